@@ -1,0 +1,139 @@
+//! `cargo xtask test`: the one test command.
+//!
+//! Each step prints a line when it starts and a line when it ends; the closing line counts every test that ran.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use crate::workspace;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these suites; all of them when none is named.
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Suite {
+    /// Format, lints, and each crate checked alone.
+    Lint,
+    /// All tests that need no cluster.
+    Unit,
+}
+
+/// What `cargo test` reported, summed over test binaries.
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
+    let mut counts = Counts::default();
+    let mut broken = Vec::new();
+    for suite in chosen {
+        let outcome = match suite {
+            Suite::Lint => lint(),
+            Suite::Unit => unit(&mut counts),
+        };
+        if let Err(error) = outcome {
+            eprintln!("error: {error:#}");
+            broken.push(error);
+        }
+    }
+    println!("{} passed, {} failed", counts.passed, counts.failed);
+    match broken.len() {
+        0 => Ok(()),
+        n => bail!("{n} of {} suites failed; the first: {:#}", chosen.len(), broken[0]),
+    }
+}
+
+fn lint() -> Result<()> {
+    step("format", || workspace::run(&mut workspace::cargo(&["fmt", "--all", "--", "--check"])))?;
+    step("lints", || {
+        workspace::run(&mut workspace::cargo(&[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    })?;
+    // A crate that compiles only because another one switched a feature on is found here.
+    for name in workspace::crates()? {
+        step(&format!("{name} alone"), || {
+            workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--package", &name]))
+        })?;
+    }
+    Ok(())
+}
+
+fn unit(counts: &mut Counts) -> Result<()> {
+    cargo_test("unit tests", &["--workspace"], counts)
+}
+
+/// Runs `cargo test` with `args`, passes its output on, and adds what it counted.
+fn cargo_test(name: &str, args: &[&str], counts: &mut Counts) -> Result<()> {
+    step(name, || {
+        let mut command = workspace::cargo(&["test", "--locked", "--no-fail-fast"]);
+        let mut child =
+            command.args(args).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+        let stdout = child.stdout.take().context("cargo test has no output")?;
+        let mut seen = 0;
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            if let Some((passed, failed)) = result_line(&line) {
+                seen += passed + failed;
+                counts.passed += passed;
+                counts.failed += failed;
+            }
+            println!("{line}");
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("{name} failed");
+        }
+        if seen == 0 {
+            bail!("{name} ran no test");
+        }
+        Ok(())
+    })
+}
+
+/// Reads `test result: ok. 3 passed; 0 failed; …`.
+fn result_line(line: &str) -> Option<(u64, u64)> {
+    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let number =
+        |word: &str| counts.split("; ").find_map(|part| part.strip_suffix(word)?.trim().parse::<u64>().ok());
+    Some((number("passed")?, number("failed")?))
+}
+
+fn step(name: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
+    println!("==> {name}");
+    let start = Instant::now();
+    let outcome = body();
+    let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+    println!("<== {name}: {word} ({:.1} s)", start.elapsed().as_secs_f64());
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::result_line;
+
+    #[test]
+    fn reads_the_closing_line_of_cargo_test() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.1s";
+        assert_eq!(result_line(line), Some((12, 3)));
+        assert_eq!(result_line("running 12 tests"), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Where things are, and how commands are run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the workspace.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// The names of the workspace's crates, in the order of their folders.
+pub(crate) fn crates() -> Result<Vec<String>> {
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(root().join("crates"))
+        .context("cannot list crates/")?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
+    folders.retain(|folder| folder.join("Cargo.toml").exists());
+    folders.sort();
+    Ok(folders
+        .iter()
+        .filter_map(|folder| folder.file_name())
+        .map(|name| format!("quorate-{}", name.to_string_lossy()))
+        .collect())
+}
+
+/// A cargo command at the root of the workspace.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a command to its end; its output goes to the terminal.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
