@@ -1,0 +1,1 @@
+//! Scheduler, kubelets and controllers.

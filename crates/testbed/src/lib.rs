@@ -1,0 +1,1 @@
+//! One face for the embedded and the real cluster, for tests.
