@@ -369,7 +369,7 @@ impl Question<'_> {
             down.remove(at);
             down_total -= 1;
         }
-        Reason::Exhausted(Exhausted {
+        Reason::Exhausted(Box::new(Exhausted {
             noun: if matches!(seat, Seat::Group(_)) { Noun::Group } else { Noun::Pod },
             unit,
             unit_is_down,
@@ -378,7 +378,7 @@ impl Question<'_> {
             numbers,
             down,
             down_total,
-        })
+        }))
     }
 }
 

@@ -126,7 +126,7 @@ pub enum Reason {
         pod: Text,
     },
     /// The unit would go down and there is no room for it; or, for one that is down already, the budget is not met.
-    Exhausted(Exhausted),
+    Exhausted(Box<Exhausted>),
     /// A native PodDisruptionBudget would refuse.
     Native {
         /// Its name.

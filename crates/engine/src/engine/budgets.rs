@@ -70,7 +70,7 @@ impl Engine {
         let record = BudgetRecord { fact: budget, rules, downgraded, coverage, tally: Tally::default() };
         let id = self.budgets.insert(record) as u32;
         self.by_key.insert(key.clone(), id);
-        let index = self.namespaces.entry(key.object.namespace.clone()).or_default();
+        let index = self.namespaces.entry(key.object.namespace).or_default();
         index.budgets.insert(id);
         match &self.budgets[id as usize].rules.covers {
             Covers::Selector(selector) => index.selectors.insert(selector, id),
