@@ -21,13 +21,9 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else {
             continue;
         };
-        walk(root, &mut |schema| {
-            schema.nullable = None;
-            // OpenAPI knows no unsigned numbers, and the API server warns of formats it does not know.
-            if schema.format.as_deref().is_some_and(|format| format.starts_with("uint")) {
-                schema.format = None;
-            }
-        });
+        // It would repeat the kind.
+        root.title = None;
+        walk(root, &mut |schema| schema.nullable = None);
         if let Some(status) = root.properties.as_mut().and_then(|fields| fields.get_mut("status")) {
             walk(status, &mut |schema| schema.default = None);
         }

@@ -15,7 +15,7 @@ pub mod names;
 pub mod slim;
 pub mod workload;
 
-mod selector;
+mod schema;
 
 pub use budget::{DisruptionBudget, DisruptionBudgetSpec, DisruptionBudgetStatus};
 pub use workload::{Workload, WorkloadSpec};

@@ -2,7 +2,6 @@
 
 #![expect(clippy::duplicated_attributes, reason = "each printcolumn says its own type")]
 
-mod amount;
 mod status;
 
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::selector;
+use crate::schema;
 
 pub use status::{
     Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, MAX_CLAIMS, MAX_GROUPS, PROTOCOL, Token,
@@ -105,7 +104,7 @@ pub struct DisruptionBudgetSpec {
     /// The pods covered, by their labels; an empty selector covers every pod of the namespace.
     /// Exactly one of selector and targetRef must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "selector::schema")]
+    #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
 
     /// The object whose pods are covered: anything with a scale subresource, such as a Deployment, a StatefulSet or
@@ -116,13 +115,13 @@ pub struct DisruptionBudgetSpec {
     /// How many units must stay available: a number, or a percentage of the expected units, rounded up.
     /// At least one of minAvailable and maxUnavailable must be set; where both are, both hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "amount::schema")]
+    #[schemars(schema_with = "schema::amount")]
     pub min_available: Option<IntOrString>,
 
     /// How many units may be unavailable at once: a number, or a percentage of the expected units, rounded up.
     /// At least one of minAvailable and maxUnavailable must be set; where both are, both hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "amount::schema")]
+    #[schemars(schema_with = "schema::amount")]
     pub max_unavailable: Option<IntOrString>,
 
     /// What a unit is. Pod: each pod by itself. Workload: each replica of a pod group of the Workload API; such a
@@ -181,9 +180,10 @@ impl Default for DisruptionBudgetSpec {
 /// Names one object of the budget's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct TargetReference {
     /// The object's API version, such as apps/v1.
-    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = api_version_rules()))]
+    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
     pub api_version: String,
     /// The object's kind, such as StatefulSet.
     #[schemars(length(min = 1, max = 63))]
@@ -210,19 +210,7 @@ pub struct PodGroupPolicy {
     /// Pods with the same value of this label are a group, such as leaderworkerset.sigs.k8s.io/group-index.
     /// Exactly one of groupLabelKey and groupOwner must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = [
-        {
-            "rule": "self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?\
-                     [A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",
-            "message": "groupLabelKey must be a label key: a name of letters, digits, '-', '_' and '.', with a \
-                        domain and '/' before it where there is one, such as example.com/group",
-        },
-        {
-            "rule": "self.matches('^(.{1,253}/)?[^/]{1,63}$')",
-            "message": "groupLabelKey is too long for a label key: at most 253 characters before the '/' and 63 \
-                        after it",
-        },
-    ]))]
+    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::label_key_rules()))]
     pub group_label_key: Option<String>,
 
     /// Pods that share an owner of this kind are a group. Exactly one of groupLabelKey and groupOwner must be set.
@@ -239,9 +227,10 @@ pub struct PodGroupPolicy {
 /// Names a kind of owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct GroupOwner {
     /// The owner's API version, such as batch.example.com/v1. Another version of the same API group is the same owner.
-    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = api_version_rules()))]
+    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
     pub api_version: String,
     /// The owner's kind, such as JobGroup.
     #[schemars(length(min = 1, max = 63))]
@@ -308,12 +297,4 @@ pub enum Enforcement {
 
 fn default_operations() -> BTreeSet<Operation> {
     BTreeSet::from([Operation::Evict])
-}
-
-/// `v1`, or `group/v1`. Whether such an API exists is not for a schema to say.
-fn api_version_rules() -> serde_json::Value {
-    serde_json::json!([{
-        "rule": "self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+$')",
-        "message": "apiVersion must be a version such as v1, or a group and a version such as apps/v1",
-    }])
 }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Operation;
+use crate::schema;
 
 /// The version of the ledger protocol that this build speaks; see [`DisruptionBudgetStatus::protocol`].
 pub const PROTOCOL: i32 = 1;
@@ -66,11 +67,11 @@ pub struct DisruptionBudgetStatus {
 
     /// Pods whose eviction or deletion was admitted and is not seen yet, by name, with the time it was admitted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(schema_with = "schema::times_by_pod")]
     pub disrupted_pods: BTreeMap<String, Time>,
     /// Pods whose update was admitted and is not finished yet, by name, with the time it was admitted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(schema_with = "schema::times_by_pod")]
     pub unavailable_pods: BTreeMap<String, Time>,
 
     /// What was admitted and is not yet seen in the pods, by the UID of the pod.
@@ -88,7 +89,7 @@ pub struct DisruptionBudgetStatus {
     /// DisruptionAllowed: whether anything may be disrupted now. BudgetConfigured: whether the budget can work as it
     /// is written, and what to do if not. Enforced: whether every server knows this generation of the budget.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 
@@ -158,9 +159,11 @@ pub struct ContainerTarget {
     pub replaces_id: Option<String>,
     /// The resources it requests.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
     pub requests: BTreeMap<String, Quantity>,
     /// The resources it is limited to.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
     pub limits: BTreeMap<String, Quantity>,
 }
 
