@@ -23,12 +23,20 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         };
         // It would repeat the kind.
         root.title = None;
-        walk(root, &mut |schema| schema.nullable = None);
+        walk(root, &mut |schema| {
+            schema.nullable = None;
+            schema.description = schema.description.take().map(|text| unwrap_lines(&text));
+        });
         if let Some(status) = root.properties.as_mut().and_then(|fields| fields.get_mut("status")) {
             walk(status, &mut |schema| schema.default = None);
         }
     }
     crd
+}
+
+/// Takes out the line breaks within paragraphs: `kubectl explain` keeps them, and adds its own.
+fn unwrap_lines(text: &str) -> String {
+    text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Visits a schema and all that it contains.

@@ -28,7 +28,7 @@ pub(crate) fn amount(_: &mut SchemaGenerator) -> Schema {
 pub(crate) fn api_version_rules() -> Value {
     json!([{
         "rule": "self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+$')",
-        "message": "apiVersion must be a version such as v1, or a group and a version such as apps/v1",
+        "message": "must be a version such as v1, or a group and a version such as apps/v1",
     }])
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn label_key_rules() -> Value {
                         before it where there is one, such as example.com/group",
         },
         {
-            "rule": "self.matches('^(.{1,253}/)?[^/]{1,63}$')",
+            "rule": "!self.matches('^[^/]{254,}/|[^/]{64}$')",
             "message": "is too long for a label key: at most 253 characters before the '/' and 63 after it",
         },
     ])
@@ -83,7 +83,6 @@ fn label_requirement() -> Schema {
             "key": {
                 "description": "The key of the label.",
                 "type": "string",
-                "minLength": 1,
                 "maxLength": 317,
                 "x-kubernetes-validations": label_key_rules(),
             },

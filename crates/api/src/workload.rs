@@ -1,7 +1,5 @@
 //! `Workload`: pod groups, for clusters where the upstream Workload API is off.
 
-#![expect(clippy::duplicated_attributes, reason = "each printcolumn says its own type")]
-
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,20 +19,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "Default",
     derive = "PartialEq",
-    doc = "Describes groups of pods that stand and fall together, where the cluster's own Workload API is not in use.",
-    printcolumn(
-        name = "Groups",
-        type_ = "string",
-        json_path = ".spec.podGroups[*].name",
-        description = "The pod groups"
-    ),
-    printcolumn(
-        name = "Replicas",
-        type_ = "string",
-        json_path = ".spec.podGroups[*].replicas",
-        description = "How many replicas each of them has"
-    ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    doc = "Describes groups of pods that stand and fall together, where the cluster's own Workload API is not in use."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadSpec {
@@ -51,9 +36,9 @@ pub struct WorkloadSpec {
 #[serde(rename_all = "camelCase")]
 pub struct PodGroup {
     /// The group's name, unique within the workload.
-    #[schemars(length(min = 1, max = 63), extend("x-kubernetes-validations" = [{
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = [{
         "rule": "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        "message": "name must be lower-case letters, digits and '-', and begin and end with a letter or digit",
+        "message": "must be lower-case letters, digits and '-', and begin and end with a letter or digit",
     }]))]
     pub name: String,
     /// How many replicas of the group there should be.

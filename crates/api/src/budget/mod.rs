@@ -183,7 +183,7 @@ impl Default for DisruptionBudgetSpec {
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct TargetReference {
     /// The object's API version, such as apps/v1.
-    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
+    #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
     pub api_version: String,
     /// The object's kind, such as StatefulSet.
     #[schemars(length(min = 1, max = 63))]
@@ -210,7 +210,7 @@ pub struct PodGroupPolicy {
     /// Pods with the same value of this label are a group, such as leaderworkerset.sigs.k8s.io/group-index.
     /// Exactly one of groupLabelKey and groupOwner must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::label_key_rules()))]
+    #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::label_key_rules()))]
     pub group_label_key: Option<String>,
 
     /// Pods that share an owner of this kind are a group. Exactly one of groupLabelKey and groupOwner must be set.
@@ -230,7 +230,7 @@ pub struct PodGroupPolicy {
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct GroupOwner {
     /// The owner's API version, such as batch.example.com/v1. Another version of the same API group is the same owner.
-    #[schemars(length(min = 1, max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
+    #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
     pub api_version: String,
     /// The owner's kind, such as JobGroup.
     #[schemars(length(min = 1, max = 63))]
