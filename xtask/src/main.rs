@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `generate`, and what comes with them.
 
+mod generate;
 mod test;
 mod workspace;
 
@@ -17,12 +18,15 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Writes the files that are made from code.
+    Generate,
     /// Runs every check and every test, or only the named suites.
     Test(test::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Generate => generate::run(),
         Command::Test(args) => test::run(&args),
     };
     match outcome {
