@@ -87,6 +87,17 @@ pub struct ContainerChange {
 }
 
 impl Target {
+    /// Whether the pod's spec asks for it: whoever was admitted has written.
+    pub fn is_asked(&self, pod: &Pod) -> bool {
+        self.0.iter().all(|change| {
+            pod.containers.iter().any(|container| {
+                container.name == change.name
+                    && change.image.is_none_or(|image| container.asked_image == image)
+                    && change.resources.is_none_or(|resources| container.asked_resources == resources)
+            })
+        })
+    }
+
     /// Whether the pod runs what was asked for. That the kubelet has read the new spec proves nothing.
     pub fn is_reached(&self, pod: &Pod) -> bool {
         self.0.iter().all(|change| {

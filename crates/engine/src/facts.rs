@@ -126,6 +126,10 @@ pub struct Container {
     pub image: u64,
     /// Fingerprint of the resources that are in force.
     pub resources: u64,
+    /// Fingerprint of the image that the spec asks for.
+    pub asked_image: u64,
+    /// Fingerprint of the resources that the spec asks for.
+    pub asked_resources: u64,
 }
 
 /// The disruption probes of a pod, seen through its `Disruptable` condition.
@@ -305,7 +309,7 @@ impl std::fmt::Display for BudgetKey {
 }
 
 /// A budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Its name.
     pub key: BudgetKey,
@@ -324,7 +328,7 @@ pub struct Budget {
 }
 
 /// A budget that cannot be read: it denies what it protects against, on the pods it covers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broken {
     /// What is wrong.
     pub why: Text,
@@ -335,7 +339,7 @@ pub struct Broken {
 }
 
 /// What a budget asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// Which pods.
     pub covers: Covers,
@@ -358,7 +362,7 @@ pub struct Rules {
 }
 
 /// Which pods a budget covers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Covers {
     /// Those with these labels.
     Selector(Selector),
@@ -367,7 +371,7 @@ pub enum Covers {
 }
 
 /// What a budget counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Units {
     /// Pods.
     Pods,

@@ -8,6 +8,7 @@ pub mod claims;
 mod decide;
 mod engine;
 pub mod facts;
+pub mod ledger;
 mod pool;
 mod report;
 pub mod request;

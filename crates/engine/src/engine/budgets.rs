@@ -66,7 +66,11 @@ impl Engine {
         let (rules, downgraded) = self.rules_in_force(&budget);
         let key = budget.key.clone();
         let gone = budget.gone.clone();
-        let coverage = crate::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&rules));
+        let coverage = if self.coverage_by_uid {
+            crate::decide::bare_coverage(&budget.uid)
+        } else {
+            crate::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&rules))
+        };
         let record = BudgetRecord { fact: budget, rules, downgraded, coverage, tally: Tally::default() };
         let id = self.budgets.insert(record) as u32;
         self.by_key.insert(key.clone(), id);

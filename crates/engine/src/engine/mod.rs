@@ -131,6 +131,10 @@ pub struct Engine {
     pool: Pool,
     pub(crate) now: Time,
     pods_version: Version,
+    /// For tests that show why a budget is closed at first: none is.
+    pub(crate) open_all: bool,
+    /// For tests that show why a budget is opened again when it covers other pods: it is not.
+    pub(crate) coverage_by_uid: bool,
     dirty: BTreeSet<u32>,
     /// Moments at which something changes by itself, with what to look at.
     alarms: BTreeSet<(Time, Alarm)>,
@@ -161,6 +165,8 @@ impl Engine {
             pool: Pool::default(),
             now: Time(i64::MIN),
             pods_version: Version(0),
+            open_all: false,
+            coverage_by_uid: false,
             dirty: BTreeSet::new(),
             alarms: BTreeSet::new(),
         }
@@ -201,6 +207,21 @@ impl Engine {
     pub fn pod_by_uid(&self, uid: &str) -> Option<&Pod> {
         let record = &self.pods[*self.by_uid.get(uid)? as usize];
         (!record.absent).then_some(&record.fact)
+    }
+
+    /// Feeds pods, budgets and the time into a hasher; the rest of what is known does not change in a search.
+    pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        let mut pods: Vec<_> = self.pods.iter().map(|(_, record)| (&record.fact, record.absent)).collect();
+        pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
+        let mut budgets: Vec<_> = self.budgets().collect();
+        budgets.sort_by(|a, b| a.key.cmp(&b.key));
+        (pods, budgets, self.pods_version, self.now).hash(state);
+    }
+
+    /// Whether anything is known of a pod, even if only that a list did not show it.
+    pub(crate) fn knows(&self, uid: &str) -> bool {
+        self.by_uid.contains_key(uid)
     }
 
     /// A budget.

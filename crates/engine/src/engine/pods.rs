@@ -184,6 +184,13 @@ impl Engine {
         }
     }
 
+    /// Whether a pod would count for a budget if nothing held it.
+    pub(crate) fn is_available(&self, uid: &str, key: &BudgetKey) -> bool {
+        let (Some(pod), Some(budget)) = (self.pod_id(uid), self.budget_id(key)) else { return false };
+        let health = self.budgets[budget as usize].rules.health;
+        why_unavailable(&self.pods[pod as usize], health, &self.world, self.now).is_none()
+    }
+
     /// How far the pod watch has come.
     pub fn pods_version(&self) -> Version {
         self.pods_version
