@@ -92,7 +92,7 @@ pub enum Rule {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A watch shows a change.
-    Fact(Input),
+    Fact(Box<Input>),
     /// A watch was started over: this is everything.
     List(Snapshot),
     /// The watch of budgets has shown everything up to here.
@@ -349,7 +349,7 @@ impl Replica {
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Output> {
         self.now = self.now.max(now);
         match event {
-            Event::Fact(input) => self.fact(input),
+            Event::Fact(input) => self.fact(*input),
             Event::List(snapshot) => self.list(snapshot),
             Event::BudgetsAt(version) => self.budgets_at(version),
             Event::Heard => self.heard = self.now,
