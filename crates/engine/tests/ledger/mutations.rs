@@ -1,0 +1,1 @@
+//! Each rule of the protocol left out once: the search must find what it is there for.
