@@ -1,5 +1,12 @@
 //! The tests of this crate that read data files.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "here a panic is how a test fails"
+)]
+
 mod definitions;
 mod objects;
 mod rules;
