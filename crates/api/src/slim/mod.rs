@@ -12,6 +12,7 @@ mod controller;
 mod group;
 mod lws;
 mod meta;
+mod namespace;
 mod node;
 mod pdb;
 mod pod;
@@ -27,6 +28,7 @@ pub use group::{
 };
 pub use lws::{LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate};
 pub use meta::keeps_annotation;
+pub use namespace::Namespace;
 pub use node::{Lease, LeaseSpec, Node, NodeSpec, NodeStatus};
 pub use pdb::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 pub use pod::{
@@ -49,6 +51,8 @@ pub struct Condition {
     pub status: String,
     /// Why, in one word.
     pub reason: Option<String>,
+    /// Why, in a sentence.
+    pub message: Option<String>,
     /// When the status last changed.
     pub last_transition_time: Option<Time>,
     /// When it was last looked at; only pods have it.

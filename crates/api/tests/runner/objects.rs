@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResourceExt, Resource};
-use quorate_api::budget::{Claim, ContainerTarget, Operation, Token, UpdateTarget};
+use quorate_api::budget::{Claim, ContainerTarget, Operation, StoredBudget, Token, UpdateTarget};
 use quorate_api::{DisruptionBudget, DisruptionBudgetStatus, Workload, crds};
 use serde_json::{Value, json};
 
@@ -118,12 +118,27 @@ fn a_status_of_another_version_can_be_read() {
 }
 
 #[test]
+fn an_unreadable_budget_is_still_a_budget() {
+    let given = json!({
+        "apiVersion": "policy.quorate.dev/v1alpha1",
+        "kind": "DisruptionBudget",
+        "metadata": { "name": "llm", "namespace": "inference", "uid": "b1" },
+        "spec": { "selector": {}, "minAvailable": [1], "budgetScope": "Node" },
+    });
+    assert!(serde_json::from_value::<DisruptionBudget>(given.clone()).is_err());
+    let stored: StoredBudget = serde_json::from_value(given.clone()).unwrap();
+    assert_eq!(stored.metadata.uid.as_deref(), Some("b1"));
+    assert_eq!((stored.spec, stored.status), (given["spec"].clone(), Value::Null));
+}
+
+#[test]
 fn the_kinds_are_found_where_they_are_served() {
     let namespace = Some("inference");
     assert_eq!(
         DisruptionBudget::url_path(&(), namespace),
         "/apis/policy.quorate.dev/v1alpha1/namespaces/inference/disruptionbudgets"
     );
+    assert_eq!(StoredBudget::url_path(&(), namespace), DisruptionBudget::url_path(&(), namespace));
     assert_eq!(
         Workload::url_path(&(), namespace),
         "/apis/scheduling.quorate.dev/v1alpha1/namespaces/inference/workloads"

@@ -2,8 +2,8 @@
 
 use kube::{Resource, ResourceExt};
 use quorate_api::slim::{
-    Condition, Deployment, DisruptionMode, LeaderWorkerSet, Lease, Node, Phase, Pod, PodDisruptionBudget,
-    PodGroup, ReplicaSet, ReplicationController, Scale, Scaled, StatefulSet, Workload,
+    Condition, Deployment, DisruptionMode, LeaderWorkerSet, Lease, Namespace, Node, Phase, Pod,
+    PodDisruptionBudget, PodGroup, ReplicaSet, ReplicationController, Scale, Scaled, StatefulSet, Workload,
 };
 use serde::de::DeserializeOwned;
 
@@ -36,6 +36,7 @@ fn a_pod_keeps_what_matters() {
     assert!(Condition::find(&pod.status.conditions, "Ready").unwrap().is_true());
     let probe = Condition::find(&pod.status.conditions, "Disruptable").unwrap();
     assert!(!probe.is_true());
+    assert_eq!((probe.reason.as_deref(), probe.message.as_deref()), (Some("ProbeFailed"), Some("busy")));
     assert_eq!(probe.last_probe_time.as_ref().unwrap().0.to_string(), "2026-11-15T20:59:00Z");
     assert_eq!(Condition::find(&pod.status.conditions, "PodScheduled"), None);
     let running = &pod.status.container_statuses[0];
@@ -213,6 +214,13 @@ fn nodes_and_leases_are_read() {
 }
 
 #[test]
+fn namespaces_are_read() {
+    let namespace: Namespace = read("others", "namespace");
+    assert_eq!(namespace.labels()["quorate.dev/enforced"], "true");
+    assert!(namespace.metadata.deletion_timestamp.is_some());
+}
+
+#[test]
 fn leader_worker_sets_are_read() {
     let numbers = |name| {
         let lws: LeaderWorkerSet = read("others", name);
@@ -257,6 +265,7 @@ fn each_kind_is_found_where_it_is_served() {
         K::url_path(&(), None)
     }
     assert_eq!(path::<Pod>(), "/api/v1/pods");
+    assert_eq!(path::<Namespace>(), "/api/v1/namespaces");
     assert_eq!(path::<Node>(), "/api/v1/nodes");
     assert_eq!(path::<ReplicationController>(), "/api/v1/replicationcontrollers");
     assert_eq!(path::<PodDisruptionBudget>(), "/apis/policy/v1/poddisruptionbudgets");
