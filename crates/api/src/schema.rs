@@ -121,14 +121,6 @@ pub(crate) fn times_by_pod(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Quantities by the name of a resource.
-pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "additionalProperties": { "x-kubernetes-int-or-string": true },
-    })
-}
-
 /// Conditions, merged by type: each writer owns those it writes.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -3,6 +3,7 @@
 #![expect(clippy::duplicated_attributes, reason = "each printcolumn says its own type")]
 
 mod status;
+mod stored;
 
 use std::collections::BTreeSet;
 
@@ -18,6 +19,7 @@ pub use status::{
     Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, MAX_CLAIMS, MAX_GROUPS, PROTOCOL, Token,
     UpdateTarget,
 };
+pub use stored::StoredBudget;
 
 /// Says which pods are covered, and how many units of them must stay available.
 ///

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,6 +81,10 @@ pub struct DisruptionBudgetStatus {
     pub ledger: i64,
     /// The version of the pods up to which finished claims were removed. Nobody decides on older pods.
     pub settled_version: String,
+    /// Fingerprint of what the budget covered when every server was last known to know it. A budget that covers
+    /// something else by now is closed until that is so again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened_for: Option<String>,
     /// The version of the ledger's protocol. A server that speaks another one admits nothing under this budget.
     #[schemars(range(min = 0))]
     pub protocol: i32,
@@ -147,24 +150,20 @@ pub struct UpdateTarget {
     pub containers: BTreeMap<String, ContainerTarget>,
 }
 
-/// What one container looks like once the change is done.
+/// What one container looks like once the change is done. Fingerprints, because a claim has to stay small and nobody
+/// needs to read the images and quantities back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerTarget {
-    /// The image it runs.
+    /// Fingerprint of the ID of the container that ran before, and must be gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
+    /// Fingerprint of the image it is to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The ID of the container that ran before, and no longer does.
-    #[serde(rename = "replacesID", skip_serializing_if = "Option::is_none")]
-    pub replaces_id: Option<String>,
-    /// The resources it requests.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::quantities")]
-    pub requests: BTreeMap<String, Quantity>,
-    /// The resources it is limited to.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::quantities")]
-    pub limits: BTreeMap<String, Quantity>,
+    /// Fingerprint of the resources it is to have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -1,9 +1,9 @@
 //! Foreign objects, reduced to what Quorate reads.
 //!
 //! Each type decodes from the full object of any supported Kubernetes version. Fields that are not named here are
-//! skipped without being stored, a `null` is the same as nothing, and of the metadata only [`meta`]'s choice is kept.
-//! All of them can be listed and watched through `kube::Api`. They are not written back: what was skipped would be
-//! lost.
+//! skipped without being stored, and a `null` is the same as nothing. Of the metadata, what identifies and links an
+//! object is kept, with the annotations of [`keeps_annotation`]. The kinds can be listed and watched through
+//! `kube::Api`; they are not written back, for what was skipped would be lost.
 //!
 //! Kinds that Kubernetes serves in different versions over its releases ([`PodGroup`], [`Workload`]) and kinds that
 //! are only known at run time ([`Scaled`]) take a `kube::core::ApiResource` that says which version to ask for.
@@ -12,6 +12,7 @@ mod controller;
 mod group;
 mod lws;
 mod meta;
+mod namespace;
 mod node;
 mod pdb;
 mod pod;
@@ -27,6 +28,7 @@ pub use group::{
 };
 pub use lws::{LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate};
 pub use meta::keeps_annotation;
+pub use namespace::Namespace;
 pub use node::{Lease, LeaseSpec, Node, NodeSpec, NodeStatus};
 pub use pdb::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 pub use pod::{
@@ -49,6 +51,8 @@ pub struct Condition {
     pub status: String,
     /// Why, in one word.
     pub reason: Option<String>,
+    /// Why, in a sentence.
+    pub message: Option<String>,
     /// When the status last changed.
     pub last_transition_time: Option<Time>,
     /// When it was last looked at; only pods have it.
