@@ -1,6 +1,6 @@
 //! The decision, in the order in which its questions are asked.
 
-use crate::basics::Time;
+use crate::basics::{Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
 use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
@@ -8,8 +8,8 @@ use crate::facts::{BudgetKey, Covers, HealthRule, Operation, Phase, Pod, Rules, 
 use crate::request::Request;
 use crate::tally::Seat;
 use crate::verdict::{
-    Allow, Block, Down, Exhausted, Ground, Missing, Moot, Noun, Numbers, ProbeDoubt, Reason, Unhealthy,
-    Unresolved, Verdict,
+    Allow, Block, Down, Exhausted, Ground, Missing, Moot, NOBODY, Noun, Numbers, ProbeDoubt, Reason,
+    Unhealthy, Unresolved, Verdict,
 };
 
 /// How many of the units that are down, and of the pods missing in each, a refusal names.
@@ -23,29 +23,29 @@ impl Engine {
             return Verdict::exempt(entry);
         }
         if request.object.as_ref().is_some_and(|object| object.terminating) {
-            return moot(Moot::Terminating);
+            return moot(Moot::Terminating, None);
         }
         if self.world.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
-            return moot(Moot::NamespaceTerminating);
+            return moot(Moot::NamespaceTerminating, None);
         }
         let id = match &request.object {
             Some(object) => self.pod_id(&object.uid),
             None => self.pod_id_by_name(&request.pod),
         };
-        let Some(id) = id else { return moot(Moot::Gone) };
+        let Some(id) = id else { return moot(Moot::Gone, Some(NOBODY.into())) };
         let record = &self.pods[id as usize];
         if record.absent {
-            return moot(Moot::Gone);
+            return moot(Moot::Gone, Some(NOBODY.into()));
         }
         let pod = &record.fact;
         if request.precondition.as_ref().is_some_and(|uid| *uid != pod.uid) {
-            return moot(Moot::OtherUid);
+            return moot(Moot::OtherUid, request.precondition.clone());
         }
         if pod.terminating {
-            return moot(Moot::Terminating);
+            return moot(Moot::Terminating, Some(pod.uid.clone()));
         }
         if pod.phase.is_terminal() {
-            return moot(Moot::Terminal);
+            return moot(Moot::Terminal, Some(pod.uid.clone()));
         }
         self.ask_budgets(request, record)
     }
@@ -466,6 +466,6 @@ fn block(budget: &BudgetRecord, reason: Reason) -> Block {
     Block { budget: Some(budget.fact.key.clone()), reason }
 }
 
-fn moot(why: Moot) -> Verdict {
-    Verdict::Allow(Allow::Moot(why))
+fn moot(why: Moot, uid: Option<Uid>) -> Verdict {
+    Verdict::Allow(Allow::Moot { why, uid })
 }
