@@ -17,6 +17,7 @@ pub mod status;
 mod tally;
 mod units;
 pub mod verdict;
+mod wants;
 mod world;
 
 pub use decide::coverage;

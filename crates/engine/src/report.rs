@@ -221,7 +221,7 @@ impl Engine {
 }
 
 /// Orders names as people do: group 10 after group 9.
-fn natural(a: &str, b: &str) -> std::cmp::Ordering {
+pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
     let key = |name: &str| {
         let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let tail: u64 = name[head.len()..].parse().unwrap_or(0);
@@ -304,14 +304,14 @@ fn enforced(budget: &BudgetRecord) -> Condition {
     Condition { kind: ConditionType::Enforced, status, reason, message }
 }
 
-/// The pods that so many units need at least.
+/// The pods that so many units need at least. Those that are complete need none any more.
 fn pods_needed(budget: &BudgetRecord, desired: u32) -> u32 {
-    let mut minimums: Vec<u32> = budget.tally.units.iter().filter_map(|(_, unit)| unit.min_count).collect();
+    let units = budget.tally.units.iter().filter(|(_, unit)| !unit.is_complete());
+    let mut minimums: Vec<u32> = units.filter_map(|(_, unit)| unit.min_count).collect();
     minimums.sort_unstable();
     let smallest = minimums.first().copied().unwrap_or(1);
-    let known: u32 = minimums.iter().take(desired as usize).sum();
-    let unseen = desired.saturating_sub(minimums.len() as u32);
-    known + unseen * smallest
+    let unseen = desired.saturating_sub(minimums.len() as u32).saturating_mul(smallest);
+    minimums.iter().take(desired as usize).fold(unseen, |sum, min| sum.saturating_add(*min))
 }
 
 /// The pods claimed for some operations, and since when.

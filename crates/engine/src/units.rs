@@ -52,6 +52,7 @@ pub(crate) enum Family {
 pub(crate) struct Standing {
     /// The healthy pods it needs; `None` where the object that says so is missing.
     pub(crate) min_count: Option<u32>,
+    /// Who knows, the budget itself apart.
     pub(crate) family: Family,
     /// The budget asks for more pods than a group can have.
     pub(crate) unreachable: bool,
@@ -166,10 +167,29 @@ pub(crate) fn standing(
         }
     };
     standing.min_count = standing.min_count.map(|n| n.max(1));
-    if rules.expected.is_some() {
-        standing.family = Family::Declared;
-    }
     standing
+}
+
+/// Whether nobody but the eye says that there should be a group of this name.
+pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, world: &World) -> bool {
+    if rules.expected.is_some() {
+        return false;
+    }
+    let family = |key: &GroupKey| standing(rules, namespace, key, None, 0, world).family;
+    match (&rules.units, name.split('/').collect::<Vec<_>>().as_slice()) {
+        (Units::Pods, _) => false,
+        (Units::Workload, [_]) => family(&GroupKey::PodGroup(name.clone())) == Family::Observed,
+        (Units::Workload, [workload, group, ..]) => {
+            [WorkloadSource::Own, WorkloadSource::Upstream].into_iter().all(|source| {
+                let key = GroupKey::Replica(source, (*workload).into(), (*group).into(), "".into());
+                family(&key) == Family::Observed
+            })
+        }
+        (Units::Label { key, .. }, [set, index]) if is_lws_group_key(key) => {
+            family(&GroupKey::LeaderWorker((*set).into(), (*index).into())) == Family::Observed
+        }
+        _ => true,
+    }
 }
 
 impl Standing {
@@ -178,7 +198,8 @@ impl Standing {
     }
 }
 
-fn asked_minimum(rules: &Rules) -> Option<u32> {
+/// How many healthy pods the budget asks of a group.
+pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
     match rules.units {
         Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } => min_ready,
         Units::Pods | Units::Workload => None,

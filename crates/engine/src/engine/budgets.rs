@@ -25,16 +25,17 @@ impl Engine {
         }
         if known.spec != budget.spec {
             let gone = std::mem::take(&mut self.budgets[id as usize].tally.gone);
-            let same_units =
-                known_units(&self.budgets[id as usize].fact) == known_units(&budget) && budget.spec.is_ok();
-            let key = budget.key.clone();
-            self.remove_budget(&key);
-            self.add_budget(budget);
-            if let (true, Some(id)) = (same_units, self.budget_id(&key)) {
-                let gone: Vec<_> = gone.into_iter().collect();
-                self.budgets[id as usize].tally.recall_gone(&gone, self.now);
-                self.set_gone_alarm(id);
-            }
+            let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
+            let (same_units, unread) = (before == after, before.is_none());
+            self.remove_budget(&budget.key);
+            // What vanished is remembered by its name, which means nothing where groups are formed otherwise. What
+            // was seen here is newer than what the status remembers.
+            let gone = match (same_units, unread) {
+                (true, false) => gone.into_iter().collect(),
+                (_, true) => budget.gone,
+                (false, false) => Box::default(),
+            };
+            self.add_budget(Budget { gone, ..budget });
             return;
         }
         self.dirty.insert(id);
@@ -84,7 +85,9 @@ impl Engine {
                 self.seat(pod, id);
             }
         }
-        self.budgets[id as usize].tally.recall_gone(&gone, self.now);
+        let record = &mut self.budgets[id as usize];
+        let namespace = &record.fact.key.object.namespace;
+        record.tally.recall_gone(&record.rules, namespace, &gone, &self.world, self.now);
         self.set_gone_alarm(id);
         self.dirty.insert(id);
     }
@@ -167,9 +170,16 @@ impl Engine {
 
     /// The pods of a controller, and those of the controllers it owns.
     fn pods_below(&self, uid: &Uid) -> Vec<u32> {
-        let mut pods: Vec<u32> = self.pods_of_controller(uid).collect();
-        for owned in self.world.owned_by(uid) {
-            pods.extend(self.pods_of_controller(&owned));
+        let mut controllers = vec![uid.clone()];
+        let mut pods = Vec::new();
+        let mut at = 0;
+        while let Some(controller) = controllers.get(at) {
+            pods.extend(self.pods_of_controller(controller));
+            let owned = self.world.owned_by(controller);
+            // Owners may be written in a circle.
+            controllers
+                .extend(owned.into_iter().filter(|uid| !controllers.contains(uid)).collect::<Vec<_>>());
+            at += 1;
         }
         pods.sort_unstable();
         pods.dedup();

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::basics::Uid;
+use crate::basics::{ObjectKey, Uid};
 use crate::engine::{Engine, Snapshot};
 use crate::facts::{BudgetKey, Input};
 
@@ -67,7 +67,8 @@ impl Engine {
                 list.into_iter().for_each(|(name, agent)| self.take(Input::Agent(name, Some(agent))));
             }
             Snapshot::NativeBudgets(list) => {
-                let gone = missing(self.world.native.keys(), &list);
+                let known: Vec<ObjectKey> = self.world.native_keys().collect();
+                let gone = missing(known.iter(), &list);
                 gone.into_iter().for_each(|key| self.take(Input::NativeBudget(key, None)));
                 list.into_iter().for_each(|(key, b)| self.take(Input::NativeBudget(key, Some(b))));
             }
