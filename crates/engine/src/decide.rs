@@ -234,6 +234,12 @@ impl Question<'_> {
             return Ok(Ground::Recreate);
         }
 
+        if let Seat::Group(unit) = self.member.seat
+            && self.budget.tally.units[unit as usize].surge
+        {
+            return Ok(Ground::Surplus);
+        }
+
         // A pod that is held is judged as if its own tokens were not there: asking twice costs what asking once
         // costs, and yesterday's free pass is not inherited once the pod has healed.
         let available = self.member.seat != Seat::Stray
@@ -334,9 +340,8 @@ impl Question<'_> {
             }
             Seat::Group(unit) => {
                 let mut numbers = tally.numbers(self.rules);
-                if own > 0 {
-                    numbers.current = tally.current_with(unit);
-                }
+                // What a controller takes away first is what it has too many of.
+                numbers.current = tally.current(unit, own > 0, self.is_own_controller());
                 numbers
             }
             Seat::Stray => tally.numbers(self.rules),

@@ -62,6 +62,7 @@ pub(crate) struct Unit {
     source: Family,
     pub(crate) unreachable: bool,
     pub(crate) raised: bool,
+    pub(crate) surge: bool,
 }
 
 impl Unit {
@@ -113,6 +114,8 @@ pub(crate) struct Tally {
     /// How many groups there are of each LeaderWorkerSet.
     sets: FxHashMap<Text, u32>,
     groups_current: u32,
+    /// The same without a limit: surge and all.
+    groups_whole: u32,
     groups_expected: u32,
     pub(crate) wants: Wants,
     /// Units that are down; for a budget that counts pods, pods.
@@ -259,6 +262,7 @@ impl Tally {
         self.down.retain(|_| matches!(rules.units, Units::Pods));
         self.unresolved.clear();
         self.groups_current = 0;
+        self.groups_whole = 0;
         self.groups_expected = 0;
         let units: Vec<u32> = self.units.iter().map(|(id, _)| id as u32).collect();
         for unit in units {
@@ -339,10 +343,14 @@ impl Tally {
         Some(sum)
     }
 
-    /// The number of units after one of its pods, which is held, counts again.
-    pub(crate) fn current_with(&self, unit: u32) -> u32 {
+    /// The number of units that are whole: no more than there should be or, where all are asked for, all of them.
+    /// With `own`, one more pod of that unit counts, which is held.
+    pub(crate) fn current(&self, unit: u32, own: bool, all: bool) -> u32 {
         let unit = &self.units[unit as usize];
-        let crosses = !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
+        let crosses = own && !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
+        if all {
+            return self.groups_whole + u32::from(crosses);
+        }
         let room = self.families.get(&unit.family).is_some_and(|f| f.whole < self.size_of(&unit.family, f));
         self.groups_current + u32::from(crosses && room)
     }
@@ -353,6 +361,15 @@ impl Tally {
             Units::Pods => (needs_scale(rules) && rules.expected.is_none()).then_some(false),
             Units::Workload => None,
             _ => (needs_scale(rules) && self.singles > 0).then_some(true),
+        }
+    }
+
+    /// The most units that there will be, as far as anybody says: pods that are still to come are no reason to call
+    /// a minimum too high.
+    pub(crate) fn expected_at_most(&self, rules: &Rules, numbers: Numbers) -> u32 {
+        match rules.units {
+            Units::Pods if rules.expected.is_none() => numbers.expected.max(self.wants.scale()),
+            _ => numbers.expected,
         }
     }
 
@@ -410,6 +427,7 @@ impl Tally {
             source: Family::Observed,
             unreachable: false,
             raised: false,
+            surge: false,
         }) as u32;
         self.count_set(&key, true);
         self.by_key.insert(key, unit);
@@ -427,6 +445,7 @@ impl Tally {
         entry.family = if rules.expected.is_some() { Family::Declared } else { standing.family };
         entry.unreachable = standing.unreachable;
         entry.raised = standing.raised;
+        entry.surge = standing.surge;
         if !self.families.contains_key(&entry.family) {
             let size = units::family_size(rules, namespace, &entry.family, world);
             self.families.insert(entry.family.clone(), FamilyTally { size, ..FamilyTally::default() });
@@ -448,8 +467,9 @@ impl Tally {
         if entry.members.is_empty() {
             return;
         }
-        let (whole, complete) = (entry.is_whole(), entry.is_complete());
-        let (down, unresolved) = (!whole && !complete, entry.min_count.is_none() && !complete);
+        let (whole, complete) = (entry.is_whole() && !entry.surge, entry.is_complete() && !entry.surge);
+        let (down, unresolved) =
+            (!whole && !complete && !entry.surge, entry.min_count.is_none() && !complete);
         let key = entry.family.clone();
         if key == Family::Declared {
             let count = self.sources.entry(entry.source.clone()).or_default();
@@ -466,6 +486,7 @@ impl Tally {
         step(&mut family.units, true);
         step(&mut family.whole, whole);
         step(&mut family.complete, complete);
+        step(&mut self.groups_whole, whole);
         self.refresh_family(&key);
         mark(&mut self.down, unit, up && down);
         mark(&mut self.unresolved, unit, up && unresolved);

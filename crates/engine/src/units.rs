@@ -58,6 +58,9 @@ pub(crate) struct Standing {
     pub(crate) unreachable: bool,
     /// The budget asks for fewer pods than a group that falls whole needs.
     pub(crate) raised: bool,
+    /// Its number lies beyond the replicas of its LeaderWorkerSet: a surge, or about to be scaled away. It is not one
+    /// of those that there should be, so it counts for nothing and costs nothing.
+    pub(crate) surge: bool,
 }
 
 /// Finds a pod's place under a budget.
@@ -148,21 +151,28 @@ pub(crate) fn standing(
         GroupKey::Label(_) | GroupKey::Owner(_) => {
             Standing::plain(Some(asked_minimum(rules).unwrap_or(1)), Family::Observed)
         }
-        GroupKey::LeaderWorker(name, _) => {
+        GroupKey::LeaderWorker(name, index) => {
             let set = world.leader_worker_set(namespace, name);
             let family = match set.filter(|set| set.replicas.is_some()) {
                 Some(set) => Family::Scale(set.uid.clone()),
                 None => Family::Observed,
             };
             let asked = asked_minimum(rules);
+            let by_index = matches!(&rules.units, Units::Label { key, .. } if **key == *LWS_GROUP_INDEX);
+            let surge = by_index
+                && rules.expected.is_none()
+                && set
+                    .and_then(|set| set.replicas)
+                    .is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
             match lws_group(set, size) {
                 (Some(size), falls_whole) => Standing {
+                    surge,
                     min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
                     family,
                     unreachable: asked.is_some_and(|asked| asked > size),
                     raised: falls_whole && asked.is_some_and(|asked| asked < size),
                 },
-                (None, _) => Standing::plain(Some(asked.unwrap_or(1)), family),
+                (None, _) => Standing { surge, ..Standing::plain(Some(asked.unwrap_or(1)), family) },
             }
         }
     };
@@ -194,7 +204,7 @@ pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, world: &
 
 impl Standing {
     fn plain(min_count: Option<u32>, family: Family) -> Self {
-        Self { min_count, family, unreachable: false, raised: false }
+        Self { min_count, family, unreachable: false, raised: false, surge: false }
     }
 }
 
