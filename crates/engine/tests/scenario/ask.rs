@@ -29,7 +29,7 @@ pub(crate) fn run(cluster: &mut Cluster, verb: &str, words: &mut Words) -> Resul
             let status = cluster.engine.status(&budget, cluster.now).ok_or("not known")?;
             return Ok(Some(match verb {
                 "numbers" => format!("{name}: {}", numbers(&status)),
-                "groups" => groups(&status, cluster.now),
+                "groups" => groups(&status, cluster.now, words.number("first")?),
                 "conditions" => conditions(&status),
                 _ => format!("{name}: {}{}{}", numbers(&status), claims(&status), conditions(&status)),
             }));
@@ -143,9 +143,9 @@ fn conditions(status: &Status) -> String {
     })
 }
 
-fn groups(status: &Status, now: Time) -> String {
+fn groups(status: &Status, now: Time, first: Option<u32>) -> String {
     let mut text = String::new();
-    for group in &status.groups {
+    for group in status.groups.iter().take(first.unwrap_or(u32::MAX) as usize) {
         let _ = match group.gone_since {
             Some(since) => writeln!(text, "  {}: gone for {}s", group.name, now.since(since).as_secs()),
             None => {

@@ -405,6 +405,22 @@ impl Cluster {
         let budget = self.budget_key(&words.next()?)?;
         let pod = words.next()?;
         let uid = self.pods.get(&key(&pod)).ok_or("no such pod")?.uid.clone();
+        if let Some(count) = words.number("others")? {
+            let at = self.now;
+            self.edit_ledger(&budget, |ledger, _| {
+                for n in 0..count {
+                    let token = Token {
+                        operation: Operation::Evict,
+                        by: "bob".into(),
+                        at,
+                        target: Target::default(),
+                    };
+                    let tokens = BTreeMap::from([(format!("other-{n}").into(), token)]);
+                    let claim = Claim { pod: format!("other-{n}").into(), group: None, tokens };
+                    ledger.claims.insert(format!("uid-{n}").into(), claim);
+                }
+            });
+        }
         let operation = words.take("op").map_or(Ok(Operation::Evict), |op| operation(&op))?;
         let token = words.take("token").unwrap_or_else(|| format!("t{}", self.version));
         let by = words.take("by").unwrap_or("alice".to_owned());
@@ -459,7 +475,7 @@ impl Cluster {
             false => Counts::Pods,
         };
         let controller = Controller {
-            key: key(&owner.name),
+            key: ObjectKey::new(words.take("namespace").unwrap_or("default".to_owned()), owner.name),
             uid: owner.uid,
             kind: owner.kind,
             replicas,
