@@ -408,10 +408,13 @@ impl Engine {
             return Some(Unresolved::Group { pod: pod.clone(), name: unit.name.clone() });
         }
         let of_singles = tally.asks_scale_of_singles(rules)?;
+        let id = self.budget_id(&budget.fact.key)?;
         let owner_of = |uid: &crate::basics::Uid| {
             let pod = self
                 .pods_of_controller(uid)
-                .map(|id| &self.pods[id as usize].fact)
+                .map(|pod| &self.pods[pod as usize])
+                .filter(|record| record.members.iter().any(|member| member.budget == id))
+                .map(|record| &record.fact)
                 .min_by_key(|pod| pod.key.name.clone())?;
             Some((pod, pod.controller()?))
         };

@@ -316,9 +316,9 @@ fn enforced(budget: &BudgetRecord) -> Condition {
     Condition { kind: ConditionType::Enforced, status, reason, message }
 }
 
-/// The pods that so many units need at least. Those that are complete need none any more.
+/// The pods that so many units need at least. Those that are complete or not wanted need none.
 fn pods_needed(budget: &BudgetRecord, desired: u32) -> u32 {
-    let units = budget.tally.units.iter().filter(|(_, unit)| !unit.is_complete());
+    let units = budget.tally.units.iter().filter(|(_, unit)| !unit.is_complete() && !unit.surge);
     let mut minimums: Vec<u32> = units.filter_map(|(_, unit)| unit.min_count).collect();
     minimums.sort_unstable();
     let smallest = minimums.first().copied().unwrap_or(1);

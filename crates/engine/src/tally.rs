@@ -207,7 +207,11 @@ impl Tally {
                     let removed = self.units.remove(unit as usize);
                     self.by_key.remove(&removed.key);
                     self.count_set(&removed.key, false);
-                    if removed.family == Family::Observed && !was_complete && !self.is_there(&removed) {
+                    if removed.family == Family::Observed
+                        && !was_complete
+                        && !self.is_there(&removed)
+                        && units::is_observed(rules, &pod.key.namespace, &removed.name, world)
+                    {
                         self.gone.insert(removed.name, now);
                     }
                     self.refresh_observed();
@@ -522,9 +526,9 @@ impl Tally {
         }
     }
 
-    /// Whether another unit goes by the name of one that has just been removed. Only owners can share a name.
+    /// Whether another unit goes by the name of one that has just been removed. Few kinds can share a name.
     fn is_there(&self, removed: &Unit) -> bool {
-        matches!(removed.key, GroupKey::Owner(_))
+        matches!(removed.key, GroupKey::Owner(_) | GroupKey::Replica(..))
             && self.units.iter().any(|(_, unit)| unit.name == removed.name)
     }
 

@@ -3,6 +3,8 @@
 //! | module | what it shows |
 //! |---|---|
 //! | `scenario` | the rules, told and tried in `scenarios/*.md` |
+//! | `oracle` | the rules once more, worked out from the raw facts each time |
+//! | `history` | that engine and oracle agree after every step of random histories |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,6 +12,8 @@
     reason = "a test that cannot go on should say so loudly"
 )]
 
+mod history;
+mod oracle;
 mod scenario;
 
 use std::path::Path;

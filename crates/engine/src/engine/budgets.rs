@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::basics::{Text, Uid};
 use crate::engine::{BudgetRecord, Engine};
-use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Rules, UnhealthyPolicy, Units};
+use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Phase, Rules, UnhealthyPolicy, Units};
 use crate::tally::Tally;
 
 impl Engine {
@@ -150,9 +150,14 @@ impl Engine {
     }
 
     pub(super) fn refresh_controller(&mut self, uid: &Uid, namespace: &Text, moved: bool) {
-        let pods: Vec<u32> = self.pods_below(uid);
+        let mut pods: Vec<u32> = self.pods_below(uid);
         let mut budgets: BTreeSet<u32> = self.grouping_budgets(namespace);
+        for id in &pods {
+            budgets.extend(self.pods[*id as usize].members.iter().map(|member| member.budget));
+        }
+        self.regroup(budgets);
         if moved {
+            self.leave_last_what_is_undone(&mut pods);
             // Its pods may now belong to the target of another budget.
             let targeted = self.namespaces.get(namespace).is_some_and(|index| !index.targets.is_empty());
             for id in &pods {
@@ -162,10 +167,11 @@ impl Engine {
                 }
             }
         }
-        for id in &pods {
-            budgets.extend(self.pods[*id as usize].members.iter().map(|member| member.budget));
-        }
-        self.regroup(budgets);
+    }
+
+    /// Puts pods that have succeeded first: where several leave at once, a group is complete only if all of them had.
+    pub(super) fn leave_last_what_is_undone(&self, pods: &mut [u32]) {
+        pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
     }
 
     /// The pods of a controller, and those of the controllers it owns.

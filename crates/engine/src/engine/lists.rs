@@ -11,14 +11,16 @@ impl Engine {
         match snapshot {
             Snapshot::Pods(pods, version) => {
                 let listed: FxHashSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
-                let gone: Vec<Uid> = self
+                let mut gone: Vec<u32> = self
                     .pods
                     .iter()
                     .filter(|(_, record)| {
                         !listed.contains(&record.fact.uid) && record.fact.version <= version
                     })
-                    .map(|(_, record)| record.fact.uid.clone())
+                    .map(|(id, _)| id as u32)
                     .collect();
+                self.leave_last_what_is_undone(&mut gone);
+                let gone: Vec<Uid> = gone.iter().map(|id| self.pods[*id as usize].fact.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove_pod(uid));
                 pods.into_iter().for_each(|pod| self.set_pod(pod));
                 self.pods_version = self.pods_version.max(version);
