@@ -408,8 +408,8 @@ impl Engine {
             return Some(Unresolved::Group { pod: pod.clone(), name: unit.name.clone() });
         }
         let of_singles = tally.asks_scale_of_singles(rules)?;
-        let id = self.budget_id(&budget.fact.key)?;
         let owner_of = |uid: &crate::basics::Uid| {
+            let id = self.budget_id(&budget.fact.key)?;
             let pod = self
                 .pods_of_controller(uid)
                 .map(|pod| &self.pods[pod as usize])

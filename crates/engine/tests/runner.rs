@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `scenario` | the rules, told and tried in `scenarios/*.md` |
 //! | `oracle` | the rules once more, worked out from the raw facts each time |
+//! | `sentences` | every refusal, word for word |
 //! | `history` | that engine and oracle agree after every step of random histories |
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +16,7 @@
 mod history;
 mod oracle;
 mod scenario;
+mod sentences;
 
 use std::path::Path;
 

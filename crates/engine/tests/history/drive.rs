@@ -108,7 +108,8 @@ impl Drive {
             budget.gone = oracle.gone[&budget.key].clone().into_iter().collect();
         }
         let pods = oracle.pods.values().map(|seen| seen.pod.clone()).collect();
-        let (now, version) = (self.now, Version(self.version));
+        // A clock that went back stays where it was for the oracle, so it does for the new engine.
+        let (now, version) = (self.oracle.now, Version(self.version));
         // Pods first and budgets last, the other way round than in most histories.
         fresh.sync(Snapshot::Pods(pods, version), now);
         for controller in oracle.controllers.values() {
@@ -124,7 +125,7 @@ impl Drive {
         fresh.sync(Snapshot::Nodes(oracle.nodes.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Agents(oracle.agents.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Budgets(budgets), now);
-        check(&mut fresh, &self.oracle, self.now).map_err(|what| format!("a fresh engine: {what}"))?;
+        check(&mut fresh, &self.oracle, now).map_err(|what| format!("a fresh engine: {what}"))?;
         self.engine = fresh;
         Ok(())
     }
