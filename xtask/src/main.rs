@@ -1,5 +1,6 @@
-//! The project's own commands: `cargo xtask test`, `generate`, and what comes with them.
+//! The project's own commands: `cargo xtask test`, `bench`, `generate`, and what comes with them.
 
+mod bench;
 mod generate;
 mod test;
 mod workspace;
@@ -18,6 +19,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures, and prints one `name=value unit` per line.
+    Bench(bench::Args),
     /// Writes the files that are made from code.
     Generate,
     /// Runs every check and every test, or only the named suites.
@@ -26,6 +29,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Generate => generate::run(),
         Command::Test(args) => test::run(&args),
     };

@@ -8,7 +8,7 @@ use quorate_engine::facts::{
 };
 use quorate_engine::selector::Selector;
 
-use crate::world::{Ask, Deed, Mishaps, Scenario};
+use super::world::{Ask, Deed, Mishaps, Scenario};
 
 use Operation::{Delete, Evict, Update};
 
@@ -41,6 +41,7 @@ fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario 
         mishaps: Mishaps::default(),
         successors: false,
         without: BTreeSet::new(),
+        large: false,
     }
 }
 
@@ -84,6 +85,11 @@ impl Scenario {
         for (request, replica) in self.requests.iter_mut().zip(replicas) {
             request.2 = Ask::At(*replica);
         }
+        self
+    }
+
+    fn large(mut self) -> Self {
+        self.large = true;
         self
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_engine::basics::{Quantity, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use crate::world::{Stage, World};
+use super::world::{Stage, World};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

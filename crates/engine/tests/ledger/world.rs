@@ -21,7 +21,7 @@ use quorate_engine::request::Request;
 use quorate_engine::verdict::Verdict;
 use quorate_engine::{Gates, Snapshot};
 
-use crate::truth::Floors;
+use super::truth::Floors;
 
 pub(crate) const NAMESPACE: &str = "ns";
 /// Two of these are longer than the expiry of tokens, the memory of admissions and the life of a vanished replica's
@@ -235,6 +235,8 @@ pub(crate) struct Scenario {
     /// A pod that is gone comes back under its name, ready.
     pub(crate) successors: bool,
     pub(crate) without: BTreeSet<Rule>,
+    /// Too many states for every day: left to `cargo xtask soak`.
+    pub(crate) large: bool,
 }
 
 impl Scenario {
@@ -353,10 +355,10 @@ impl World {
             }]
             .into(),
         };
-        self.put_pod(pod);
+        self.put_pod(&pod);
     }
 
-    fn put_pod(&mut self, pod: Pod) {
+    fn put_pod(&mut self, pod: &Pod) {
         self.pods.insert(pod.uid.clone(), pod.clone());
         for node in self.running() {
             node.pods.push_back(Input::Pod(pod.clone()));
@@ -368,7 +370,7 @@ impl World {
         if let Some(mut pod) = self.pods.get(uid).cloned() {
             change(&mut pod);
             pod.version = version;
-            self.put_pod(pod);
+            self.put_pod(&pod);
         }
     }
 
@@ -380,7 +382,7 @@ impl World {
         }
     }
 
-    fn put_budget(&mut self, budget: Budget) {
+    fn put_budget(&mut self, budget: &Budget) {
         self.budgets.insert(budget.key.clone(), budget.clone());
         for node in self.running() {
             node.budgets.push_back((budget.version, Input::Budget(budget.clone())));
@@ -569,8 +571,8 @@ impl World {
     pub(crate) fn act(&mut self, action: &Action, scenario: &Scenario) {
         let before = self.nodes.clone();
         self.happen(action, scenario);
-        for index in 0..self.nodes.len() {
-            if Arc::ptr_eq(&before[index], &self.nodes[index]) {
+        for (index, was) in before.iter().enumerate() {
+            if Arc::ptr_eq(was, &self.nodes[index]) {
                 continue;
             }
             if let Some(version) = self.node(index).skip_known_budgets() {
@@ -711,7 +713,7 @@ impl World {
                 budget.ledger = ledger;
                 budget.version = self.next_revision();
                 let opened = !was_open && self.is_open(&budget);
-                self.put_budget(budget.clone());
+                self.put_budget(&budget);
                 if opened {
                     self.note_open(&budget.key);
                 }
@@ -776,7 +778,7 @@ impl World {
             Deed::Create(name, ready) => self.create_pod(name, Phase::Running, *ready),
             Deed::MakeBudget(name, rules) => {
                 let budget = self.new_budget(name, rules.clone());
-                self.put_budget(budget);
+                self.put_budget(&budget);
             }
             Deed::ChangeBudget(name, rules) => {
                 let version = self.next_revision();
@@ -784,7 +786,7 @@ impl World {
                     budget.spec = Ok(rules.clone());
                     budget.generation += 1;
                     budget.version = version;
-                    self.put_budget(budget);
+                    self.put_budget(&budget);
                     self.note_change(&budget_key(name));
                 }
             }
