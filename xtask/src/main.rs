@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `generate`, and what comes with them.
 
+mod control_plane;
 mod test;
 mod workspace;
 
@@ -19,11 +20,14 @@ struct Args {
 enum Command {
     /// Runs every check and every test, or only the named suites.
     Test(test::Args),
+    /// Builds a real Kubernetes control plane to test against; needs Go.
+    ControlPlane(control_plane::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Test(args) => test::run(&args),
+        Command::ControlPlane(args) => control_plane::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
