@@ -1,1 +1,113 @@
 //! Scheduler, kubelets and controllers.
+//!
+//! They work through an ordinary client, so they play on the in-memory API server and on a real control plane alike. All
+//! of them are driven by watches; what an actor wrote itself it knows from the answer (`shelf`). Each writes under the
+//! user name that the real one has ([`Identities`]).
+//!
+//! - [`Nodes`], [`Kubelets`]: hollow nodes, and what the pods on them do.
+//! - `scheduler`: binds pods to nodes.
+//! - `replicaset`, `deployment`, `statefulset`, `job`: the workload controllers.
+//! - `gc`: owner references; `namespaces`: the end of a namespace.
+//! - `disruption`: the numbers in a PodDisruptionBudget's status.
+//! - `lws`: LeaderWorkerSets.
+
+mod controller;
+mod identities;
+mod kinds;
+mod kubelet;
+mod pod_control;
+mod pods;
+mod queue;
+mod recorder;
+mod replicaset;
+mod request;
+mod revisions;
+mod scheduler;
+mod shelf;
+mod statefulset;
+mod view;
+
+use std::sync::Arc;
+
+pub use identities::{
+    CONTROLLER_MANAGER, Identities, LEADER_WORKER_SETS, SCHEDULER, controller, groups_of, kubelet,
+};
+pub use kubelet::{Kubelets, NodeTemplate, Nodes, Timing, UnknownPod};
+use view::{Stagehand, View};
+
+/// What every actor needs to start.
+pub(crate) struct Stage {
+    pub(crate) view: Arc<View>,
+    pub(crate) identities: Identities,
+    pub(crate) hands: Stagehand,
+}
+
+/// Which actors play.
+#[derive(Clone, Debug)]
+pub struct ActorOptions {
+    /// The scheduler.
+    pub scheduler: bool,
+    /// Deployments, ReplicaSets, StatefulSets and Jobs.
+    pub workloads: bool,
+    /// How long starts and ends of pods take on the hollow nodes.
+    pub timing: Timing,
+}
+
+impl ActorOptions {
+    /// The whole cast, for an API server that comes alone.
+    #[must_use]
+    pub fn everyone() -> Self {
+        Self { scheduler: true, workloads: true, timing: Timing::default() }
+    }
+
+    /// Nodes and a scheduler, beside a real controller manager.
+    #[must_use]
+    pub fn beside_controller_manager() -> Self {
+        Self { workloads: false, ..Self::everyone() }
+    }
+}
+
+/// The actors at work. They stop when this is dropped; what they made stays.
+pub struct Actors {
+    hands: Stagehand,
+    nodes: Nodes,
+    kubelets: Kubelets,
+}
+
+impl Actors {
+    /// Starts them. Has to be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(identities: &Identities, options: &ActorOptions) -> Self {
+        let hands = Stagehand::default();
+        let view = View::new(identities.client(CONTROLLER_MANAGER), hands.clone());
+        let stage = Stage { view, identities: identities.clone(), hands: hands.clone() };
+        let kubelets = Kubelets::start(&stage, options.timing.clone());
+        let nodes = Nodes::start(&stage, kubelets.clone());
+        if options.scheduler {
+            scheduler::start(&stage);
+        }
+        if options.workloads {
+            replicaset::start(&stage);
+            statefulset::start(&stage);
+        }
+        Self { hands, nodes, kubelets }
+    }
+
+    /// The hollow nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// The pods on them.
+    #[must_use]
+    pub fn kubelets(&self) -> &Kubelets {
+        &self.kubelets
+    }
+}
+
+impl Drop for Actors {
+    fn drop(&mut self) {
+        self.hands.end();
+    }
+}
