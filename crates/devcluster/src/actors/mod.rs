@@ -15,6 +15,7 @@ mod controller;
 mod identities;
 mod kinds;
 mod kubelet;
+mod lws;
 mod pod_control;
 mod pods;
 mod queue;
@@ -33,6 +34,7 @@ pub use identities::{
     CONTROLLER_MANAGER, Identities, LEADER_WORKER_SETS, SCHEDULER, controller, groups_of, kubelet,
 };
 pub use kubelet::{Kubelets, NodeTemplate, Nodes, Timing, UnknownPod};
+pub use lws::{install_leader_worker_sets, leader_worker_set_definition};
 use view::{Stagehand, View};
 
 /// What every actor needs to start.
@@ -49,6 +51,8 @@ pub struct ActorOptions {
     pub scheduler: bool,
     /// Deployments, ReplicaSets, StatefulSets and Jobs.
     pub workloads: bool,
+    /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
+    pub leader_worker_sets: bool,
     /// How long starts and ends of pods take on the hollow nodes.
     pub timing: Timing,
 }
@@ -57,7 +61,7 @@ impl ActorOptions {
     /// The whole cast, for an API server that comes alone.
     #[must_use]
     pub fn everyone() -> Self {
-        Self { scheduler: true, workloads: true, timing: Timing::default() }
+        Self { scheduler: true, workloads: true, leader_worker_sets: true, timing: Timing::default() }
     }
 
     /// Nodes and a scheduler, beside a real controller manager.
@@ -89,6 +93,9 @@ impl Actors {
         if options.workloads {
             replicaset::start(&stage);
             statefulset::start(&stage);
+        }
+        if options.leader_worker_sets {
+            lws::start(&stage);
         }
         Self { hands, nodes, kubelets }
     }
