@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use crate::{ControlPlane, Kubectl, Options, User};
+use crate::{ControlPlane, Kubectl, Options, User, Wire};
 
 /// A cluster to tell a story on. Clones are the same cluster.
 #[derive(Clone, Debug)]
@@ -48,6 +48,11 @@ impl Cluster {
     /// A client that may do everything.
     pub fn admin(&self) -> kube::Client {
         self.client(&User::admin())
+    }
+
+    /// Plain HTTP, as somebody who may do everything.
+    pub fn wire(&self) -> Wire {
+        Wire::new(self.admin())
     }
 
     /// The real kubectl, acting as `user`.

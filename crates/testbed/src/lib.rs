@@ -18,6 +18,8 @@ mod kubectl;
 mod process;
 mod story;
 mod user;
+mod webhook;
+mod wire;
 
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Kubernetes, Options};
@@ -25,3 +27,5 @@ pub use eventually::eventually;
 pub use kubectl::{Kubectl, Printed};
 pub use story::{Place, Stage, tell};
 pub use user::User;
+pub use webhook::{Reply, Webhook};
+pub use wire::{Answer, Patch, Watch, Wire};
