@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 pub use self::binaries::Kubernetes;
+pub(crate) use self::binaries::find;
 use self::credentials::Credentials;
 use crate::process::Process;
 
@@ -104,7 +105,7 @@ impl ControlPlane {
 
     /// The path of one of the programs, kubectl for one.
     pub fn program(&self, name: &str) -> Result<PathBuf> {
-        binaries::find(self.options.kubernetes, name)
+        find(self.options.kubernetes, name)
     }
 
     fn run(&self, name: &'static str, args: &[String]) -> Result<()> {

@@ -13,6 +13,7 @@
 
 mod cluster;
 mod control_plane;
+mod embedded;
 mod eventually;
 mod kubectl;
 mod process;
