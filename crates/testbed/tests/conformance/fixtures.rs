@@ -106,6 +106,13 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
+pub(crate) fn stateful_set(name: &str, replicas: u32) -> Value {
+    let mut set = deployment(name, replicas);
+    set["kind"] = json!("StatefulSet");
+    set["spec"]["serviceName"] = json!(name);
+    set
+}
+
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

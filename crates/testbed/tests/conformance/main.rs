@@ -7,6 +7,8 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 #![allow(clippy::needless_pass_by_value, reason = "the helpers are called with literals")]
 
+mod budget_status;
+mod controllers;
 mod crd_schema;
 mod crd_serving;
 mod deletion;
