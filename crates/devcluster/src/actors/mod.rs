@@ -83,8 +83,9 @@ impl Actors {
     #[must_use]
     pub fn start(identities: &Identities, options: &ActorOptions) -> Self {
         let hands = Stagehand::default();
+        let identities = identities.within(tokio::runtime::Handle::current());
         let view = View::new(identities.client(CONTROLLER_MANAGER), hands.clone());
-        let stage = Stage { view, identities: identities.clone(), hands: hands.clone() };
+        let stage = Stage { view, identities, hands: hands.clone() };
         let kubelets = Kubelets::start(&stage, options.timing.clone());
         let nodes = Nodes::start(&stage, kubelets.clone());
         if options.scheduler {
