@@ -12,6 +12,7 @@
 //! - `lws`: LeaderWorkerSets.
 
 mod controller;
+mod gc;
 mod identities;
 mod kinds;
 mod kubelet;
@@ -51,6 +52,8 @@ pub struct ActorOptions {
     pub scheduler: bool,
     /// Deployments, ReplicaSets, StatefulSets and Jobs.
     pub workloads: bool,
+    /// Garbage collection by owner references.
+    pub garbage_collection: bool,
     /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
     pub leader_worker_sets: bool,
     /// How long starts and ends of pods take on the hollow nodes.
@@ -61,13 +64,19 @@ impl ActorOptions {
     /// The whole cast, for an API server that comes alone.
     #[must_use]
     pub fn everyone() -> Self {
-        Self { scheduler: true, workloads: true, leader_worker_sets: true, timing: Timing::default() }
+        Self {
+            scheduler: true,
+            workloads: true,
+            garbage_collection: true,
+            leader_worker_sets: true,
+            timing: Timing::default(),
+        }
     }
 
     /// Nodes and a scheduler, beside a real controller manager.
     #[must_use]
     pub fn beside_controller_manager() -> Self {
-        Self { workloads: false, ..Self::everyone() }
+        Self { workloads: false, garbage_collection: false, ..Self::everyone() }
     }
 }
 
@@ -94,6 +103,9 @@ impl Actors {
         if options.workloads {
             replicaset::start(&stage);
             statefulset::start(&stage);
+        }
+        if options.garbage_collection {
+            gc::start(&stage);
         }
         if options.leader_worker_sets {
             lws::start(&stage);

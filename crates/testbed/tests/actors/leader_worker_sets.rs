@@ -10,6 +10,10 @@ use serde_json::{Value, json};
 
 use crate::cast::Scene;
 
+mod alone {
+    use super::{a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups};
+    quorate_testbed::stories!(ApiServer: a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups);
+}
 mod beside {
     use super::{a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups};
     quorate_testbed::stories!(Controllers: a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups);

@@ -3,4 +3,5 @@
 mod cast;
 mod leader_worker_sets;
 mod nodes;
+mod ownership;
 mod workloads;
