@@ -12,6 +12,7 @@
 //! - `lws`: LeaderWorkerSets.
 
 mod controller;
+mod deployment;
 mod gc;
 mod identities;
 mod kinds;
@@ -101,6 +102,7 @@ impl Actors {
             scheduler::start(&stage);
         }
         if options.workloads {
+            deployment::start(&stage);
             replicaset::start(&stage);
             statefulset::start(&stage);
         }

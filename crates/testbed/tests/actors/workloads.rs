@@ -1,23 +1,19 @@
-//! ReplicaSets and StatefulSets on hollow nodes.
+//! Deployments, ReplicaSets and StatefulSets on hollow nodes.
 
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::cast::{Scene, template};
+use crate::cast::{Scene, describe, is_ready, template};
 
 mod alone {
-    use super::{a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members};
-    quorate_testbed::stories!(
-        ApiServer: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members
-    );
+    use super::*;
+    quorate_testbed::stories!(ApiServer: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members, a_deployment_rolls_within_its_bounds);
 }
 mod beside {
-    use super::{a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members};
-    quorate_testbed::stories!(
-        Controllers: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members
-    );
+    use super::*;
+    quorate_testbed::stories!(Controllers: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members, a_deployment_rolls_within_its_bounds);
 }
 
 async fn a_replica_set_has_as_many_pods_as_asked_for(cluster: Cluster) {
@@ -82,4 +78,47 @@ async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
     })
     .await;
     assert_eq!(status["updatedReplicas"], 3);
+}
+
+async fn a_deployment_rolls_within_its_bounds(cluster: Cluster) {
+    let scene = Scene::set(cluster, "rollout").await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+        "replicas": 5, "selector": {"matchLabels": {"app": "web"}},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
+        "template": template(json!({"app": "web"}), "web:1")}});
+    scene.create(deployment.clone()).await;
+    scene.ready("app=web", 5).await;
+    let api = scene.api(&deployment);
+    let image = json!({"spec": {"template": template(json!({"app": "web"}), "web:2")}});
+    api.patch("web", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
+    eventually("all run the new image, and never less than four or more than six", || async {
+        let pods = scene.list("app=web").await;
+        let active: Vec<_> = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
+        let ready = active.iter().filter(|pod| is_ready(pod)).count();
+        assert!(active.len() <= 6, "{:?}", describe(&pods));
+        assert!(ready >= 4, "{:?}", describe(&pods));
+        let new = |pod: &&k8s_openapi::api::core::v1::Pod| {
+            pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("web:2")
+        };
+        if pods.iter().filter(new).count() == 5 && pods.len() == 5 && ready == 5 {
+            Ok(())
+        } else {
+            Err(describe(&pods))
+        }
+    })
+    .await;
+    let done = eventually("the status is complete", || async {
+        let done = api.get("web").await.unwrap();
+        let status = &done.data["status"];
+        let numbers = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
+        if numbers.iter().all(|field| status[*field] == 5)
+            && status["observedGeneration"] == json!(done.metadata.generation)
+        {
+            Ok(done)
+        } else {
+            Err(done.data["status"].clone())
+        }
+    })
+    .await;
+    assert_eq!(done.annotations()["deployment.kubernetes.io/revision"], "2");
 }
