@@ -13,6 +13,7 @@
 
 mod controller;
 mod deployment;
+mod disruption;
 mod gc;
 mod identities;
 mod kinds;
@@ -53,6 +54,8 @@ pub struct ActorOptions {
     pub scheduler: bool,
     /// Deployments, ReplicaSets, StatefulSets and Jobs.
     pub workloads: bool,
+    /// The status of native PodDisruptionBudgets.
+    pub disruption: bool,
     /// Garbage collection by owner references.
     pub garbage_collection: bool,
     /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
@@ -68,6 +71,7 @@ impl ActorOptions {
         Self {
             scheduler: true,
             workloads: true,
+            disruption: true,
             garbage_collection: true,
             leader_worker_sets: true,
             timing: Timing::default(),
@@ -77,7 +81,7 @@ impl ActorOptions {
     /// Nodes and a scheduler, beside a real controller manager.
     #[must_use]
     pub fn beside_controller_manager() -> Self {
-        Self { workloads: false, garbage_collection: false, ..Self::everyone() }
+        Self { workloads: false, disruption: false, garbage_collection: false, ..Self::everyone() }
     }
 }
 
@@ -105,6 +109,9 @@ impl Actors {
             deployment::start(&stage);
             replicaset::start(&stage);
             statefulset::start(&stage);
+        }
+        if options.disruption {
+            disruption::start(&stage);
         }
         if options.garbage_collection {
             gc::start(&stage);

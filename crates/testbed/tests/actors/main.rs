@@ -1,5 +1,6 @@
 //! The actors, on an API server where they do everything and on one where the real controllers work beside them.
 
+mod budgets;
 mod cast;
 mod leader_worker_sets;
 mod nodes;
