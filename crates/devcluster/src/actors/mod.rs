@@ -19,6 +19,7 @@ mod identities;
 mod kinds;
 mod kubelet;
 mod lws;
+mod namespaces;
 mod pod_control;
 mod pods;
 mod queue;
@@ -58,6 +59,8 @@ pub struct ActorOptions {
     pub disruption: bool,
     /// Garbage collection by owner references.
     pub garbage_collection: bool,
+    /// The end of namespaces.
+    pub namespaces: bool,
     /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
     pub leader_worker_sets: bool,
     /// How long starts and ends of pods take on the hollow nodes.
@@ -73,6 +76,7 @@ impl ActorOptions {
             workloads: true,
             disruption: true,
             garbage_collection: true,
+            namespaces: true,
             leader_worker_sets: true,
             timing: Timing::default(),
         }
@@ -81,7 +85,13 @@ impl ActorOptions {
     /// Nodes and a scheduler, beside a real controller manager.
     #[must_use]
     pub fn beside_controller_manager() -> Self {
-        Self { workloads: false, disruption: false, garbage_collection: false, ..Self::everyone() }
+        Self {
+            workloads: false,
+            disruption: false,
+            garbage_collection: false,
+            namespaces: false,
+            ..Self::everyone()
+        }
     }
 }
 
@@ -115,6 +125,9 @@ impl Actors {
         }
         if options.garbage_collection {
             gc::start(&stage);
+        }
+        if options.namespaces {
+            namespaces::start(&stage);
         }
         if options.leader_worker_sets {
             lws::start(&stage);

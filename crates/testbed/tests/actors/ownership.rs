@@ -5,15 +5,15 @@ use kube::api::DeleteParams;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::cast::Scene;
+use crate::cast::{Scene, template};
 
 mod alone {
     use super::*;
-    quorate_testbed::stories!(ApiServer: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free);
+    quorate_testbed::stories!(ApiServer: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free, a_namespace_ends_with_all_that_is_in_it);
 }
 mod beside {
     use super::*;
-    quorate_testbed::stories!(Controllers: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free);
+    quorate_testbed::stories!(Controllers: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free, a_namespace_ends_with_all_that_is_in_it);
 }
 
 fn map(name: &str) -> Value {
@@ -96,4 +96,23 @@ async fn orphans_are_set_free(cluster: Cluster) {
     gone(&scene, "owner").await;
     let child = scene.api(&map("child")).get("child").await.unwrap();
     assert!(child.owner_references().is_empty());
+}
+
+async fn a_namespace_ends_with_all_that_is_in_it(cluster: Cluster) {
+    let scene = Scene::set(cluster, "ending").await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+        "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});
+    scene.create(set).await;
+    scene.create(map("config")).await;
+    scene.ready("app=web", 3).await;
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(scene.client.clone());
+    namespaces.delete(&scene.namespace, &DeleteParams::default()).await.unwrap();
+    eventually("the namespace is gone", || async {
+        match namespaces.get_opt(&scene.namespace).await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => Err(namespace.status),
+        }
+    })
+    .await;
+    assert!(scene.list("").await.is_empty());
 }
