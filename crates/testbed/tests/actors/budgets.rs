@@ -11,9 +11,34 @@ mod alone {
     use super::*;
     quorate_testbed::stories!(ApiServer: a_budget_counts_what_controllers_want, a_budget_over_bare_pods_allows_nothing, an_eviction_is_counted_at_once);
 }
+/// Beside the real controllers: what they do is what ours have to do.
 mod beside {
-    use super::*;
-    quorate_testbed::stories!(Controllers: a_budget_counts_what_controllers_want, a_budget_over_bare_pods_allows_nothing, an_eviction_is_counted_at_once);
+    #[test]
+    fn a_budget_counts_what_controllers_want() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_budget_counts_what_controllers_want,
+        );
+    }
+
+    #[test]
+    fn a_budget_over_bare_pods_allows_nothing() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_budget_over_bare_pods_allows_nothing,
+        );
+    }
+
+    #[test]
+    fn an_eviction_is_counted_at_once() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::an_eviction_is_counted_at_once,
+        );
+    }
 }
 
 fn budget(spec: Value) -> Value {

@@ -31,15 +31,21 @@ fn runtime() -> &'static Runtime {
 
 impl Scene {
     pub async fn set(cluster: Cluster, stem: &str) -> Self {
-        static ALONE: OnceCell<Arc<Actors>> = OnceCell::const_new();
-        static BESIDE: OnceCell<Arc<Actors>> = OnceCell::const_new();
-        let beside = cluster.control_plane().is_some_and(|plane| plane.options().controllers);
-        let (cell, options) = if beside {
-            (&BESIDE, ActorOptions::beside_controller_manager())
-        } else {
-            (&ALONE, ActorOptions::everyone())
+        let actors = match cluster.control_plane() {
+            Some(plane) if plane.options().controllers => {
+                static BESIDE: OnceCell<Arc<Actors>> = OnceCell::const_new();
+                BESIDE
+                    .get_or_init(|| start(cluster.clone(), ActorOptions::beside_controller_manager()))
+                    .await
+                    .clone()
+            }
+            Some(_) => {
+                static ALONE: OnceCell<Arc<Actors>> = OnceCell::const_new();
+                ALONE.get_or_init(|| start(cluster.clone(), ActorOptions::everyone())).await.clone()
+            }
+            // An embedded cluster is the story's own.
+            None => start(cluster.clone(), ActorOptions::everyone()).await,
         };
-        let actors = cell.get_or_init(|| start(cluster.clone(), options)).await.clone();
         let namespace = cluster.namespace(stem).await.expect("a namespace");
         Self { client: cluster.admin(), kubelets: actors.kubelets().clone(), cluster, namespace, actors }
     }
@@ -79,11 +85,6 @@ impl Scene {
 async fn start(cluster: Cluster, options: ActorOptions) -> Arc<Actors> {
     runtime()
         .spawn(async move {
-            tracing_subscriber::fmt()
-                .with_env_filter("quorate_devcluster=debug")
-                .with_writer(std::io::stderr)
-                .try_init()
-                .ok();
             let admin = cluster.admin();
             install_leader_worker_sets(&admin).await.expect("the LeaderWorkerSet kind");
             let actors = Actors::start(&Identities::impersonating(admin), &options);

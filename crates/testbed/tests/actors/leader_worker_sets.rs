@@ -14,9 +14,25 @@ mod alone {
     use super::{a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups};
     quorate_testbed::stories!(ApiServer: a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups);
 }
+/// Beside the real controllers: what they do is what ours have to do.
 mod beside {
-    use super::{a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups};
-    quorate_testbed::stories!(Controllers: a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups);
+    #[test]
+    fn a_group_that_loses_a_worker_is_rebuilt_whole() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_group_that_loses_a_worker_is_rebuilt_whole,
+        );
+    }
+
+    #[test]
+    fn a_rollout_with_surge_keeps_the_groups() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_rollout_with_surge_keeps_the_groups,
+        );
+    }
 }
 
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";

@@ -11,9 +11,43 @@ mod alone {
     use super::*;
     quorate_testbed::stories!(ApiServer: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free, a_namespace_ends_with_all_that_is_in_it);
 }
+/// Beside the real controllers: what they do is what ours have to do.
 mod beside {
-    use super::*;
-    quorate_testbed::stories!(Controllers: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free, a_namespace_ends_with_all_that_is_in_it);
+    #[test]
+    fn what_is_owned_goes_after_its_owner() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::what_is_owned_goes_after_its_owner,
+        );
+    }
+
+    #[test]
+    fn foreground_deletion_waits_for_what_blocks_it() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::foreground_deletion_waits_for_what_blocks_it,
+        );
+    }
+
+    #[test]
+    fn orphans_are_set_free() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::orphans_are_set_free,
+        );
+    }
+
+    #[test]
+    fn a_namespace_ends_with_all_that_is_in_it() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_namespace_ends_with_all_that_is_in_it,
+        );
+    }
 }
 
 fn map(name: &str) -> Value {

@@ -11,9 +11,34 @@ mod alone {
     use super::*;
     quorate_testbed::stories!(ApiServer: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members, a_deployment_rolls_within_its_bounds);
 }
+/// Beside the real controllers: what they do is what ours have to do.
 mod beside {
-    use super::*;
-    quorate_testbed::stories!(Controllers: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members, a_deployment_rolls_within_its_bounds);
+    #[test]
+    fn a_replica_set_has_as_many_pods_as_asked_for() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_replica_set_has_as_many_pods_as_asked_for,
+        );
+    }
+
+    #[test]
+    fn a_stateful_set_keeps_the_names_of_its_members() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_stateful_set_keeps_the_names_of_its_members,
+        );
+    }
+
+    #[test]
+    fn a_deployment_rolls_within_its_bounds() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_deployment_rolls_within_its_bounds,
+        );
+    }
 }
 
 async fn a_replica_set_has_as_many_pods_as_asked_for(cluster: Cluster) {
