@@ -31,6 +31,8 @@ where
             match looking.await {
                 Ok(None) => Outcome::Done,
                 Ok(Some(pause)) => Outcome::After(pause),
+                // Nothing new is taken there; what is left goes with the namespace.
+                Err(error) if error.is_namespace_ending() => Outcome::Done,
                 Err(error) => {
                     if error.is_conflict() {
                         tracing::trace!(controller = name, key = %label, "conflict, will look again");

@@ -6,6 +6,7 @@ use http::HeaderValue;
 use http::header::HeaderName;
 use kube::Client;
 use kube::client::Body;
+use tokio::runtime::Handle;
 use tower::service_fn;
 
 /// The user that the shared watches are made as.
@@ -51,12 +52,13 @@ pub fn groups_of(user: &str) -> Vec<String> {
 #[derive(Clone)]
 pub struct Identities {
     client_of: Arc<dyn Fn(&str) -> Client + Send + Sync>,
+    runtime: Option<Handle>,
 }
 
 impl Identities {
     /// Clients from a function of the user name, for servers where each user has a token of their own.
     pub fn new(client_of: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
-        Self { client_of: Arc::new(client_of) }
+        Self { client_of: Arc::new(client_of), runtime: None }
     }
 
     /// Every user by impersonation through one client, which must have the right to impersonate.
@@ -76,7 +78,14 @@ impl Identities {
     /// The client of this user.
     #[must_use]
     pub fn client(&self, user: &str) -> Client {
+        let _entered = self.runtime.as_ref().map(Handle::enter);
         (self.client_of)(user)
+    }
+
+    /// A client belongs to the runtime that it is made in, and ends with it. These are all made in this one, so that a
+    /// node that a test adds from a runtime of its own outlives that test.
+    pub(crate) fn within(&self, runtime: Handle) -> Self {
+        Self { client_of: self.client_of.clone(), runtime: Some(runtime) }
     }
 }
 

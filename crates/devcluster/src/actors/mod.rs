@@ -12,10 +12,14 @@
 //! - `lws`: LeaderWorkerSets.
 
 mod controller;
+mod deployment;
+mod disruption;
+mod gc;
 mod identities;
 mod kinds;
 mod kubelet;
 mod lws;
+mod namespaces;
 mod pod_control;
 mod pods;
 mod queue;
@@ -51,6 +55,12 @@ pub struct ActorOptions {
     pub scheduler: bool,
     /// Deployments, ReplicaSets, StatefulSets and Jobs.
     pub workloads: bool,
+    /// The status of native PodDisruptionBudgets.
+    pub disruption: bool,
+    /// Garbage collection by owner references.
+    pub garbage_collection: bool,
+    /// The end of namespaces.
+    pub namespaces: bool,
     /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
     pub leader_worker_sets: bool,
     /// How long starts and ends of pods take on the hollow nodes.
@@ -61,13 +71,27 @@ impl ActorOptions {
     /// The whole cast, for an API server that comes alone.
     #[must_use]
     pub fn everyone() -> Self {
-        Self { scheduler: true, workloads: true, leader_worker_sets: true, timing: Timing::default() }
+        Self {
+            scheduler: true,
+            workloads: true,
+            disruption: true,
+            garbage_collection: true,
+            namespaces: true,
+            leader_worker_sets: true,
+            timing: Timing::default(),
+        }
     }
 
     /// Nodes and a scheduler, beside a real controller manager.
     #[must_use]
     pub fn beside_controller_manager() -> Self {
-        Self { workloads: false, ..Self::everyone() }
+        Self {
+            workloads: false,
+            disruption: false,
+            garbage_collection: false,
+            namespaces: false,
+            ..Self::everyone()
+        }
     }
 }
 
@@ -83,16 +107,27 @@ impl Actors {
     #[must_use]
     pub fn start(identities: &Identities, options: &ActorOptions) -> Self {
         let hands = Stagehand::default();
+        let identities = identities.within(tokio::runtime::Handle::current());
         let view = View::new(identities.client(CONTROLLER_MANAGER), hands.clone());
-        let stage = Stage { view, identities: identities.clone(), hands: hands.clone() };
+        let stage = Stage { view, identities, hands: hands.clone() };
         let kubelets = Kubelets::start(&stage, options.timing.clone());
         let nodes = Nodes::start(&stage, kubelets.clone());
         if options.scheduler {
             scheduler::start(&stage);
         }
         if options.workloads {
+            deployment::start(&stage);
             replicaset::start(&stage);
             statefulset::start(&stage);
+        }
+        if options.disruption {
+            disruption::start(&stage);
+        }
+        if options.garbage_collection {
+            gc::start(&stage);
+        }
+        if options.namespaces {
+            namespaces::start(&stage);
         }
         if options.leader_worker_sets {
             lws::start(&stage);

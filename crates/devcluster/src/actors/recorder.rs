@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -12,14 +13,23 @@ use serde_json::json;
 use super::request::{self, Meaning};
 use super::shelf::Key;
 
+/// What was said this often is said again only after the pause below, as the real recorders do.
+const OFTEN: i32 = 25;
+const PAUSE: Duration = Duration::from_secs(300);
 /// More kinds of events than this are not remembered for counting.
 const REMEMBERED: usize = 4096;
+
+struct Said {
+    event: Key,
+    count: i32,
+    last: Instant,
+}
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
     client: Client,
     component: &'static str,
-    said: Arc<Mutex<HashMap<String, (Key, i32)>>>,
+    said: Arc<Mutex<HashMap<String, Said>>>,
 }
 
 impl Recorder {
@@ -63,10 +73,15 @@ impl Recorder {
             if said.len() > REMEMBERED {
                 said.clear();
             }
-            said.get_mut(&what).map(|(key, count)| {
-                *count += 1;
-                (key.clone(), *count)
-            })
+            match said.get_mut(&what) {
+                Some(said) if said.count >= OFTEN && said.last.elapsed() < PAUSE => return,
+                Some(said) => {
+                    said.count += 1;
+                    said.last = Instant::now();
+                    Some((said.event.clone(), said.count))
+                }
+                None => None,
+            }
         };
         if let Some((key, count)) = known {
             let patch = json!({"count": count, "lastTimestamp": now});
@@ -91,7 +106,8 @@ impl Recorder {
         // Events are a courtesy: nothing may fail for want of one.
         match request::create::<Event>(&self.client, &(), &namespace, &event).await {
             Ok(_) => {
-                self.said.lock().insert(what, (Key { namespace, name }, 1));
+                let said = Said { event: Key { namespace, name }, count: 1, last: Instant::now() };
+                self.said.lock().insert(what, said);
             }
             Err(error) => tracing::debug!(%error, reason, "event not recorded"),
         }

@@ -116,11 +116,7 @@ impl Acting {
         if set.status.as_ref() == Some(&status) {
             return Ok(());
         }
-        let patch = json!({"metadata": {"resourceVersion": set.resource_version()}, "status": status});
-        let key = Key::of(set);
-        let written =
-            request::merge::<ReplicaSet>(&self.control.client, &self.kind, &key, Some("status"), &patch)
-                .await?;
+        let written = request::write_status(&self.control.client, &self.kind, set, &json!(status)).await?;
         self.sets.wrote(written);
         Ok(())
     }

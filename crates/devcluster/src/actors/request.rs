@@ -3,8 +3,9 @@
 //! Templates are passed on as JSON: a typed Pod would lose the fields that are newer than its type.
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Request;
+use kube::core::{ApiResource, Object, Request};
 use kube::{Client, Error, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -105,6 +106,26 @@ pub(crate) async fn replace<K: Resource + DeserializeOwned>(
         None => path.replace(&key.name, &params, body(object)?),
     };
     send(client, request).await
+}
+
+/// Writes a status as the built-in controllers do: the whole object, which fails if it has changed meanwhile. They have no
+/// right to patch it.
+pub(crate) async fn write_status<S, U>(
+    client: &Client,
+    kind: &ApiResource,
+    object: &Object<S, U>,
+    status: &Value,
+) -> Result<Object<S, U>, Error>
+where
+    S: Clone + Serialize + DeserializeOwned,
+    U: Clone + Default + Serialize + DeserializeOwned,
+{
+    let mut whole = serde_json::to_value(object).map_err(Error::SerdeError)?;
+    // Objects from a list come without these two.
+    whole["apiVersion"] = Value::String(kind.api_version.clone());
+    whole["kind"] = Value::String(kind.kind.clone());
+    whole["status"] = status.clone();
+    replace(client, kind, &Key::of(object), Some("status"), &whole).await
 }
 
 /// A JSON merge patch. With a `metadata.resourceVersion` in it, it is a compare-and-set.

@@ -25,6 +25,11 @@ impl Stagehand {
         });
     }
 
+    /// Ends with this one, or earlier.
+    pub(crate) fn child(&self) -> Self {
+        Self { ended: self.ended.child_token() }
+    }
+
     pub(crate) fn end(&self) {
         self.ended.cancel();
     }

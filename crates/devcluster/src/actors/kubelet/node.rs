@@ -17,7 +17,7 @@ pub(super) fn object(name: &str, template: &NodeTemplate) -> Value {
     for (key, value) in &template.labels {
         labels[key.as_str()] = json!(value);
     }
-    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}})
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": template.taints}})
 }
 
 /// The status of a node that is well, for a strategic merge.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::DeleteParams;
 use kube::{Client, Error, ResourceExt};
 use serde_json::json;
@@ -26,13 +26,15 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 pub struct NodeTemplate {
     /// Labels besides those that every node has.
     pub labels: BTreeMap<String, String>,
+    /// Taints that it registers with.
+    pub taints: Vec<Taint>,
     /// How many pods it takes.
     pub pods: u32,
 }
 
 impl Default for NodeTemplate {
     fn default() -> Self {
-        Self { labels: BTreeMap::new(), pods: 110 }
+        Self { labels: BTreeMap::new(), taints: Vec::new(), pods: 110 }
     }
 }
 
