@@ -18,6 +18,7 @@ mod eviction;
 mod eviction_budget;
 mod eviction_options;
 mod fixtures;
+mod kubectl;
 mod listing;
 mod mutating_webhooks;
 mod objects;
