@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `generate`, and what comes with them.
 
+mod bench;
 mod test;
 mod workspace;
 
@@ -19,11 +20,14 @@ struct Args {
 enum Command {
     /// Runs every check and every test, or only the named suites.
     Test(test::Args),
+    /// Measures, and prints what it measured.
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
