@@ -102,6 +102,7 @@ async fn a_deleted_object_is_shown_as_it_was_with_a_new_version(cluster: Cluster
 async fn a_watch_from_too_long_ago_is_gone(cluster: Cluster) {
     // Of a kind that is new the real one knows nothing older; the embedded one forgets when it is told to.
     let widgets = Widgets::new(&cluster, json!({"type": "object"}), json!({})).await;
+    widgets.create("one", json!({})).await.expect(201);
     if let Some(server) = cluster.embedded() {
         server.faults().compact();
     }
