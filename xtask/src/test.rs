@@ -26,6 +26,8 @@ enum Suite {
     Unit,
     /// What stories may rest on, on the real control plane and on the embedded cluster. Needs Go.
     Conformance,
+    /// What people live through with Quorate, on both. Needs Go.
+    Stories,
 }
 
 /// What `cargo test` reported, summed over test binaries.
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Suite::Lint => lint(),
             Suite::Unit => unit(&mut counts),
             Suite::Conformance => conformance(&mut counts),
+            Suite::Stories => stories(&mut counts),
         };
         if let Err(error) = outcome {
             eprintln!("error: {error:#}");
@@ -86,7 +89,13 @@ fn unit(counts: &mut Counts) -> Result<()> {
 
 fn conformance(counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
-    cargo_test("conformance", &["--package", "quorate-testbed"], counts)
+    let suites = ["--test", "conformance", "--test", "actors", "--test", "lifetime"];
+    cargo_test("conformance", &[&["--package", "quorate-testbed"], &suites[..]].concat(), counts)
+}
+
+fn stories(counts: &mut Counts) -> Result<()> {
+    step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
+    cargo_test("stories", &["--package", "quorate-testbed", "--test", "stories"], counts)
 }
 
 /// Runs `cargo test` with `args`, passes its output on, and adds what it counted.

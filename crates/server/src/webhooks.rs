@@ -1,7 +1,6 @@
 //! What tells the API server to ask: one mutating entry for evictions, one validating entry for the rest.
 //!
-//! The conditions under which it does not ask are made from the engine's own table of callers that are never held up:
-//! whatever they do depends on nobody.
+//! What it need not ask about is for the intake to say, which knows the table of callers that are never held up.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,8 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, Error};
-use quorate_engine::callers::{EXEMPT, Exempt, When, Who};
-use quorate_engine::facts::Operation;
+use quorate_intake::match_conditions::{self, Entry};
 
 use crate::admission::{EVICTIONS, PODS};
 use crate::calls::FIELD_MANAGER;
@@ -75,7 +73,7 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
             client_config: address.client_config(EVICTIONS),
             rules: Some(vec![rule("CREATE", "pods/eviction")]),
             namespace_selector: Some(address.namespaces()),
-            match_conditions: Some(exempt_callers(Operation::Evict)),
+            match_conditions: Some(conditions(Entry::Evictions)),
             // An outage of ours holds nobody up where no budget enforces; where one does it is for the namespace's
             // label to say.
             failure_policy: Some("Ignore".to_owned()),
@@ -89,11 +87,6 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
 
 /// Deletes are asked about for the very object.
 pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
-    let mut conditions = exempt_callers(Operation::Delete);
-    conditions.push(MatchCondition {
-        name: "not-terminating".to_owned(),
-        expression: "!has(oldObject.metadata.deletionTimestamp)".to_owned(),
-    });
     ValidatingWebhookConfiguration {
         metadata: named(),
         webhooks: Some(vec![ValidatingWebhook {
@@ -101,7 +94,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
             client_config: address.client_config(PODS),
             rules: Some(vec![rule("DELETE", "pods")]),
             namespace_selector: Some(address.namespaces()),
-            match_conditions: Some(conditions),
+            match_conditions: Some(conditions(Entry::Changes)),
             failure_policy: Some("Ignore".to_owned()),
             side_effects: "NoneOnDryRun".to_owned(),
             timeout_seconds: Some(TIMEOUT_SECONDS),
@@ -125,40 +118,10 @@ fn rule(operation: &str, resource: &str) -> RuleWithOperations {
     }
 }
 
-/// One condition for each caller that is never held up whatever its request says; the rest of the table needs a look at
-/// the request, which is ours.
-fn exempt_callers(operation: Operation) -> Vec<MatchCondition> {
-    let always = |entry: &&Exempt| match entry.when {
-        When::Always => true,
-        When::Deletes => operation == Operation::Delete,
-        When::PreciseDeletes => false,
+fn conditions(entry: Entry) -> Vec<MatchCondition> {
+    let condition = |intake: match_conditions::MatchCondition| MatchCondition {
+        name: intake.name,
+        expression: intake.expression,
     };
-    EXEMPT
-        .iter()
-        .filter(always)
-        .map(|entry| MatchCondition {
-            name: format!("not-{}", entry.name),
-            expression: match entry.who {
-                Who::User(user) => format!("request.userInfo.username != '{user}'"),
-                Who::Prefix(prefix) => format!("!request.userInfo.username.startsWith('{prefix}')"),
-            },
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_is_never_held_up_is_not_asked_about() {
-        let names = |operation| -> Vec<String> {
-            exempt_callers(operation).into_iter().map(|condition| condition.name).collect()
-        };
-        assert!(names(Operation::Delete).contains(&"not-scheduler".to_owned()));
-        assert!(!names(Operation::Evict).contains(&"not-scheduler".to_owned()), "it may not evict unasked");
-        assert!(names(Operation::Evict).contains(&"not-kubelet".to_owned()));
-        // Only some of its deletes are exempt, so all of them are asked about.
-        assert!(!names(Operation::Delete).contains(&"not-controller-manager".to_owned()));
-    }
+    match_conditions::match_conditions(entry).into_iter().map(condition).collect()
 }
