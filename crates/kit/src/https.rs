@@ -60,6 +60,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, st
         Err(_) => return debug!("no handshake in time"),
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
+    // No limit on how long a client may wait before its next request: one that is about to send it would see the
+    // connection break, and an API server counts that as a webhook that failed.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);

@@ -106,6 +106,7 @@ pub(crate) fn start(name: &str, calls: Arc<Calls>, outbox: Outbox) -> Keeper {
         replies,
         pending: HashMap::new(),
         next_ask: 0,
+        synced: false,
     };
     tokio::spawn(task.run(inbox, returned));
     Keeper { messages }
@@ -123,6 +124,7 @@ struct Task {
     replies: mpsc::UnboundedSender<Event>,
     pending: HashMap<AskId, Pending>,
     next_ask: AskId,
+    synced: bool,
 }
 
 impl Task {
@@ -161,6 +163,7 @@ impl Task {
     }
 
     fn step(&mut self, event: Event) {
+        let syncs = matches!(event, Event::Synced);
         let read = match &event {
             Event::Reply(_, Reply::Pod(PodRead::There(pod))) => Some((pod.key.clone(), pod.uid.clone())),
             _ => None,
@@ -182,9 +185,18 @@ impl Task {
                 Output::Note(note) => info!(?note, "noted"),
             }
         }
-        let changes = self.replica.take_changes();
-        if !changes.budgets.is_empty() {
-            let _ = self.outbox.changed.send(changes.budgets);
+        self.tell_changes(syncs);
+    }
+
+    /// Before everything was seen the counts are of a part, and no reader should see them.
+    fn tell_changes(&mut self, syncs: bool) {
+        let mut changed = self.replica.take_changes().budgets;
+        if syncs {
+            self.synced = true;
+            changed = self.replica.engine().budgets().map(|budget| budget.key.clone()).collect();
+        }
+        if self.synced && !changed.is_empty() {
+            let _ = self.outbox.changed.send(changed);
         }
     }
 

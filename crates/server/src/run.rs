@@ -93,7 +93,10 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let serving = tokio::spawn(https::serve(listener, tls, router, stop.child_token()));
     if options.register_webhooks {
         let address = Address { url, ca: authority.pem().to_owned(), namespace: options.namespace };
-        webhooks::register(&client, &address).await.context("cannot register the webhooks")?;
+        if let Err(error) = webhooks::register(&client, &address).await {
+            stop.cancel();
+            return Err(error).context("cannot register the webhooks");
+        }
     }
     info!(%address, name, "serving");
 

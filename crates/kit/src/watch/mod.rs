@@ -211,13 +211,20 @@ impl<K: DeserializeOwned> Source<K> {
         };
         let mut lines = Box::pin(stream);
         let mut line = String::new();
+        let mut heard = false;
         loop {
             line.clear();
             let read = lines.read_line(&mut line);
             match tokio::time::timeout(SILENCE, read).await {
                 // Silent for too long: a new connection tells whether anybody is there.
                 Err(_) => return Ok(Ending::Resume),
-                Ok(Ok(0)) => return Ok(Ending::Resume),
+                Ok(Ok(0)) => {
+                    // A server that ends every watch at once must not be asked a thousand times a second.
+                    if !heard {
+                        tokio::time::sleep(backoff.failed()).await;
+                    }
+                    return Ok(Ending::Resume);
+                }
                 Ok(read) => read.map_err(Error::ReadEvents)?,
             };
             let Some(change) = Line::read(&line)? else { continue };
@@ -229,6 +236,7 @@ impl<K: DeserializeOwned> Source<K> {
                     return Ok(Ending::Resume);
                 }
                 Line::Change { event, at } => {
+                    heard = true;
                     backoff.reset();
                     tell(event).await;
                     if let Some(at) = at {

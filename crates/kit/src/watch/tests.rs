@@ -56,7 +56,7 @@ async fn told(
             log.lock().unwrap().push(request.uri().to_string());
             let frames =
                 lines.into_iter().map(|line| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
-            let body = Body::wrap_body(StreamBody::new(futures::stream::iter(frames)));
+            let body = StreamBody::new(futures::stream::iter(frames));
             Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
         }
     });

@@ -2,9 +2,11 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
+mod delete;
 mod drain;
 mod group_log;
 mod quorate;
+mod scene;
 
 /// A file that is no module is compiled by nobody, and its tests never run.
 #[test]
