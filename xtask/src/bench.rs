@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements, each a program that prints one `name=value unit` per line.
+//! `cargo xtask bench`: measurements, each a program that prints one `name=value unit` per line and judges nothing.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -7,20 +7,35 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to measure.
+    /// Only these benchmarks; all of them when none is named.
     #[arg(value_enum)]
-    what: Bench,
+    benches: Vec<Bench>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Bench {
     /// Decisions, events and memory of the engine by itself.
     Engine,
+    /// The embedded cluster's API server: pods created, watch fan-out, time until it is up.
+    Cluster,
+}
+
+impl Bench {
+    /// The crate it measures, and the name of its program there.
+    fn program(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Engine => ("quorate-engine", "engine"),
+            Self::Cluster => ("quorate-devcluster", "cluster"),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let command: &[&str] = match args.what {
-        Bench::Engine => &["bench", "--quiet", "--package", "quorate-engine", "--bench", "engine"],
-    };
-    workspace::run(&mut workspace::cargo(command))
+    let chosen = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
+    for bench in chosen {
+        let (package, program) = bench.program();
+        let command = ["bench", "--quiet", "--locked", "--package", package, "--bench", program];
+        workspace::run(&mut workspace::cargo(&command))?;
+    }
+    Ok(())
 }

@@ -1,7 +1,9 @@
 //! The project's own commands: `cargo xtask test`, `bench`, `generate`, and what comes with them.
 
 mod bench;
+mod control_plane;
 mod generate;
+mod soak;
 mod test;
 mod workspace;
 
@@ -25,6 +27,10 @@ enum Command {
     Generate,
     /// Runs every check and every test, or only the named suites.
     Test(test::Args),
+    /// Builds a real Kubernetes control plane to test against; needs Go.
+    ControlPlane(control_plane::Args),
+    /// Searches the large cases of the ledger, for as long as that takes.
+    Soak,
 }
 
 fn main() -> ExitCode {
@@ -32,6 +38,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Generate => generate::run(),
         Command::Test(args) => test::run(&args),
+        Command::ControlPlane(args) => control_plane::run(&args),
+        Command::Soak => soak::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

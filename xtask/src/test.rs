@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::workspace;
+use crate::{control_plane, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +24,10 @@ enum Suite {
     Lint,
     /// All tests that need no cluster.
     Unit,
+    /// What stories may rest on, on the real control plane and on the embedded cluster. Needs Go.
+    Conformance,
+    /// What people live through with Quorate, on both. Needs Go.
+    Stories,
 }
 
 /// What `cargo test` reported, summed over test binaries.
@@ -41,6 +45,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let outcome = match suite {
             Suite::Lint => lint(),
             Suite::Unit => unit(&mut counts),
+            Suite::Conformance => conformance(&mut counts),
+            Suite::Stories => stories(&mut counts),
         };
         if let Err(error) = outcome {
             eprintln!("error: {error:#}");
@@ -78,7 +84,18 @@ fn lint() -> Result<()> {
 }
 
 fn unit(counts: &mut Counts) -> Result<()> {
-    cargo_test("unit tests", &["--workspace"], counts)
+    cargo_test("unit tests", &["--workspace", "--exclude", "quorate-testbed"], counts)
+}
+
+fn conformance(counts: &mut Counts) -> Result<()> {
+    step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
+    let suites = ["--test", "conformance", "--test", "actors", "--test", "lifetime"];
+    cargo_test("conformance", &[&["--package", "quorate-testbed"], &suites[..]].concat(), counts)
+}
+
+fn stories(counts: &mut Counts) -> Result<()> {
+    step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
+    cargo_test("stories", &["--package", "quorate-testbed", "--test", "stories"], counts)
 }
 
 /// Runs `cargo test` with `args`, passes its output on, and adds what it counted.

@@ -10,6 +10,15 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
+/// The folder of the built control planes. The testbed looks in the same places.
+pub(crate) fn control_planes() -> PathBuf {
+    if let Some(folder) = std::env::var_os("QUORATE_CONTROL_PLANES") {
+        return folder.into();
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("control-plane")
+}
+
 /// The names of the workspace's crates, in the order of their folders.
 pub(crate) fn crates() -> Result<Vec<String>> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir(root().join("crates"))

@@ -1,1 +1,32 @@
 //! One face for the embedded and the real cluster, for tests.
+//!
+//! - [`stories!`] makes tests of stories that are written once and told in each place.
+//! - [`Cluster`] is what a story sees: clients and kubectl for any [`User`], namespaces of its own.
+//! - [`ControlPlane`] is a real etcd, API server, controller manager and scheduler, as built by
+//!   `cargo xtask control-plane`.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this crate is for tests: what cannot go on fails the test, loudly"
+)]
+
+mod cluster;
+mod control_plane;
+mod embedded;
+mod eventually;
+mod kubectl;
+mod process;
+mod story;
+mod user;
+mod webhook;
+mod wire;
+
+pub use cluster::Cluster;
+pub use control_plane::{ControlPlane, Kubernetes, Options};
+pub use eventually::eventually;
+pub use kubectl::{Kubectl, Printed};
+pub use story::{Place, Stage, tell};
+pub use user::User;
+pub use webhook::{Reply, Webhook};
+pub use wire::{Answer, Patch, Watch, Wire};

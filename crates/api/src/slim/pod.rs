@@ -37,6 +37,8 @@ pub struct PodSpec {
     pub scheduling_group: Option<SchedulingGroup>,
     /// Its workload and pod group, in Kubernetes 1.35.
     pub workload_ref: Option<WorkloadReference>,
+    /// How long it may run; the kubelet ends it then.
+    pub active_deadline_seconds: Option<i64>,
     /// Its containers.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
@@ -84,6 +86,13 @@ pub struct Container {
     pub resize_policy: Vec<ResizePolicy>,
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<String>,
+}
+
+impl Container {
+    /// Whether it is an init container that stays beside the others.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
 }
 
 /// Whether a change of one resource restarts the container.

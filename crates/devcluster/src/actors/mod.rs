@@ -1,1 +1,155 @@
 //! Scheduler, kubelets and controllers.
+//!
+//! They work through an ordinary client, so they play on the in-memory API server and on a real control plane alike. All
+//! of them are driven by watches; what an actor wrote itself it knows from the answer (`shelf`). Each writes under the
+//! user name that the real one has ([`Identities`]).
+//!
+//! - [`Nodes`], [`Kubelets`]: hollow nodes, and what the pods on them do.
+//! - `scheduler`: binds pods to nodes.
+//! - `replicaset`, `deployment`, `statefulset`, `job`: the workload controllers.
+//! - `gc`: owner references; `namespaces`: the end of a namespace.
+//! - `disruption`: the numbers in a PodDisruptionBudget's status.
+//! - `lws`: LeaderWorkerSets.
+
+mod controller;
+mod deployment;
+mod disruption;
+mod gc;
+mod identities;
+mod kinds;
+mod kubelet;
+mod lws;
+mod namespaces;
+mod pod_control;
+mod pods;
+mod queue;
+mod recorder;
+mod replicaset;
+mod request;
+mod revisions;
+mod scheduler;
+mod shelf;
+mod statefulset;
+mod view;
+
+use std::sync::Arc;
+
+pub use identities::{
+    CONTROLLER_MANAGER, Identities, LEADER_WORKER_SETS, SCHEDULER, controller, groups_of, kubelet,
+};
+pub use kubelet::{Kubelets, NodeTemplate, Nodes, Timing, UnknownPod};
+pub use lws::{install_leader_worker_sets, leader_worker_set_definition};
+use view::{Stagehand, View};
+
+/// What every actor needs to start.
+pub(crate) struct Stage {
+    pub(crate) view: Arc<View>,
+    pub(crate) identities: Identities,
+    pub(crate) hands: Stagehand,
+}
+
+/// Which actors play.
+#[derive(Clone, Debug)]
+pub struct ActorOptions {
+    /// The scheduler.
+    pub scheduler: bool,
+    /// Deployments, ReplicaSets, StatefulSets and Jobs.
+    pub workloads: bool,
+    /// The status of native PodDisruptionBudgets.
+    pub disruption: bool,
+    /// Garbage collection by owner references.
+    pub garbage_collection: bool,
+    /// The end of namespaces.
+    pub namespaces: bool,
+    /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
+    pub leader_worker_sets: bool,
+    /// How long starts and ends of pods take on the hollow nodes.
+    pub timing: Timing,
+}
+
+impl ActorOptions {
+    /// The whole cast, for an API server that comes alone.
+    #[must_use]
+    pub fn everyone() -> Self {
+        Self {
+            scheduler: true,
+            workloads: true,
+            disruption: true,
+            garbage_collection: true,
+            namespaces: true,
+            leader_worker_sets: true,
+            timing: Timing::default(),
+        }
+    }
+
+    /// Nodes and a scheduler, beside a real controller manager.
+    #[must_use]
+    pub fn beside_controller_manager() -> Self {
+        Self {
+            workloads: false,
+            disruption: false,
+            garbage_collection: false,
+            namespaces: false,
+            ..Self::everyone()
+        }
+    }
+}
+
+/// The actors at work. They stop when this is dropped; what they made stays.
+pub struct Actors {
+    hands: Stagehand,
+    nodes: Nodes,
+    kubelets: Kubelets,
+}
+
+impl Actors {
+    /// Starts them. Has to be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(identities: &Identities, options: &ActorOptions) -> Self {
+        let hands = Stagehand::default();
+        let identities = identities.within(tokio::runtime::Handle::current());
+        let view = View::new(identities.client(CONTROLLER_MANAGER), hands.clone());
+        let stage = Stage { view, identities, hands: hands.clone() };
+        let kubelets = Kubelets::start(&stage, options.timing.clone());
+        let nodes = Nodes::start(&stage, kubelets.clone());
+        if options.scheduler {
+            scheduler::start(&stage);
+        }
+        if options.workloads {
+            deployment::start(&stage);
+            replicaset::start(&stage);
+            statefulset::start(&stage);
+        }
+        if options.disruption {
+            disruption::start(&stage);
+        }
+        if options.garbage_collection {
+            gc::start(&stage);
+        }
+        if options.namespaces {
+            namespaces::start(&stage);
+        }
+        if options.leader_worker_sets {
+            lws::start(&stage);
+        }
+        Self { hands, nodes, kubelets }
+    }
+
+    /// The hollow nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// The pods on them.
+    #[must_use]
+    pub fn kubelets(&self) -> &Kubelets {
+        &self.kubelets
+    }
+}
+
+impl Drop for Actors {
+    fn drop(&mut self) {
+        self.hands.end();
+    }
+}

@@ -1,0 +1,290 @@
+//! The numbers in a budget's status: pure.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+
+use super::super::kinds::resolve;
+use super::super::pods;
+
+/// An eviction that has not become a deletion within this time is not counted any longer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+
+const ALLOWED: &str = "DisruptionAllowed";
+
+/// How many pods there should be, and how many of them healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub(super) pods: i32,
+    pub(super) healthy: i32,
+}
+
+/// Whether the number of expected pods comes from the scale of the pods' controllers.
+pub(super) fn asks_controllers(budget: &PodDisruptionBudget) -> bool {
+    let Some(spec) = &budget.spec else { return false };
+    spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+}
+
+/// `scale` is the sum over the distinct controllers of the pods, where it is asked for.
+pub(super) fn expected(budget: &PodDisruptionBudget, selected: usize, scale: i32) -> Expected {
+    let spec = budget.spec.clone().unwrap_or_default();
+    match (spec.max_unavailable, spec.min_available) {
+        (Some(max), _) => Expected { pods: scale, healthy: (scale - resolve(&max, scale, true)).max(0) },
+        (None, Some(IntOrString::Int(min))) => {
+            Expected { pods: i32::try_from(selected).unwrap_or(i32::MAX), healthy: min }
+        }
+        (None, Some(min)) => Expected { pods: scale, healthy: resolve(&min, scale, true) },
+        (None, None) => Expected { pods: 0, healthy: 0 },
+    }
+}
+
+/// Evictions that are under way, those that came to nothing, and when the next one would.
+#[derive(Debug, Default)]
+pub(super) struct Disrupted {
+    pub(super) under_way: BTreeMap<String, Time>,
+    pub(super) failed: Vec<Arc<Pod>>,
+    pub(super) look_again: Option<Duration>,
+}
+
+pub(super) fn disrupted(budget: &PodDisruptionBudget, selected: &[Arc<Pod>], now: Timestamp) -> Disrupted {
+    let mut result = Disrupted::default();
+    let noted = budget.status.as_ref().and_then(|status| status.disrupted_pods.clone()).unwrap_or_default();
+    for pod in selected {
+        let Some(since) = noted.get(&pod.name_any()) else { continue };
+        if pods::is_terminating(pod) {
+            continue;
+        }
+        let until = since.0 + PATIENCE;
+        if until < now {
+            result.failed.push(pod.clone());
+            continue;
+        }
+        let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+        result.look_again = Some(result.look_again.map_or(left, |earlier| earlier.min(left)));
+        result.under_way.insert(pod.name_any(), since.clone());
+    }
+    result
+}
+
+/// Ready, not ending, and not about to be evicted.
+pub(super) fn healthy(selected: &[Arc<Pod>], under_way: &BTreeMap<String, Time>) -> i32 {
+    let names: HashSet<&str> = under_way.keys().map(String::as_str).collect();
+    let counts = |pod: &&Arc<Pod>| {
+        !pods::is_terminating(pod) && !names.contains(pod.name_any().as_str()) && pods::is_ready(pod)
+    };
+    i32::try_from(selected.iter().filter(counts).count()).unwrap_or(i32::MAX)
+}
+
+/// The status as it should be.
+pub(super) fn status(
+    budget: &PodDisruptionBudget,
+    expected: Expected,
+    current: i32,
+    under_way: BTreeMap<String, Time>,
+    now: Timestamp,
+) -> PodDisruptionBudgetStatus {
+    let before = budget.status.clone().unwrap_or_default();
+    let allowed = if expected.pods <= 0 { 0 } else { (current - expected.healthy).max(0) };
+    let generation = budget.metadata.generation;
+    let (holds, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    PodDisruptionBudgetStatus {
+        current_healthy: current,
+        desired_healthy: expected.healthy,
+        expected_pods: expected.pods,
+        disruptions_allowed: allowed,
+        disrupted_pods: (!under_way.is_empty()).then_some(under_way),
+        observed_generation: generation,
+        conditions: Some(with_condition(&before, holds, reason, "", generation, now)),
+    }
+}
+
+/// The status when the numbers cannot be told: the old ones, and nothing allowed.
+pub(super) fn closed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> PodDisruptionBudgetStatus {
+    let before = budget.status.clone().unwrap_or_default();
+    let conditions = with_condition(&before, "False", "SyncFailed", why, before.observed_generation, now);
+    PodDisruptionBudgetStatus { disruptions_allowed: 0, conditions: Some(conditions), ..before }
+}
+
+/// The conditions with ours as it is now. Those of others stay.
+fn with_condition(
+    before: &PodDisruptionBudgetStatus,
+    status: &str,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = before.conditions.clone().unwrap_or_default();
+    let at = conditions.iter().position(|condition| condition.type_ == ALLOWED);
+    let same = at.map(|at| &conditions[at]).filter(|condition| condition.status == status);
+    let whole_seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let since = same.map_or(Time(whole_seconds), |condition| condition.last_transition_time.clone());
+    let condition = Condition {
+        type_: ALLOWED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: generation,
+        last_transition_time: since,
+    };
+    match at {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+    conditions
+}
+
+/// An empty map of disrupted pods and none are the same; so are an absent status and an empty one.
+pub(super) fn is_shown(budget: &PodDisruptionBudget, wanted: &PodDisruptionBudgetStatus) -> bool {
+    let Some(mut shown) = budget.status.clone() else { return false };
+    shown.disrupted_pods = shown.disrupted_pods.filter(|pods| !pods.is_empty());
+    shown == *wanted
+}
+
+/// How long until the mark of a disruption that did not happen is to be taken off this pod; none if it has no such mark.
+pub(super) fn stale_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
+    let mark = pods::condition(pod, "DisruptionTarget").filter(|mark| mark.status == "True")?;
+    if pods::is_terminating(pod)
+        || pods::is_terminal(pod)
+        || mark.reason.as_deref() == Some("TerminationByKubelet")
+    {
+        return None;
+    }
+    let since = mark.last_transition_time.as_ref().map_or(now, |time| time.0);
+    Some(Duration::try_from((since + PATIENCE).duration_since(now)).unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        format!("2026-01-01T00:{text}Z").parse().unwrap()
+    }
+
+    fn budget(spec: Value) -> PodDisruptionBudget {
+        serde_json::from_value(json!({"metadata": {"name": "b", "generation": 7}, "spec": spec})).unwrap()
+    }
+
+    fn pod(name: &str, ready: bool, ending: bool) -> Arc<Pod> {
+        let mut pod = json!({"metadata": {"name": name}, "status": {"conditions": [
+            {"type": "Ready", "status": if ready { "True" } else { "False" }}]}});
+        if ending {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    /// Allowed, current, desired, expected; and that the condition agrees.
+    fn numbers(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], scale: i32) -> (i32, i32, i32, i32) {
+        let now = at("10:00");
+        let disrupted = disrupted(budget, pods, now);
+        let current = healthy(pods, &disrupted.under_way);
+        let status = status(budget, expected(budget, pods.len(), scale), current, disrupted.under_way, now);
+        let condition = status.conditions.as_ref().unwrap().iter().find(|c| c.type_ == ALLOWED).unwrap();
+        assert_eq!(condition.status == "True", status.disruptions_allowed > 0);
+        assert_eq!(status.observed_generation, Some(7));
+        (status.disruptions_allowed, status.current_healthy, status.desired_healthy, status.expected_pods)
+    }
+
+    fn ready(count: usize) -> Vec<Arc<Pod>> {
+        (0..count).map(|n| pod(&format!("p{n}"), true, false)).collect()
+    }
+
+    #[test]
+    fn numbers_as_the_disruption_controller_gives_them() {
+        let table: &[(Value, usize, i32, (i32, i32, i32, i32))] = &[
+            (json!({"minAvailable": 3}), 0, 0, (0, 0, 3, 0)),
+            (json!({"minAvailable": 3}), 1, 0, (0, 1, 3, 1)),
+            (json!({"minAvailable": 3}), 4, 0, (1, 4, 3, 4)),
+            (json!({"maxUnavailable": 1}), 0, 0, (0, 0, 0, 0)),
+            (json!({"maxUnavailable": 1}), 1, 0, (0, 1, 0, 0)),
+            (json!({"maxUnavailable": 2}), 1, 7, (0, 1, 5, 7)),
+            (json!({"maxUnavailable": 2}), 1, 5, (0, 1, 3, 5)),
+            (json!({"maxUnavailable": "30%"}), 1, 7, (0, 1, 4, 7)),
+            (json!({"maxUnavailable": "30%"}), 1, 3, (0, 1, 2, 3)),
+            (json!({"minAvailable": "20%"}), 1, 10, (0, 1, 2, 10)),
+            (json!({"maxUnavailable": 5}), 4, 10, (0, 4, 5, 10)),
+            (json!({"minAvailable": "1%"}), 2, 0, (0, 2, 0, 0)),
+            (json!({"minAvailable": "1%"}), 2, 1, (1, 2, 1, 1)),
+            (json!({"minAvailable": "34%"}), 1, 3, (0, 1, 2, 3)),
+            (json!({"minAvailable": "34%"}), 2, 3, (0, 2, 2, 3)),
+            (json!({"minAvailable": "34%"}), 3, 3, (1, 3, 2, 3)),
+            (json!({"minAvailable": "34%"}), 4, 3, (2, 4, 2, 3)),
+            (json!({"minAvailable": "28%"}), 11, 11, (7, 11, 4, 11)),
+            (json!({"minAvailable": "28%"}), 22, 22, (15, 22, 7, 22)),
+            (json!({}), 2, 5, (0, 2, 0, 0)),
+        ];
+        for (spec, pods, scale, wanted) in table {
+            assert_eq!(
+                numbers(&budget(spec.clone()), &ready(*pods), *scale),
+                *wanted,
+                "{spec} with {pods} of {scale}"
+            );
+        }
+    }
+
+    #[test]
+    fn evictions_under_way_are_not_healthy_until_they_are_taken_to_have_failed() {
+        let mut budget = budget(json!({"minAvailable": 1}));
+        budget.status = serde_json::from_value(json!({
+            "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 0,
+            "disruptedPods": {"p1": "2026-01-01T00:10:00Z", "p2": "2026-01-01T00:07:00Z",
+                              "p3": "2026-01-01T00:09:00Z", "notthere": "2026-01-01T00:10:00Z"}}))
+        .unwrap();
+        let pods = [pod("p1", true, true), pod("p2", true, false), pod("p3", true, false)];
+        assert_eq!(numbers(&budget, &pods, 0), (0, 1, 1, 3));
+        let disrupted = disrupted(&budget, &pods, at("10:00"));
+        assert_eq!(disrupted.under_way.keys().collect::<Vec<_>>(), ["p3"]);
+        assert_eq!(disrupted.failed.iter().map(|pod| pod.name_any()).collect::<Vec<_>>(), ["p2"]);
+        assert_eq!(disrupted.look_again, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn conditions_of_others_stay_and_the_same_status_is_not_written_twice() {
+        let mut budget = budget(json!({"minAvailable": 1}));
+        let foreign = json!({"type": "Other", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        budget.status =
+            serde_json::from_value(json!({"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
+            "disruptionsAllowed": 0, "conditions": [foreign]}))
+            .unwrap();
+        let wanted = Expected { pods: 2, healthy: 1 };
+        let first = status(&budget, wanted, 2, BTreeMap::new(), at("10:00"));
+        assert_eq!(first.conditions.as_ref().unwrap().len(), 2);
+        assert!(!is_shown(&budget, &first));
+        budget.status = Some(first);
+        assert!(is_shown(&budget, &status(&budget, wanted, 2, BTreeMap::new(), at("20:00"))));
+        let closed = closed(&budget, "no such thing", at("20:00"));
+        assert_eq!((closed.disruptions_allowed, closed.current_healthy, closed.expected_pods), (0, 2, 2));
+    }
+
+    #[test]
+    fn a_mark_of_disruption_is_stale_after_two_minutes() {
+        let marked = |status: &str, reason: &str, phase: &str, ending: bool| -> Pod {
+            let mut pod = json!({"metadata": {}, "status": {"phase": phase, "conditions": [{"type": "DisruptionTarget",
+                "status": status, "reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            if ending {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            serde_json::from_value(pod).unwrap()
+        };
+        let evicted = marked("True", "EvictionByEvictionAPI", "Running", false);
+        assert_eq!(stale_in(&evicted, at("02:01")), Some(Duration::ZERO));
+        assert_eq!(stale_in(&evicted, at("01:59")), Some(Duration::from_secs(1)));
+        assert_eq!(stale_in(&marked("True", "EvictionByEvictionAPI", "Running", true), at("02:01")), None);
+        assert_eq!(stale_in(&marked("False", "EvictionByEvictionAPI", "Running", false), at("02:01")), None);
+        assert_eq!(stale_in(&marked("True", "TerminationByKubelet", "Running", false), at("02:01")), None);
+        assert_eq!(stale_in(&marked("True", "EvictionByEvictionAPI", "Failed", false), at("02:01")), None);
+        assert_eq!(stale_in(&Pod::default(), at("02:01")), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! Who owns whom, over all kinds: pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::core::ApiResource;
+
+use super::super::shelf::Key;
+
+/// Put on an object that is deleted with Foreground propagation: it waits for those it owns.
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Put on an object that is deleted with Orphan propagation: those it owns are to be set free first.
+pub(super) const ORPHAN: &str = "orphan";
+
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    pub(super) kind: Arc<ApiResource>,
+    pub(super) key: Key,
+    pub(super) owners: Vec<OwnerReference>,
+    pub(super) ending: bool,
+    pub(super) finalizers: Vec<String>,
+}
+
+impl Object {
+    pub(super) fn new(kind: &Arc<ApiResource>, meta: &ObjectMeta) -> Self {
+        Self {
+            kind: kind.clone(),
+            key: Key::new(
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+            ),
+            owners: meta.owner_references.clone().unwrap_or_default(),
+            ending: meta.deletion_timestamp.is_some(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Waits for those it owns.
+    pub(super) fn waits_for_dependents(&self) -> bool {
+        self.ending && self.finalizers.iter().any(|finalizer| finalizer == FOREGROUND)
+    }
+
+    pub(super) fn sets_dependents_free(&self) -> bool {
+        self.ending && self.finalizers.iter().any(|finalizer| finalizer == ORPHAN)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Graph {
+    objects: HashMap<String, Object>,
+    dependents: HashMap<String, BTreeSet<String>>,
+}
+
+impl Graph {
+    pub(super) fn get(&self, uid: &str) -> Option<&Object> {
+        self.objects.get(uid)
+    }
+
+    pub(super) fn dependents(&self, uid: &str) -> Vec<String> {
+        self.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// The dependents that an object with Foreground deletion waits for.
+    pub(super) fn blocking(&self, uid: &str) -> Vec<String> {
+        let blocks = |dependent: &String| {
+            let object = self.objects.get(dependent);
+            object.is_some_and(|object| {
+                object.owners.iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
+            })
+        };
+        self.dependents(uid).into_iter().filter(blocks).collect()
+    }
+
+    /// Takes in an object; gives the UIDs that are to be looked at because of it.
+    pub(super) fn put(&mut self, uid: &str, object: Object) -> BTreeSet<String> {
+        let before = self.remove_links(uid);
+        let mut look = BTreeSet::new();
+        let was_waiting = before.as_ref().is_some_and(Object::waits_for_dependents);
+        let owners_changed = before.as_ref().is_none_or(|before| before.owners != object.owners);
+        if object.waits_for_dependents() && !was_waiting {
+            look.extend(self.dependents(uid));
+            look.insert(uid.to_owned());
+        }
+        if object.sets_dependents_free() {
+            look.insert(uid.to_owned());
+        }
+        if owners_changed {
+            // An owner that is not here may not exist at all; one that waits for its dependents wants this one gone.
+            let doubtful = |owner: &OwnerReference| {
+                self.objects.get(&owner.uid).is_none_or(Object::waits_for_dependents)
+            };
+            if object.owners.iter().any(doubtful) {
+                look.insert(uid.to_owned());
+            }
+            // One that no longer blocks its owner may have been the last.
+            look.extend(before.iter().flat_map(|before| &before.owners).map(|owner| owner.uid.clone()));
+        }
+        for owner in &object.owners {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(uid.to_owned());
+        }
+        self.objects.insert(uid.to_owned(), object);
+        look
+    }
+
+    /// Forgets an object; gives the UIDs that are to be looked at because of it.
+    pub(super) fn remove(&mut self, uid: &str) -> BTreeSet<String> {
+        let mut look: BTreeSet<_> = self.dependents(uid).into_iter().collect();
+        if let Some(gone) = self.remove_links(uid) {
+            let waiting = |owner: &&OwnerReference| {
+                self.objects.get(&owner.uid).is_some_and(Object::waits_for_dependents)
+            };
+            look.extend(gone.owners.iter().filter(waiting).map(|owner| owner.uid.clone()));
+        }
+        look
+    }
+
+    fn remove_links(&mut self, uid: &str) -> Option<Object> {
+        let before = self.objects.remove(uid)?;
+        for owner in &before.owners {
+            if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                dependents.remove(uid);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+        Some(before)
+    }
+
+    /// What the owners of an object are to it. `exists` answers for owners that the graph does not know.
+    pub(super) fn classify(&self, owners: &[OwnerReference], exists: &BTreeMap<String, bool>) -> Owners {
+        let mut sorted = Owners::default();
+        for owner in owners {
+            match self.objects.get(&owner.uid) {
+                Some(object) if object.waits_for_dependents() => sorted.waiting.push(owner.clone()),
+                Some(_) => sorted.solid.push(owner.clone()),
+                None if exists.get(&owner.uid) == Some(&false) => sorted.absent.push(owner.clone()),
+                None => sorted.solid.push(owner.clone()),
+            }
+        }
+        sorted
+    }
+}
+
+/// The owners of an object.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    pub(super) solid: Vec<OwnerReference>,
+    pub(super) absent: Vec<OwnerReference>,
+    pub(super) waiting: Vec<OwnerReference>,
+}
+
+/// What becomes of an object because of its owners.
+#[derive(Debug, PartialEq)]
+pub(super) enum Fate {
+    /// It stays as it is.
+    Stays,
+    /// It stays, but these owners are no owners any more.
+    Keeps(Vec<OwnerReference>),
+    /// It goes; with Foreground propagation where others depend on it.
+    Goes { foreground: bool },
+}
+
+pub(super) fn fate(owners: Owners, has_dependents: bool, finalizers: &[String]) -> Fate {
+    let Owners { solid, absent, waiting } = owners;
+    if solid.is_empty() && absent.is_empty() && waiting.is_empty() {
+        return Fate::Stays;
+    }
+    if !solid.is_empty() {
+        return if absent.is_empty() && waiting.is_empty() { Fate::Stays } else { Fate::Keeps(solid) };
+    }
+    let asked = finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
+    Fate::Goes { foreground: asked || (!waiting.is_empty() && has_dependents) }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::GroupVersionKind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(meta: Value) -> Object {
+        let kind = Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod")));
+        Object::new(&kind, &serde_json::from_value(meta).unwrap())
+    }
+
+    fn owner(uid: &str, blocks: bool) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "name": uid, "uid": uid, "blockOwnerDeletion": blocks})
+    }
+
+    fn set(items: &[&str]) -> BTreeSet<String> {
+        items.iter().map(|item| (*item).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_end_of_an_owner_brings_its_dependents_up() {
+        let mut graph = Graph::default();
+        assert_eq!(graph.put("owner", object(json!({"name": "owner"}))), set(&[]));
+        assert_eq!(
+            graph.put("child", object(json!({"name": "child", "ownerReferences": [owner("owner", false)]}))),
+            set(&[])
+        );
+        assert_eq!(
+            graph.put("stray", object(json!({"ownerReferences": [owner("nobody", false)]}))),
+            set(&["stray"])
+        );
+        assert_eq!(graph.remove("owner"), set(&["child"]));
+    }
+
+    #[test]
+    fn foreground_deletion_waits_for_those_that_block_it() {
+        let mut graph = Graph::default();
+        graph.put("owner", object(json!({})));
+        graph.put("blocks", object(json!({"ownerReferences": [owner("owner", true)]})));
+        graph.put("free", object(json!({"ownerReferences": [owner("owner", false)]})));
+        let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FOREGROUND]});
+        assert_eq!(graph.put("owner", object(ending.clone())), set(&["owner", "blocks", "free"]));
+        assert_eq!(graph.put("owner", object(ending)), set(&[]), "said once is enough");
+        assert_eq!(graph.blocking("owner"), ["blocks"]);
+        assert_eq!(graph.remove("blocks"), set(&["owner"]));
+        assert!(graph.blocking("owner").is_empty());
+    }
+
+    #[test]
+    fn fates() {
+        let mut graph = Graph::default();
+        graph.put("solid", object(json!({})));
+        graph.put(
+            "waiting",
+            object(json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FOREGROUND]})),
+        );
+        let gone = BTreeMap::from([("absent".to_owned(), false), ("unseen".to_owned(), true)]);
+        let fate_of = |names: &[&str], dependents: bool| {
+            let owners: Vec<OwnerReference> =
+                names.iter().map(|name| serde_json::from_value(owner(name, true)).unwrap()).collect();
+            match fate(graph.classify(&owners, &gone), dependents, &[]) {
+                Fate::Keeps(kept) => {
+                    format!("keeps {}", kept.iter().map(|o| o.uid.clone()).collect::<Vec<_>>().join(","))
+                }
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(fate_of(&[], false), "Stays");
+        assert_eq!(fate_of(&["solid"], false), "Stays");
+        assert_eq!(fate_of(&["unseen"], false), "Stays");
+        assert_eq!(fate_of(&["solid", "absent"], false), "keeps solid");
+        assert_eq!(fate_of(&["solid", "waiting"], false), "keeps solid");
+        assert_eq!(fate_of(&["absent"], true), "Goes { foreground: false }");
+        assert_eq!(fate_of(&["waiting"], false), "Goes { foreground: false }");
+        assert_eq!(fate_of(&["waiting", "absent"], true), "Goes { foreground: true }");
+    }
+}

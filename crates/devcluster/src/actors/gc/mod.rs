@@ -1,0 +1,328 @@
+//! Garbage collection by owner references, over every kind that can be listed, watched and deleted.
+//!
+//! Background: an object whose owners are all gone goes. Foreground: an owner with the finalizer `foregroundDeletion`
+//! waits for its dependents that block it, which go first. Orphan: dependents lose the reference, then the owner goes.
+//! Before anything is deleted, the object and the owners that the watches do not show are read from the API server.
+
+mod graph;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DeleteParams;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
+use kube::{Api, Client, Error, ResourceExt};
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::Stage;
+use super::identities::controller;
+use super::queue::{Outcome, Queue};
+use super::request::{self, Meaning};
+use super::shelf::{Shelf, fill};
+use super::view::Stagehand;
+use graph::{FOREGROUND, Fate, Graph, ORPHAN, Object, fate};
+
+type Meta = PartialObjectMeta<DynamicObject>;
+
+/// Objects that are looked at at the same time.
+const AT_ONCE: usize = 16;
+/// New kinds are looked for this long after a definition changed, then twice as long, and so on…
+const SOON: Duration = Duration::from_millis(250);
+/// …up to this, and so on for ever: an API server may learn of kinds by other ways.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(30);
+
+pub(crate) fn start(stage: &Stage) {
+    let client = stage.identities.client(&controller("generic-garbage-collector"));
+    let queue: Arc<Queue<String>> = Queue::new();
+    let collector = Arc::new(Collector {
+        client: client.clone(),
+        graph: Mutex::default(),
+        kinds: RwLock::default(),
+        queue: queue.clone(),
+    });
+    let definitions: Arc<Shelf<PartialObjectMeta<CustomResourceDefinition>>> = Arc::new(Shelf::new(|_| None));
+    let changed = Arc::new(Notify::new());
+    let tell = changed.clone();
+    definitions.listen(move |_, _| tell.notify_one());
+    stage.hands.spawn(fill(definitions, Api::all(client)));
+    let (hands, finding) = (stage.hands.clone(), collector.clone());
+    stage.hands.spawn(async move {
+        let mut pause = SOON;
+        loop {
+            if finding.find_kinds(&hands).await {
+                pause = SOON;
+            }
+            match tokio::time::timeout(pause, changed.notified()).await {
+                Ok(()) => pause = SOON,
+                Err(_) => pause = (pause * 2).min(AT_LEAST_EVERY),
+            }
+        }
+    });
+    stage.hands.spawn(queue.work(AT_ONCE, move |uid| {
+        let collector = collector.clone();
+        async move { collector.look(&uid).await }
+    }));
+}
+
+struct Collector {
+    client: Client,
+    graph: Mutex<Graph>,
+    /// By group and kind, and by plural, as several versions of a kind are one kind.
+    kinds: RwLock<BTreeMap<(String, String), Kind>>,
+    queue: Arc<Queue<String>>,
+}
+
+#[derive(Clone)]
+struct Kind {
+    resource: Arc<ApiResource>,
+    namespaced: bool,
+    shelf: Arc<Shelf<Meta>>,
+    hands: Stagehand,
+}
+
+impl Collector {
+    /// Starts to watch kinds that are new and ends the watches of those that are gone. True if it found any.
+    async fn find_kinds(self: &Arc<Self>, hands: &Stagehand) -> bool {
+        let discovery = match Discovery::new(self.client.clone()).run().await {
+            Ok(discovery) => discovery,
+            Err(error) => {
+                tracing::debug!(%error, "garbage collector cannot see the kinds yet");
+                return false;
+            }
+        };
+        let found: BTreeMap<_, _> = discovery
+            .groups()
+            .flat_map(kube::discovery::ApiGroup::recommended_resources)
+            .filter(|(resource, can)| is_collectable(resource, can))
+            .map(|(resource, can)| {
+                ((resource.group.clone(), resource.kind.clone()), (resource, can.scope == Scope::Namespaced))
+            })
+            .collect();
+        let mut changed = false;
+        let mut kinds = self.kinds.write();
+        kinds.retain(|name, kind| {
+            let stays = found.contains_key(name);
+            if !stays {
+                kind.hands.end();
+            }
+            stays
+        });
+        for (name, (resource, namespaced)) in found {
+            if kinds.contains_key(&name) {
+                continue;
+            }
+            changed = true;
+            let kind = Kind {
+                resource: Arc::new(resource),
+                namespaced,
+                shelf: Arc::new(Shelf::new(|_| None)),
+                hands: hands.child(),
+            };
+            let (of, resource) = (Arc::downgrade(self), kind.resource.clone());
+            kind.shelf.listen(move |before, after| {
+                if let Some(collector) = of.upgrade() {
+                    collector.take_in(&resource, before, after);
+                }
+            });
+            let api: Api<Meta> = Api::all_with(self.client.clone(), kind.resource.as_ref());
+            kind.hands.spawn(fill(kind.shelf.clone(), api));
+            kinds.insert(name, kind);
+        }
+        changed
+    }
+
+    fn take_in(&self, kind: &Arc<ApiResource>, before: Option<&Arc<Meta>>, after: Option<&Arc<Meta>>) {
+        let mut graph = self.graph.lock();
+        let mut look = std::collections::BTreeSet::new();
+        if let Some(before) = before
+            && after.is_none_or(|after| after.metadata.uid != before.metadata.uid)
+        {
+            look.extend(graph.remove(before.metadata.uid.as_deref().unwrap_or_default()));
+        }
+        if let Some(after) = after {
+            let uid = after.metadata.uid.as_deref().unwrap_or_default();
+            look.extend(graph.put(uid, Object::new(kind, &after.metadata)));
+        }
+        drop(graph);
+        for uid in look {
+            self.queue.add(uid);
+        }
+    }
+
+    async fn look(&self, uid: &str) -> Outcome {
+        // A dependent that the watches have not shown yet would be overlooked.
+        let shelves: Vec<_> = self.kinds.read().values().map(|kind| kind.shelf.clone()).collect();
+        for shelf in shelves {
+            // A kind that cannot be listed must not hold up all others.
+            let _ = tokio::time::timeout(Duration::from_secs(2), shelf.filled()).await;
+        }
+        let Some(object) = self.graph.lock().get(uid).cloned() else { return Outcome::Done };
+        match self.collect(uid, &object).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => {
+                tracing::debug!(%error, object = %object.key, kind = object.kind.kind, "garbage collector will try again");
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn api(&self, kind: &ApiResource, namespace: &str) -> Api<Meta> {
+        if namespace.is_empty() {
+            Api::all_with(self.client.clone(), kind)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, kind)
+        }
+    }
+
+    async fn collect(&self, uid: &str, seen: &Object) -> Result<(), Error> {
+        let Some(live) = self.api(&seen.kind, &seen.key.namespace).get_opt(&seen.key.name).await? else {
+            return self.vanished(uid);
+        };
+        if live.metadata.uid.as_deref() != Some(uid) {
+            return self.vanished(uid);
+        }
+        let object = Object::new(&seen.kind, &live.metadata);
+        let version = live.resource_version();
+        if object.sets_dependents_free() {
+            return self.set_free(uid, &object, version.as_deref()).await;
+        }
+        if object.waits_for_dependents() {
+            return self.wait_for_dependents(uid, &object, version.as_deref()).await;
+        }
+        if object.ending {
+            return Ok(());
+        }
+        let exists = self.look_up(&object).await?;
+        let fate = {
+            let graph = self.graph.lock();
+            fate(
+                graph.classify(&object.owners, &exists),
+                !graph.dependents(uid).is_empty(),
+                &object.finalizers,
+            )
+        };
+        match fate {
+            Fate::Stays => Ok(()),
+            Fate::Keeps(owners) => {
+                self.patch(&object, json!({"ownerReferences": owners}), uid, version.as_deref()).await
+            }
+            Fate::Goes { foreground } => {
+                let policy = if foreground { DeleteParams::foreground() } else { DeleteParams::background() };
+                let params = policy.preconditions(request::only(uid));
+                match request::delete::<Meta>(&self.client, &object.kind, &object.key, &params).await {
+                    Err(error) if error.is_not_found() => Ok(()),
+                    other => other.map(|_| ()),
+                }
+            }
+        }
+    }
+
+    /// The watch has missed its end, or is about to tell of it; its dependents need not wait.
+    fn vanished(&self, uid: &str) -> Result<(), Error> {
+        let look = self.graph.lock().remove(uid);
+        for dependent in look {
+            self.queue.add(dependent);
+        }
+        Ok(())
+    }
+
+    /// Asks for the owners that no watch has shown.
+    async fn look_up(&self, object: &Object) -> Result<BTreeMap<String, bool>, Error> {
+        let mut exists = BTreeMap::new();
+        for owner in &object.owners {
+            if self.graph.lock().get(&owner.uid).is_some() {
+                continue;
+            }
+            exists.insert(owner.uid.clone(), self.owner_exists(object, owner).await?);
+        }
+        Ok(exists)
+    }
+
+    async fn owner_exists(&self, object: &Object, owner: &OwnerReference) -> Result<bool, Error> {
+        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let kind = self.kinds.read().get(&(group.to_owned(), owner.kind.clone())).cloned();
+        // A kind that nobody serves: its objects may come back with it. A reference across namespaces is nobody's.
+        let Some(kind) = kind else { return Ok(true) };
+        if kind.namespaced && object.key.namespace.is_empty() {
+            return Ok(true);
+        }
+        let namespace = if kind.namespaced { object.key.namespace.as_str() } else { "" };
+        let found = self.api(&kind.resource, namespace).get_opt(&owner.name).await?;
+        Ok(found.is_some_and(|found| found.metadata.uid.as_deref() == Some(owner.uid.as_str())))
+    }
+
+    async fn wait_for_dependents(
+        &self,
+        uid: &str,
+        object: &Object,
+        version: Option<&str>,
+    ) -> Result<(), Error> {
+        let blocking = self.graph.lock().blocking(uid);
+        if blocking.is_empty() {
+            return self.drop_finalizer(object, FOREGROUND, uid, version).await;
+        }
+        for dependent in blocking {
+            let ending = self.graph.lock().get(&dependent).is_some_and(|object| object.ending);
+            if !ending {
+                self.queue.add(dependent);
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_free(&self, uid: &str, object: &Object, version: Option<&str>) -> Result<(), Error> {
+        let dependents = self.graph.lock().dependents(uid);
+        for dependent in dependents {
+            let Some(other) = self.graph.lock().get(&dependent).cloned() else { continue };
+            let Some(live) = self.api(&other.kind, &other.key.namespace).get_opt(&other.key.name).await?
+            else {
+                continue;
+            };
+            let owners: Vec<_> = live.owner_references().iter().filter(|owner| owner.uid != uid).collect();
+            if owners.len() < live.owner_references().len() {
+                let patch = json!({"ownerReferences": owners});
+                self.patch(&other, patch, &dependent, live.metadata.resource_version.as_deref()).await?;
+            }
+        }
+        self.drop_finalizer(object, ORPHAN, uid, version).await
+    }
+
+    async fn drop_finalizer(
+        &self,
+        object: &Object,
+        finalizer: &str,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<(), Error> {
+        let kept: Vec<_> = object.finalizers.iter().filter(|kept| *kept != finalizer).collect();
+        self.patch(object, json!({"finalizers": kept}), uid, version).await
+    }
+
+    async fn patch(
+        &self,
+        object: &Object,
+        mut metadata: Value,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<(), Error> {
+        metadata["uid"] = json!(uid);
+        metadata["resourceVersion"] = json!(version);
+        let patch = json!({"metadata": metadata});
+        match request::merge::<Meta>(&self.client, &object.kind, &object.key, None, &patch).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+/// Events own nothing and are owned by nothing, and there are many.
+fn is_collectable(resource: &ApiResource, can: &ApiCapabilities) -> bool {
+    resource.kind != "Event"
+        && [verbs::LIST, verbs::WATCH, verbs::DELETE].iter().all(|verb| can.supports_operation(verb))
+}

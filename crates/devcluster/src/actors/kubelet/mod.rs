@@ -1,0 +1,263 @@
+//! Hollow kubelets: one task for all nodes, one watch of pods, and no containers.
+//!
+//! A pod bound to one of the nodes becomes Running and Ready, restarts its containers when an image changes, shows
+//! resized resources, and ends as on a real node: after its grace period the status says so, and a DELETE with grace
+//! period 0 and the pod's UID removes it, sent by the node's own user. Readiness gates are not looked at.
+
+mod life;
+mod node;
+mod nodes;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DeleteParams;
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::Stage;
+use super::identities::Identities;
+use super::pods;
+use super::queue::{Outcome, Queue};
+use super::request::{self, Deleted, Meaning};
+use super::shelf::{Key, Shelf};
+use life::{Life, Step};
+
+pub use life::Timing;
+pub use nodes::{NodeTemplate, Nodes};
+pub(crate) use status::stamp;
+
+/// Pods that a kubelet works on at the same time, over all nodes.
+const AT_ONCE: usize = 16;
+
+/// A pod that the caller named is not on any of the hollow nodes.
+#[derive(Debug, thiserror::Error)]
+#[error("pod {namespace}/{name} does not run on a hollow node: it has to be bound to one first")]
+pub struct UnknownPod {
+    namespace: String,
+    name: String,
+}
+
+/// The pods on the hollow nodes, and what their containers do.
+#[derive(Clone)]
+pub struct Kubelets {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    identities: Identities,
+    pods: Arc<Shelf<Pod>>,
+    queue: Arc<Queue<Key>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: HashMap<String, Host>,
+    lives: HashMap<Key, Tracked>,
+    timing: Timing,
+    addresses: u32,
+}
+
+/// A node that this process plays.
+struct Host {
+    client: Client,
+    address: String,
+    running: bool,
+}
+
+struct Tracked {
+    life: Life,
+    address: String,
+    reported: Option<Value>,
+}
+
+impl Kubelets {
+    pub(crate) fn start(stage: &Stage, timing: Timing) -> Self {
+        let queue = Queue::new();
+        let pods = stage.view.pods().clone();
+        let state = Mutex::new(State { timing, ..State::default() });
+        let shared =
+            Arc::new(Shared { identities: stage.identities.clone(), pods, queue: queue.clone(), state });
+        let (wake, of) = (queue.clone(), Arc::downgrade(&shared));
+        shared.pods.listen(move |before, after| {
+            let Some(shared) = of.upgrade() else { return };
+            let Some(pod) = after.or(before) else { return };
+            if pods::node_of(pod).is_some_and(|node| shared.state.lock().nodes.contains_key(node)) {
+                wake.add(Key::of(pod.as_ref()));
+            }
+        });
+        let working = shared.clone();
+        stage.hands.spawn(queue.work(AT_ONCE, move |key| {
+            let shared = working.clone();
+            async move { shared.tend(&key).await }
+        }));
+        Self { shared }
+    }
+
+    /// Changes how long starts and ends take, for what happens from now on.
+    pub fn set_timing(&self, timing: Timing) {
+        self.shared.state.lock().timing = timing;
+    }
+
+    /// Lets the pod's readiness probe fail, or pass again. A successor of the same name starts ready.
+    ///
+    /// # Errors
+    /// The pod is not on a hollow node.
+    pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) -> Result<(), UnknownPod> {
+        self.change(namespace, name, |life, _| life.wants_ready = ready)
+    }
+
+    /// Restarts a container of the pod, or all of them.
+    ///
+    /// # Errors
+    /// The pod is not on a hollow node.
+    pub fn restart(&self, namespace: &str, name: &str, container: Option<&str>) -> Result<(), UnknownPod> {
+        self.change(namespace, name, |life, timing| life.restart(container, timing, Timestamp::now()))
+    }
+
+    /// Ends the pod's containers by themselves, as the pods of a Job do: the pod is then Succeeded or Failed.
+    ///
+    /// # Errors
+    /// The pod is not on a hollow node.
+    pub fn finish(&self, namespace: &str, name: &str, exit_code: i32) -> Result<(), UnknownPod> {
+        self.change(namespace, name, |life, _| life.finish(exit_code, Timestamp::now()))
+    }
+
+    fn change(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Life, &Timing),
+    ) -> Result<(), UnknownPod> {
+        let unknown = || UnknownPod { namespace: namespace.to_owned(), name: name.to_owned() };
+        let key = Key::new(namespace, name);
+        let pod = self.shared.pods.get(&key).ok_or_else(unknown)?;
+        {
+            let mut state = self.shared.state.lock();
+            let node = pods::node_of(&pod).unwrap_or_default();
+            if !state.nodes.contains_key(node) {
+                return Err(unknown());
+            }
+            let timing = state.timing.clone();
+            let tracked = state.track(&key, &pod);
+            // Its containers may not have been started yet; what is asked for concerns them.
+            tracked.life.advance(&pod, &timing, Timestamp::now());
+            change(&mut tracked.life, &timing);
+        }
+        self.shared.queue.add(key);
+        Ok(())
+    }
+}
+
+impl State {
+    fn track(&mut self, key: &Key, pod: &Pod) -> &mut Tracked {
+        if self.lives.get(key).is_some_and(|tracked| tracked.life.uid != pods::uid(pod)) {
+            self.lives.remove(key);
+        }
+        let addresses = &mut self.addresses;
+        self.lives.entry(key.clone()).or_insert_with(|| {
+            *addresses += 1;
+            let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+            Tracked {
+                life: Life::begin(pod, Timestamp::now()),
+                address: address.unwrap_or_else(|| pod_address(*addresses)),
+                reported: None,
+            }
+        })
+    }
+}
+
+/// Addresses from 10.128.0.0/9, in turn.
+fn pod_address(number: u32) -> String {
+    let [_, b, c, d] = number.to_be_bytes();
+    format!("10.{}.{c}.{d}", 128 | b)
+}
+
+/// What one look at a pod asks for.
+struct Duty {
+    client: Client,
+    report: Option<Value>,
+    step: Step,
+    uid: String,
+}
+
+impl Shared {
+    async fn tend(&self, key: &Key) -> Outcome {
+        let Some(pod) = self.pods.get(key) else {
+            self.state.lock().lives.remove(key);
+            return Outcome::Done;
+        };
+        let now = Timestamp::now();
+        let Some(duty) = self.duty(key, &pod, now) else { return Outcome::Done };
+        match self.perform(key, &pod, &duty).await {
+            Ok(()) => match duty.step {
+                Step::Rest(Some(at)) => Outcome::After(
+                    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO),
+                ),
+                Step::Rest(None) | Step::Remove => Outcome::Done,
+            },
+            Err(error) if error.is_not_found() => Outcome::Done,
+            Err(error) => {
+                tracing::debug!(%error, pod = %key, "kubelet will try again");
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn duty(&self, key: &Key, pod: &Pod, now: Timestamp) -> Option<Duty> {
+        let mut state = self.state.lock();
+        let host = state.nodes.get(pods::node_of(pod)?).filter(|host| host.running)?;
+        let (client, host_address) = (host.client.clone(), host.address.clone());
+        let timing = state.timing.clone();
+        let tracked = state.track(key, pod);
+        let step = tracked.life.advance(pod, &timing, now);
+        // Ends slowly, or has said so and been removed but for a finalizer: nothing to report.
+        let removed = step == Step::Remove && pod.metadata.deletion_grace_period_seconds == Some(0);
+        let report = status::report(pod, &tracked.life, &host_address, &tracked.address, now);
+        let wanted = tracked.reported.as_ref() != Some(&report) || !shows(pod, &report);
+        let report = (wanted && !(removed && pods::is_terminal(pod))).then_some(report);
+        let uid = tracked.life.uid.clone();
+        Some(Duty { client, report, step, uid })
+    }
+
+    async fn perform(&self, key: &Key, pod: &Pod, duty: &Duty) -> Result<(), kube::Error> {
+        if let Some(report) = &duty.report {
+            let written = request::strategic::<Pod>(&duty.client, &(), key, Some("status"), report).await?;
+            if let Some(tracked) = self.state.lock().lives.get_mut(key)
+                && tracked.life.uid == duty.uid
+            {
+                tracked.reported = Some(report.clone());
+            }
+            self.pods.wrote(written);
+        }
+        let held_by_finalizers =
+            pod.metadata.deletion_grace_period_seconds == Some(0) && !pod.finalizers().is_empty();
+        if duty.step == Step::Remove && !held_by_finalizers {
+            let params = DeleteParams::default().grace_period(0).preconditions(request::only(&duty.uid));
+            match request::delete::<Pod>(&duty.client, &(), key, &params).await {
+                Ok(Deleted::Gone) => self.pods.removed(key, &duty.uid),
+                Ok(Deleted::Ending(pod)) => self.pods.wrote(*pod),
+                // The name has a new bearer; ours is gone.
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the pod shows the phase and the conditions of this report: someone else may have written over them.
+fn shows(pod: &Pod, report: &Value) -> bool {
+    let conditions = report["status"]["conditions"].as_array();
+    report["status"]["phase"] == pods::phase(pod)
+        && conditions.into_iter().flatten().all(|wanted| {
+            let kind = wanted["type"].as_str().unwrap_or_default();
+            pods::condition(pod, kind).is_some_and(|shown| wanted["status"] == shown.status.as_str())
+        })
+}

@@ -1,0 +1,132 @@
+//! The end of a namespace: everything in it is deleted, and when nothing is left its finalizer is taken off.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::discovery::{Discovery, Scope, verbs};
+use kube::{Api, Client, Error, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::Stage;
+use super::controller::{Reconciled, run};
+use super::identities::controller;
+use super::queue::Queue;
+use super::request::{self, Meaning};
+use super::shelf::{Key, Shelf};
+
+type Meta = PartialObjectMeta<DynamicObject>;
+
+/// In `spec.finalizers`, while there may be something left in the namespace.
+const FINALIZER: &str = "kubernetes";
+/// How soon to look again for what takes its time to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How long what was discovered is believed. A kind that is newer than that may be overlooked once, not twice.
+const DISCOVERED_FOR: Duration = Duration::from_secs(5);
+
+pub(crate) fn start(stage: &Stage) {
+    let client = stage.identities.client(&controller("namespace-controller"));
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let acting = Arc::new(Acting {
+        client,
+        namespaces: stage.view.namespaces().clone(),
+        discovered: Mutex::default(),
+    });
+    let wake = queue.clone();
+    acting.namespaces.listen(move |_, after| {
+        if let Some(namespace) = after.filter(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+            wake.add(Key::of(namespace.as_ref()));
+        }
+    });
+    stage.hands.spawn(run("namespace", queue, move |key| {
+        let acting = acting.clone();
+        async move { acting.reconcile(&key).await }
+    }));
+}
+
+struct Acting {
+    client: Client,
+    namespaces: Arc<Shelf<Namespace>>,
+    discovered: Mutex<Option<(Instant, Arc<Vec<Kind>>)>>,
+}
+
+struct Kind {
+    resource: ApiResource,
+    /// Can be deleted all at once.
+    at_once: bool,
+}
+
+impl Acting {
+    async fn reconcile(&self, key: &Key) -> Reconciled {
+        let Some(namespace) = self.namespaces.get(key) else { return Ok(None) };
+        let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
+        let ending = namespace.metadata.deletion_timestamp.is_some();
+        if !ending || !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            return Ok(None);
+        }
+        let mut left = 0;
+        for kind in self.kinds().await?.iter() {
+            left += self.empty(&key.name, kind).await?;
+        }
+        if left > 0 {
+            return Ok(Some(LOOK_AGAIN));
+        }
+        let kept: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+        let mut whole = serde_json::to_value(namespace.as_ref()).map_err(Error::SerdeError)?;
+        whole["apiVersion"] = json!("v1");
+        whole["kind"] = json!("Namespace");
+        whole["spec"]["finalizers"] = json!(kept);
+        match request::replace::<Namespace>(&self.client, &(), key, Some("finalize"), &whole).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    async fn kinds(&self) -> Result<Arc<Vec<Kind>>, Error> {
+        if let Some((since, kinds)) = self.discovered.lock().as_ref()
+            && since.elapsed() < DISCOVERED_FOR
+        {
+            return Ok(kinds.clone());
+        }
+        let discovery = Discovery::new(self.client.clone()).run().await?;
+        let kinds = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
+        let kinds = kinds.filter(|(_, can)| {
+            can.scope == Scope::Namespaced
+                && can.supports_operation(verbs::LIST)
+                && can.supports_operation(verbs::DELETE)
+        });
+        let kinds = kinds.map(|(resource, can)| Kind {
+            resource,
+            at_once: can.supports_operation(verbs::DELETE_COLLECTION),
+        });
+        let kinds = Arc::new(kinds.collect::<Vec<_>>());
+        *self.discovered.lock() = Some((Instant::now(), kinds.clone()));
+        Ok(kinds)
+    }
+
+    /// Deletes all objects of a kind; gives the number of those that are still there.
+    async fn empty(&self, namespace: &str, kind: &Kind) -> Result<usize, Error> {
+        let api: Api<Meta> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
+        let present = match api.list(&ListParams::default()).await {
+            Ok(list) => list.items,
+            // A kind that was there a moment ago.
+            Err(error) if error.is_not_found() => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let not_asked = present.iter().filter(|object| object.metadata.deletion_timestamp.is_none()).count();
+        if not_asked > 0 && kind.at_once {
+            api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+        } else if not_asked > 0 {
+            for object in &present {
+                match api.delete(&object.name_any(), &DeleteParams::background()).await {
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(present.len())
+    }
+}

@@ -1,0 +1,190 @@
+//! How workload controllers make and remove pods: with an Event about each, and the shelf told at once.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DeleteParams;
+use kube::{Client, Error, Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::pods;
+use super::recorder::Recorder;
+use super::request::{self, Deleted, Meaning};
+use super::shelf::{Key, Shelf};
+
+/// Requests of one reconciliation on their way at the same time.
+const AT_ONCE: usize = 16;
+
+#[derive(Clone)]
+pub(crate) struct PodControl {
+    pub(crate) client: Client,
+    pub(crate) recorder: Recorder,
+    pub(crate) pods: Arc<Shelf<Pod>>,
+}
+
+impl PodControl {
+    pub(crate) fn new(client: Client, component: &'static str, pods: Arc<Shelf<Pod>>) -> Self {
+        Self { recorder: Recorder::new(client.clone(), component), client, pods }
+    }
+
+    /// Makes one pod for its owner.
+    pub(crate) async fn create<K: Resource>(
+        &self,
+        owner: &K,
+        kind: &K::DynamicType,
+        pod: &Value,
+    ) -> Result<(), Error> {
+        let namespace = owner.namespace().unwrap_or_default();
+        match request::create::<Pod>(&self.client, &(), &namespace, pod).await {
+            Ok(made) => {
+                let message = format!("Created pod: {}", made.name_any());
+                self.pods.wrote(made);
+                self.recorder.normal(owner, kind, "SuccessfulCreate", &message).await;
+                Ok(())
+            }
+            Err(error) => {
+                if !error.is_namespace_ending() {
+                    let message = format!("Error creating: {}", error.message());
+                    self.recorder.warn(owner, kind, "FailedCreate", &message).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes several, and stops making more after the first failure.
+    pub(crate) async fn create_all<K: Resource>(
+        &self,
+        owner: &K,
+        kind: &K::DynamicType,
+        pods: &[Value],
+    ) -> Result<(), Error> {
+        let mut making = FuturesUnordered::new();
+        for pod in pods {
+            if making.len() >= AT_ONCE
+                && let Some(made) = making.next().await
+            {
+                made?;
+            }
+            making.push(self.create(owner, kind, pod));
+        }
+        while let Some(made) = making.next().await {
+            made?;
+        }
+        Ok(())
+    }
+
+    /// Removes one pod of its owner's. A pod that is gone already is fine.
+    pub(crate) async fn delete<K: Resource>(
+        &self,
+        owner: &K,
+        kind: &K::DynamicType,
+        pod: &Pod,
+    ) -> Result<(), Error> {
+        let key = Key::of(pod);
+        match request::delete::<Pod>(&self.client, &(), &key, &DeleteParams::default()).await {
+            Ok(left) => {
+                match left {
+                    Deleted::Ending(pod) => self.pods.wrote(*pod),
+                    Deleted::Gone => self.pods.removed(&key, pods::uid(pod)),
+                }
+                let message = format!("Deleted pod: {}", key.name);
+                self.recorder.normal(owner, kind, "SuccessfulDelete", &message).await;
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => {
+                let message = format!("Error deleting: {}", error.message());
+                self.recorder.warn(owner, kind, "FailedDelete", &message).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes several; one that may not go does not keep the others.
+    pub(crate) async fn delete_all<K: Resource>(
+        &self,
+        owner: &K,
+        kind: &K::DynamicType,
+        pods: &[Arc<Pod>],
+    ) -> Result<(), Error> {
+        let mut deleting = FuturesUnordered::new();
+        let mut all = Ok(());
+        for pod in pods {
+            if deleting.len() >= AT_ONCE
+                && let Some(deleted) = deleting.next().await
+            {
+                all = all.and(deleted);
+            }
+            deleting.push(self.delete(owner, kind, pod));
+        }
+        while let Some(deleted) = deleting.next().await {
+            all = all.and(deleted);
+        }
+        all
+    }
+
+    /// Takes orphans of its selector into the owner's care, and lets go of pods that no longer match.
+    pub(crate) async fn claim(&self, claims: &Claims, controller: &Value) -> Result<(), Error> {
+        for pod in &claims.adopt {
+            let mut owners: Vec<Value> = pod.owner_references().iter().map(|owner| json!(owner)).collect();
+            owners.push(controller.clone());
+            self.set_owners(pod, &owners).await?;
+        }
+        for pod in &claims.release {
+            let kept = pod.owner_references().iter().filter(|owner| controller["uid"] != owner.uid.as_str());
+            let kept: Vec<Value> = kept.map(|owner| json!(owner)).collect();
+            self.set_owners(pod, &kept).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_owners(&self, pod: &Pod, owners: &[Value]) -> Result<(), Error> {
+        let owners = if owners.is_empty() { Value::Null } else { json!(owners) };
+        let patch = json!({"metadata": {
+            "uid": pods::uid(pod), "resourceVersion": pod.resource_version(), "ownerReferences": owners,
+        }});
+        match request::merge::<Pod>(&self.client, &(), &Key::of(pod), None, &patch).await {
+            Ok(written) => {
+                self.pods.wrote(written);
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Which pods belong to an owner, and which are to come to it or to leave it.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    pub(crate) mine: Vec<Arc<Pod>>,
+    pub(crate) adopt: Vec<Arc<Pod>>,
+    pub(crate) release: Vec<Arc<Pod>>,
+}
+
+/// Sorts the pods of a namespace by what they are to this owner.
+pub(crate) fn sort_claims(
+    owner_uid: &str,
+    owner_ending: bool,
+    matches: impl Fn(&Pod) -> bool,
+    pods: impl IntoIterator<Item = Arc<Pod>>,
+) -> Claims {
+    let mut claims = Claims::default();
+    for pod in pods {
+        match pods::controller_of(pod.as_ref()) {
+            Some(controller) if controller.uid == owner_uid => {
+                if matches(&pod) {
+                    claims.mine.push(pod);
+                } else if !owner_ending {
+                    claims.release.push(pod);
+                }
+            }
+            None if !owner_ending && pods::is_active(&pod) && matches(&pod) => claims.adopt.push(pod),
+            _ => {}
+        }
+    }
+    claims
+}

@@ -1,0 +1,247 @@
+//! What is to be looked at: each key once, never twice at a time, later when asked, later still after failures.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// First pause after a failure; doubles from there.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// The real controllers wait up to 1000 s. Nobody who watches a stage would wait that long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    changed: Notify,
+}
+
+struct State<T> {
+    ready: VecDeque<T>,
+    queued: BTreeSet<T>,
+    running: BTreeSet<T>,
+    /// Asked for again while running.
+    again: BTreeSet<T>,
+    later: BTreeMap<T, Instant>,
+    failures: BTreeMap<T, u32>,
+}
+
+/// What came of looking at a key.
+pub(crate) enum Outcome {
+    /// Nothing more to do until something changes.
+    Done,
+    /// Look again after this time, even if nothing changes.
+    After(Duration),
+    /// It did not work: look again, each time later.
+    Failed,
+}
+
+impl<T: Ord + Clone + Send + 'static> Queue<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        let state = State {
+            ready: VecDeque::new(),
+            queued: BTreeSet::new(),
+            running: BTreeSet::new(),
+            again: BTreeSet::new(),
+            later: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        };
+        Arc::new(Self { state: Mutex::new(state), changed: Notify::new() })
+    }
+
+    pub(crate) fn add(&self, key: T) {
+        let mut state = self.state.lock();
+        if state.running.contains(&key) {
+            state.again.insert(key);
+        } else if state.queued.insert(key.clone()) {
+            state.ready.push_back(key);
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn add_after(&self, key: T, pause: Duration) {
+        let at = Instant::now() + pause;
+        let mut state = self.state.lock();
+        let due = state.later.entry(key).or_insert(at);
+        *due = at.min(*due);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    async fn next(&self) -> T {
+        loop {
+            let due = {
+                let mut state = self.state.lock();
+                let now = Instant::now();
+                let ripe: Vec<_> =
+                    state.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+                for key in ripe {
+                    state.later.remove(&key);
+                    if state.running.contains(&key) {
+                        state.again.insert(key);
+                    } else if state.queued.insert(key.clone()) {
+                        state.ready.push_back(key);
+                    }
+                }
+                if let Some(key) = state.ready.pop_front() {
+                    state.queued.remove(&key);
+                    state.running.insert(key.clone());
+                    return key;
+                }
+                state.later.values().min().copied()
+            };
+            match due {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    fn finish(&self, key: T, outcome: &Outcome) {
+        let pause = {
+            let mut state = self.state.lock();
+            state.running.remove(&key);
+            if state.again.remove(&key) && state.queued.insert(key.clone()) {
+                state.ready.push_back(key.clone());
+            }
+            match outcome {
+                Outcome::Failed => {
+                    let failures = state.failures.entry(key.clone()).or_insert(0);
+                    *failures += 1;
+                    Some(FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE))
+                }
+                Outcome::After(pause) => {
+                    state.failures.remove(&key);
+                    Some(*pause)
+                }
+                Outcome::Done => {
+                    state.failures.remove(&key);
+                    None
+                }
+            }
+        };
+        match pause {
+            Some(pause) => self.add_after(key, pause),
+            None => self.changed.notify_one(),
+        }
+    }
+
+    /// Looks at every key that is added, `at_once` of them at a time, for ever.
+    pub(crate) async fn work<F, Fut>(self: Arc<Self>, at_once: usize, look: F)
+    where
+        F: Fn(T) -> Fut,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let mut running = tokio::task::JoinSet::new();
+        loop {
+            while running.len() >= at_once {
+                running.join_next().await;
+            }
+            let key = tokio::select! {
+                key = self.next() => key,
+                Some(_) = running.join_next(), if !running.is_empty() => continue,
+            };
+            let ticket = Ticket { queue: self.clone(), key: Some(key.clone()) };
+            let looking = look(key);
+            running.spawn(async move { ticket.close(&looking.await) });
+        }
+    }
+}
+
+/// Hands the key back even when looking at it panicked: one bad object must not stop its controller.
+struct Ticket<T: Ord + Clone + Send + 'static> {
+    queue: Arc<Queue<T>>,
+    key: Option<T>,
+}
+
+impl<T: Ord + Clone + Send + 'static> Ticket<T> {
+    fn close(mut self, outcome: &Outcome) {
+        if let Some(key) = self.key.take() {
+            self.queue.finish(key, outcome);
+        }
+    }
+}
+
+impl<T: Ord + Clone + Send + 'static> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.queue.finish(key, &Outcome::Failed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_come_back_later_and_later() {
+        let queue = Queue::new();
+        let times = Arc::new(Mutex::new(Vec::new()));
+        queue.add("a");
+        let start = Instant::now();
+        let log = times.clone();
+        let work = queue.work(2, move |_| {
+            let log = log.clone();
+            async move {
+                log.lock().push(start.elapsed().as_millis());
+                Outcome::Failed
+            }
+        });
+        let _ = tokio::time::timeout(Duration::from_millis(80), work).await;
+        let times = times.lock().clone();
+        assert_eq!(times.len(), 5, "{times:?}");
+        assert!(times.windows(3).all(|w| w[2] - w[1] > w[1] - w[0]), "{times:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_while_it_is_looked_at_is_looked_at_once_more_and_not_at_the_same_time() {
+        let queue = Queue::new();
+        let (runs, at_once) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        queue.add(1);
+        let (counted, inside, adding) = (runs.clone(), at_once.clone(), queue.clone());
+        let work = queue.work(8, move |key| {
+            let (runs, at_once, queue) = (counted.clone(), inside.clone(), adding.clone());
+            async move {
+                assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0);
+                if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+                    queue.add(key);
+                    queue.add(key);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                at_once.fetch_sub(1, Ordering::SeqCst);
+                Outcome::Done
+            }
+        });
+        let _ = tokio::time::timeout(Duration::from_secs(1), work).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_failure_of_that_key_alone() {
+        let queue = Queue::new();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        queue.add("bad");
+        queue.add("good");
+        let log = seen.clone();
+        let work = queue.work(1, move |key| {
+            let log = log.clone();
+            async move {
+                log.lock().push(key);
+                assert_ne!(key, "bad");
+                Outcome::Done
+            }
+        });
+        let _ = tokio::time::timeout(Duration::from_millis(20), work).await;
+        let seen = seen.lock().clone();
+        assert_eq!(seen.iter().filter(|k| **k == "good").count(), 1);
+        assert!(seen.iter().filter(|k| **k == "bad").count() > 1);
+    }
+}

@@ -1,0 +1,126 @@
+//! The shelves that the actors share. Each is filled from its first use on.
+
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+use super::kinds::{self, ControllerRevision, Deployment, Job, ReplicaSet, StatefulSet};
+use super::pods;
+use super::shelf::{Shelf, Shelved, fill};
+
+/// Runs the actors' tasks until they are told to end.
+#[derive(Clone, Default)]
+pub(crate) struct Stagehand {
+    ended: CancellationToken,
+}
+
+impl Stagehand {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            ended.run_until_cancelled(task).await;
+        });
+    }
+
+    /// Ends with this one, or earlier.
+    pub(crate) fn child(&self) -> Self {
+        Self { ended: self.ended.child_token() }
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+    }
+}
+
+pub(crate) struct View {
+    client: Client,
+    hands: Stagehand,
+    pods: OnceLock<Arc<Shelf<Pod>>>,
+    nodes: OnceLock<Arc<Shelf<Node>>>,
+    namespaces: OnceLock<Arc<Shelf<Namespace>>>,
+    replica_sets: OnceLock<Arc<Shelf<ReplicaSet>>>,
+    deployments: OnceLock<Arc<Shelf<Deployment>>>,
+    stateful_sets: OnceLock<Arc<Shelf<StatefulSet>>>,
+    revisions: OnceLock<Arc<Shelf<ControllerRevision>>>,
+    jobs: OnceLock<Arc<Shelf<Job>>>,
+    budgets: OnceLock<Arc<Shelf<PodDisruptionBudget>>>,
+}
+
+impl View {
+    pub(crate) fn new(client: Client, hands: Stagehand) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            hands,
+            pods: OnceLock::new(),
+            nodes: OnceLock::new(),
+            namespaces: OnceLock::new(),
+            replica_sets: OnceLock::new(),
+            deployments: OnceLock::new(),
+            stateful_sets: OnceLock::new(),
+            revisions: OnceLock::new(),
+            jobs: OnceLock::new(),
+            budgets: OnceLock::new(),
+        })
+    }
+
+    /// Pods; a drawer holds the pods of one node, and that of the empty name those without one.
+    pub(crate) fn pods(&self) -> &Arc<Shelf<Pod>> {
+        self.pods.get_or_init(|| {
+            self.start(Api::all(self.client.clone()), |pod| {
+                Some(pods::node_of(pod).unwrap_or_default().to_owned())
+            })
+        })
+    }
+
+    pub(crate) fn nodes(&self) -> &Arc<Shelf<Node>> {
+        self.nodes.get_or_init(|| self.start(Api::all(self.client.clone()), |_| None))
+    }
+
+    pub(crate) fn namespaces(&self) -> &Arc<Shelf<Namespace>> {
+        self.namespaces.get_or_init(|| self.start(Api::all(self.client.clone()), |_| None))
+    }
+
+    pub(crate) fn budgets(&self) -> &Arc<Shelf<PodDisruptionBudget>> {
+        self.budgets.get_or_init(|| self.start(Api::all(self.client.clone()), |_| None))
+    }
+
+    pub(crate) fn replica_sets(&self) -> &Arc<Shelf<ReplicaSet>> {
+        self.replica_sets.get_or_init(|| self.start_kind(&kinds::replica_sets()))
+    }
+
+    pub(crate) fn deployments(&self) -> &Arc<Shelf<Deployment>> {
+        self.deployments.get_or_init(|| self.start_kind(&kinds::deployments()))
+    }
+
+    pub(crate) fn stateful_sets(&self) -> &Arc<Shelf<StatefulSet>> {
+        self.stateful_sets.get_or_init(|| self.start_kind(&kinds::stateful_sets()))
+    }
+
+    pub(crate) fn revisions(&self) -> &Arc<Shelf<ControllerRevision>> {
+        self.revisions.get_or_init(|| self.start_kind(&kinds::controller_revisions()))
+    }
+
+    pub(crate) fn jobs(&self) -> &Arc<Shelf<Job>> {
+        self.jobs.get_or_init(|| self.start_kind(&kinds::jobs()))
+    }
+
+    fn start_kind<K>(&self, kind: &kube::core::ApiResource) -> Arc<Shelf<K>>
+    where
+        K: Shelved + kube::Resource<DynamicType = kube::core::ApiResource>,
+    {
+        self.start(Api::all_with(self.client.clone(), kind), |_| None)
+    }
+
+    /// A shelf of a kind that only one actor reads.
+    pub(crate) fn start<K: Shelved>(&self, api: Api<K>, drawer: fn(&K) -> Option<String>) -> Arc<Shelf<K>>
+    where
+        K::DynamicType: Clone + Send + Sync,
+    {
+        let shelf = Arc::new(Shelf::new(drawer));
+        self.hands.spawn(fill(shelf.clone(), api));
+        shelf
+    }
+}

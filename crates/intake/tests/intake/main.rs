@@ -1,0 +1,24 @@
+//! What intake makes of objects and reviews as clusters send them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod answers;
+mod budgets;
+mod changes;
+mod data;
+mod hostile;
+mod ledgers;
+mod match_conditions;
+mod objects;
+mod own_objects;
+mod pods;
+mod probes;
+mod reviews;
+mod statuses;
+mod templates;
+mod validation;

@@ -1,0 +1,78 @@
+//! A router served over TLS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+/// Whoever connects has this long to say what it wants.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Requests under way when the end comes have this long.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// After an error of the listener, which is for want of file descriptors as a rule, wait for some to come back.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// Serves `router` until `stop`, then ends what is under way.
+pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router, stop: CancellationToken) {
+    let acceptor = TlsAcceptor::from(tls);
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (acceptor, router) = (acceptor.clone(), router.clone());
+                connections.spawn(connection(stream, acceptor, router, stop.clone()));
+            }
+            Err(error) => {
+                debug!(%error, "cannot accept a connection");
+                tokio::time::sleep(EXHAUSTED).await;
+            }
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(FAREWELL, ended).await.is_err() {
+        debug!("some requests did not end in time");
+    }
+}
+
+/// One connection. A client that does not trust us, or goes away, is its own affair.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, stop: CancellationToken) {
+    // Small answers, one at a time: waiting to fill a packet only delays them.
+    let _ = stream.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(%error, "no handshake"),
+        Err(_) => return debug!("no handshake in time"),
+    };
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // No limit on how long a client may wait before its next request: one that is about to send it would see the
+    // connection break, and an API server counts that as a webhook that failed.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(serving);
+    let outcome = tokio::select! {
+        outcome = serving.as_mut() => outcome,
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = outcome {
+        debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,11 @@
+//! Plumbing: everything a server of this kind needs and that knows nothing of pods or budgets.
+//!
+//! - [`watch`]: lists and watches that one bad object cannot stop.
+//! - [`tls`]: certificates, made here and used here.
+//! - [`https`]: a router served over TLS until it is told to stop.
+//! - [`backoff`]: how long to wait before trying again.
+
+pub mod backoff;
+pub mod https;
+pub mod tls;
+pub mod watch;

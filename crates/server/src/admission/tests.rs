@@ -1,0 +1,133 @@
+//! The router, called without a socket, in front of a keeper that knows what the test tells it.
+
+use std::sync::Arc;
+
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body as KubeBody;
+use quorate_engine::Snapshot;
+use quorate_engine::basics::Version;
+use quorate_engine::ledger::Event;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::calls::Calls;
+use crate::keeper::{self, Outbox};
+use crate::members::Members;
+use crate::stored::Stored;
+
+/// A keeper that has seen an empty cluster, whose API server never answers; `synced` if it may decide.
+async fn desk(synced: bool) -> Desk {
+    let silent = tower::service_fn(|_: Request<KubeBody>| async {
+        std::future::pending::<Result<http::Response<KubeBody>, std::convert::Infallible>>().await
+    });
+    let client = kube::Client::new(silent, "default");
+    let members = Arc::new(Members::new(client.clone(), "quorate".to_owned(), "test".to_owned()));
+    let calls = Arc::new(Calls::new(client, Arc::new(Stored::default()), members));
+    let outbox = Outbox { changed: mpsc::unbounded_channel().0, acknowledged: watch::channel(Version(0)).0 };
+    let keeper = keeper::start("test", calls, outbox);
+    if synced {
+        keeper.tell(Event::List(Snapshot::Pods(Vec::new(), Version(1)))).await;
+        keeper.tell(Event::Synced).await;
+        keeper.tell(Event::Serving(true)).await;
+    }
+    Desk::new(keeper, || true)
+}
+
+async fn post(desk: Desk, path: &str, body: impl Into<Body>) -> Value {
+    let request = Request::post(path).body(body.into()).unwrap();
+    let response = router(desk).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK, "an answer is an answer, whatever it says");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (&review["apiVersion"], &review["kind"]),
+        (&json!("admission.k8s.io/v1"), &json!("AdmissionReview"))
+    );
+    review["response"].clone()
+}
+
+fn review(request: &Value) -> String {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
+}
+
+fn eviction(user: &str) -> Value {
+    json!({
+        "uid": "u-1", "operation": "CREATE", "subResource": "eviction", "namespace": "a", "name": "p",
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "userInfo": {"username": user},
+        "object": {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": "a"}},
+    })
+}
+
+fn deletion() -> Value {
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "a", "uid": "p-1", "resourceVersion": "5"},
+        "status": {"phase": "Running"},
+    });
+    json!({
+        "uid": "u-2", "operation": "DELETE", "namespace": "a", "name": "p", "userInfo": {"username": "alice"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "oldObject": pod,
+    })
+}
+
+#[tokio::test]
+async fn before_everything_was_seen_the_answer_is_not_now() {
+    let response = post(desk(false).await, EVICTIONS, review(&eviction("alice"))).await;
+    assert_eq!(response["allowed"], false);
+    assert_eq!(response["uid"], "u-1");
+    assert_eq!(response["status"]["code"], 429);
+    assert_eq!(response["status"]["reason"], "TooManyRequests");
+    assert_eq!(response["status"]["details"]["causes"][0]["reason"], "DisruptionBudget");
+    assert!(response["status"]["details"].get("retryAfterSeconds").is_none());
+    let message = response["status"]["message"].as_str().unwrap();
+    assert_eq!(message, "not now: Quorate is still starting. Ask again in a moment.");
+}
+
+#[tokio::test]
+async fn a_kubelet_is_never_held_up() {
+    let response = post(desk(false).await, EVICTIONS, review(&eviction("system:node:worker-1"))).await;
+    assert_eq!(response["allowed"], true, "{response}");
+}
+
+#[tokio::test]
+async fn a_pod_without_a_budget_may_go() {
+    let response = post(desk(true).await, PODS, review(&deletion())).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    assert!(response.get("patch").is_none(), "a delete needs no pin");
+}
+
+#[tokio::test]
+async fn a_process_that_was_taken_for_dead_admits_nothing() {
+    let desk = Desk { may_answer: Arc::new(|| false), ..desk(true).await };
+    let response = post(desk, PODS, review(&deletion())).await;
+    assert_eq!(response["status"]["code"], 429, "{response}");
+}
+
+#[tokio::test]
+async fn an_answer_comes_before_the_api_server_gives_up() {
+    // The pod is not known, so it is read; nobody answers that.
+    let started = std::time::Instant::now();
+    let response = post(desk(true).await, "/evictions?timeout=1s", review(&eviction("alice"))).await;
+    assert_eq!(response["status"]["code"], 429, "{response}");
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_refused() {
+    for (body, uid) in [
+        (String::new(), ""),
+        ("{".to_owned(), ""),
+        ("[]".to_owned(), ""),
+        (json!({"request": {"uid": "u-3"}}).to_string(), "u-3"),
+        (review(&json!({"uid": "u-4", "operation": "DELETE", "resource": {"resource": "pods"}})), "u-4"),
+    ] {
+        let response = post(desk(true).await, PODS, body.clone()).await;
+        assert_eq!(response["allowed"], false, "{body}");
+        assert_eq!(response["uid"], uid, "{body}");
+        assert_eq!(response["status"]["code"], 400, "{body}");
+    }
+    let response = post(desk(true).await, PODS, vec![b' '; LIMIT + 1]).await;
+    assert_eq!(response["status"]["code"], 413);
+}

@@ -1,0 +1,225 @@
+//! Calls to the API server, as the replica wants them made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, header};
+use kube::api::GetParams;
+use kube::core::{Request as KubeRequest, Resource};
+use kube::{Client, Error};
+use parking_lot::Mutex;
+use quorate_api::budget::StoredBudget;
+use quorate_api::slim;
+use quorate_engine::basics::ObjectKey;
+use quorate_engine::facts::{BudgetKey, Covers};
+use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, Wrote};
+use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_intake::{budget, objects};
+use quorate_kit::watch::Source;
+use serde_json::Value;
+use tracing::warn;
+
+use crate::members::Members;
+use crate::stored::Stored;
+
+/// No call takes longer: whatever becomes of it then, nobody knows.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The replica asks again at once when nobody knows. This is what keeps it from asking a thousand times a second.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Who writes, as the managed fields of objects tell.
+pub(crate) const FIELD_MANAGER: &str = "quorate";
+
+/// A call with everything it needs.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    Patch(LedgerPatch),
+    GetBudget(BudgetKey),
+    GetPod(ObjectKey),
+    ListPods(BudgetKey, Option<Covers>),
+    ListReplicas,
+}
+
+/// Makes calls. The client does not retry by itself: what was answered is what counts.
+pub(crate) struct Calls {
+    client: Client,
+    stored: Arc<Stored>,
+    members: Arc<Members>,
+    /// How often in a row the writes to a budget were refused.
+    refused: Mutex<HashMap<ObjectKey, u32>>,
+}
+
+impl Calls {
+    pub(crate) fn new(client: Client, stored: Arc<Stored>, members: Arc<Members>) -> Self {
+        Self { client, stored, members, refused: Mutex::default() }
+    }
+
+    /// Makes a call and says what came back.
+    pub(crate) async fn perform(&self, errand: Errand) -> Reply {
+        let outcome = tokio::time::timeout(LONGEST, async {
+            match &errand {
+                Errand::Patch(patch) => self.patch(patch).await,
+                Errand::GetBudget(key) => self.get_budget(key).await,
+                Errand::GetPod(key) => self.get_pod(key).await,
+                Errand::ListPods(key, covers) => self.list_pods(key, covers.as_ref()).await,
+                Errand::ListReplicas => self.members.list().await.map(Reply::Replicas),
+            }
+        });
+        match outcome.await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => {
+                warn!(?errand, %error, "a call failed");
+                tokio::time::sleep(PAUSE).await;
+                Reply::Lost
+            }
+            Err(_) => {
+                warn!(?errand, "no answer in time");
+                Reply::Lost
+            }
+        }
+    }
+
+    async fn patch(&self, patch: &LedgerPatch) -> Result<Reply, Error> {
+        let key = &patch.budget.object;
+        let body = budget::json_patch(patch, &self.stored.base(key));
+        match self.write_status(key, "application/json-patch+json", &body).await {
+            Ok(object) => {
+                self.refused.lock().remove(key);
+                Ok(self
+                    .take(&object)
+                    .map_or(Reply::Lost, |budget| Reply::Wrote(Wrote::Done(Box::new(budget)))))
+            }
+            Err(Error::Api(status)) if status.code == 404 => Ok(Reply::Wrote(Wrote::Gone)),
+            // A test failed, or too many others were writing: nothing was written.
+            Err(Error::Api(status)) if matches!(status.code, 409 | 422) => {
+                tokio::time::sleep(self.pause_after_refusal(key)).await;
+                Ok(Reply::Wrote(Wrote::Refused))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Losing a race is nothing to wait for. Losing again and again, it may be no race: a write that can never succeed
+    /// must not become a storm.
+    fn pause_after_refusal(&self, key: &ObjectKey) -> Duration {
+        let mut refused = self.refused.lock();
+        let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
+        match *times {
+            0..4 => Duration::ZERO,
+            times => Duration::from_millis(5 << (times - 4).min(7)),
+        }
+    }
+
+    /// Writes to the status of a budget.
+    pub(crate) async fn write_status(
+        &self,
+        key: &ObjectKey,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<StoredBudget, Error> {
+        let url = StoredBudget::url_path(&(), Some(&key.namespace));
+        let request = http::Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("{url}/{}/status?fieldManager={FIELD_MANAGER}", key.name))
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::ACCEPT, "application/json")
+            .body(body.to_string().into_bytes())
+            .map_err(|error| Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+        let object: StoredBudget = self.client.request(request).await?;
+        self.stored.take(&object);
+        Ok(object)
+    }
+
+    async fn get_budget(&self, key: &BudgetKey) -> Result<Reply, Error> {
+        let object = self.get::<StoredBudget>(&key.object).await?;
+        Ok(match object {
+            Some(object) => {
+                self.stored.take(&object);
+                self.take(&object).map_or(Reply::Lost, |budget| Reply::Budget(Some(Box::new(budget))))
+            }
+            None => Reply::Budget(None),
+        })
+    }
+
+    async fn get_pod(&self, key: &ObjectKey) -> Result<Reply, Error> {
+        let Some(pod) = self.get::<slim::Pod>(key).await? else { return Ok(Reply::Pod(PodRead::Gone)) };
+        Ok(match objects::pod(&pod) {
+            Ok(pod) => Reply::Pod(PodRead::There(Box::new(pod))),
+            Err(why) => {
+                warn!(%why, "a pod cannot be read");
+                Reply::Lost
+            }
+        })
+    }
+
+    /// Reads an object as it is now, whatever caches say; `None` where there is none.
+    async fn get<K>(&self, key: &ObjectKey) -> Result<Option<K>, Error>
+    where
+        K: Resource<DynamicType = ()> + serde::de::DeserializeOwned,
+    {
+        let request = KubeRequest::new(K::url_path(&(), Some(&key.namespace)))
+            .get(&key.name, &GetParams::default())
+            .map_err(Error::BuildRequest)?;
+        match self.client.request(request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list_pods(&self, key: &BudgetKey, covers: Option<&Covers>) -> Result<Reply, Error> {
+        let labels = match covers {
+            Some(Covers::Selector(selector)) => selector_text(selector),
+            // Which pods belong to a workload is not said by labels alone: all of the namespace, then.
+            Some(Covers::Target(..)) => String::new(),
+            // The budget is gone, so there is nothing to look at.
+            None => return Ok(Reply::Lost),
+        };
+        let source: Source<slim::Pod> =
+            Source::namespaced(self.client.clone(), &key.object.namespace).selected_by(labels);
+        let listed = source.list().await?;
+        let Some(version) = objects::version(&listed.version) else { return Ok(Reply::Lost) };
+        // One that cannot be read is not shown: a healthy pod fewer.
+        let pods = listed.objects.iter().filter_map(|pod| objects::pod(pod).ok()).collect();
+        Ok(Reply::Pods(pods, version))
+    }
+
+    /// A budget that came back, as a fact.
+    fn take(&self, object: &StoredBudget) -> Option<quorate_engine::facts::Budget> {
+        budget::budget(object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+    }
+}
+
+/// A selector as lists take it.
+fn selector_text(selector: &Selector) -> String {
+    let requirement = |Requirement { key, ask }: &Requirement| match ask {
+        Ask::In(values) => format!("{key} in ({})", values.join(",")),
+        Ask::NotIn(values) => format!("{key} notin ({})", values.join(",")),
+        Ask::Exists => key.to_string(),
+        Ask::Absent => format!("!{key}"),
+    };
+    selector.0.iter().map(requirement).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_as_lists_take_them() {
+        let ask = |key: &str, ask| Requirement { key: key.into(), ask };
+        let selector = Selector(
+            [
+                ask("app", Ask::In(["llm".into()].into())),
+                ask("tier", Ask::NotIn(["dev".into(), "test".into()].into())),
+                ask("gpu", Ask::Exists),
+                ask("canary", Ask::Absent),
+            ]
+            .into(),
+        );
+        assert_eq!(selector_text(&selector), "app in (llm),tier notin (dev,test),gpu,!canary");
+        assert_eq!(selector_text(&Selector::default()), "");
+    }
+}

@@ -1,0 +1,23 @@
+//! The server: budgets enforced on a cluster.
+//!
+//! Data walks one way. A watch shows a change → `feed` makes a fact of it → the `keeper`, which alone owns the replica,
+//! takes it in → what the replica wants done goes out through `calls`, what changed for readers through `status`.
+//! The API server asks → `admission` makes a request of it → the keeper answers, after what it wrote is durable.
+//!
+//! - [`start`]: one process, from its Lease to its end.
+//! - [`admission`]: the router that the API server asks.
+//! - [`webhooks`]: what tells the API server to ask.
+
+pub mod admission;
+mod calls;
+mod clock;
+mod feed;
+mod keeper;
+mod members;
+mod run;
+mod status;
+mod stored;
+pub mod webhooks;
+
+pub use keeper::{Answer, Keeper};
+pub use run::{Options, Running, start};

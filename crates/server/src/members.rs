@@ -1,0 +1,201 @@
+//! The processes that decide together, each known by a Lease of its own.
+//!
+//! A Lease is one process, not one name: a process that starts again in place has lost its memory, so it is another one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, Error, ResourceExt};
+use parking_lot::Mutex;
+use quorate_api::slim;
+use quorate_engine::basics::{Time, Version};
+use quorate_engine::ledger::{Event, Member};
+use quorate_intake::objects;
+use quorate_kit::watch::Source;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::calls::FIELD_MANAGER;
+use crate::clock;
+use crate::keeper::Keeper;
+
+/// How long a renewal holds, as others see it.
+const HOLDS: Duration = Duration::from_secs(15);
+
+/// Without a renewal for this long this process decides nothing: well before others may take it for dead.
+const TRUSTED: Duration = Duration::from_secs(10);
+
+/// How often it is renewed.
+const RENEWED: Duration = Duration::from_secs(4);
+
+/// A renewal that takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the Lease of a process that ended is kept: it may have admitted something until then.
+const KEPT: Duration = Duration::from_secs(120);
+
+/// Tells the Leases of servers from others.
+const LABEL: (&str, &str) = ("quorate.dev/component", "server");
+
+/// On a Lease: up to which version its process knows every budget.
+const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
+
+/// All processes, this one included.
+pub(crate) struct Members {
+    client: Client,
+    namespace: String,
+    name: String,
+    /// Until when this process may decide.
+    good_until: AtomicI64,
+    /// The renewals of each Lease as they were last seen here, and when: clocks of others prove nothing.
+    seen: Mutex<HashMap<String, (Option<MicroTime>, Time)>>,
+}
+
+impl Members {
+    pub(crate) fn new(client: Client, namespace: String, name: String) -> Self {
+        Self { client, namespace, name, good_until: AtomicI64::new(i64::MIN), seen: Mutex::default() }
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Whether this process may still decide: its Lease was renewed lately. To be asked last, after every wait.
+    pub(crate) fn is_current(&self) -> bool {
+        clock::now().0 < self.good_until.load(Ordering::Relaxed)
+    }
+
+    fn renewed(&self, sent: Time) {
+        self.good_until.store(sent.after(TRUSTED).0, Ordering::Relaxed);
+    }
+
+    /// Writes the Lease of this process for the first time.
+    pub(crate) async fn join(&self) -> anyhow::Result<()> {
+        let sent = clock::now();
+        let now = MicroTime(Timestamp::now());
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.name.clone()),
+                lease_duration_seconds: i32::try_from(HOLDS.as_secs()).ok(),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                ..LeaseSpec::default()
+            }),
+        };
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let written = tokio::time::timeout(PATIENCE, self.leases().create(&params, &lease)).await;
+        written
+            .context("no answer")
+            .and_then(|outcome| outcome.map_err(Into::into))
+            .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
+        self.renewed(sent);
+        info!(lease = self.name, "joined");
+        Ok(())
+    }
+
+    /// Keeps the Lease renewed, and tells in it what is acknowledged. Ends when `stop` says so, or when the Lease is
+    /// gone: others go on without this process then, and it must not decide any more.
+    pub(crate) async fn stay(
+        &self,
+        mut acknowledged: watch::Receiver<Version>,
+        keeper: &Keeper,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        keeper.tell(Event::Serving(true)).await;
+        let mut serving = true;
+        let mut renewal = tokio::time::interval(RENEWED);
+        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = acknowledged.changed() => if changed.is_err() { return Ok(()) },
+                _ = renewal.tick() => {}
+            }
+            let version = *acknowledged.borrow_and_update();
+            let sent = clock::now();
+            match tokio::time::timeout(PATIENCE, self.renew(version)).await {
+                Ok(Ok(_)) => self.renewed(sent),
+                Ok(Err(Error::Api(status))) if status.code == 404 => {
+                    keeper.tell(Event::Serving(false)).await;
+                    anyhow::bail!(
+                        "the Lease {}/{} is gone: this process has no say any more",
+                        self.namespace,
+                        self.name
+                    );
+                }
+                Ok(Err(error)) => warn!(%error, "cannot renew the Lease"),
+                Err(_) => warn!("cannot renew the Lease: no answer"),
+            }
+            if serving != self.is_current() {
+                serving = !serving;
+                keeper.tell(Event::Serving(serving)).await;
+            }
+        }
+    }
+
+    async fn renew(&self, acknowledged: Version) -> Result<Lease, Error> {
+        let patch = json!({
+            "metadata": { "annotations": { ACKNOWLEDGED: acknowledged.0.to_string() } },
+            "spec": { "renewTime": MicroTime(Timestamp::now()) },
+        });
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        self.leases().patch(&self.name, &params, &Patch::Merge(patch)).await
+    }
+
+    /// All processes, from a consistent list. Those that ended long ago are left out, and their Leases removed.
+    pub(crate) async fn list(&self) -> Result<Vec<Member>, Error> {
+        let source: Source<slim::Lease> = Source::namespaced(self.client.clone(), &self.namespace)
+            .selected_by(format!("{}={}", LABEL.0, LABEL.1));
+        let listed = source.list().await?;
+        let now = clock::now();
+        let mut members = Vec::new();
+        let mut over = Vec::new();
+        {
+            let mut seen = self.seen.lock();
+            for lease in &listed.objects {
+                let name = lease.name_any();
+                let renewed = lease.spec.renew_time.clone();
+                let entry = seen.entry(name.clone()).or_insert_with(|| (renewed.clone(), now));
+                if entry.0 != renewed {
+                    *entry = (renewed, now);
+                }
+                let silent = now.since(entry.1);
+                if silent > HOLDS + KEPT {
+                    over.push(name);
+                } else {
+                    members.push(member(lease, silent > HOLDS));
+                }
+            }
+            seen.retain(|name, _| listed.objects.iter().any(|lease| lease.name_any() == *name));
+        }
+        for name in over {
+            if let Err(error) = self.leases().delete(&name, &kube::api::DeleteParams::default()).await {
+                warn!(lease = name, %error, "cannot remove the Lease of a process that ended");
+            }
+        }
+        Ok(members)
+    }
+}
+
+fn member(lease: &slim::Lease, vanished: bool) -> Member {
+    let acknowledged = lease.annotations().get(ACKNOWLEDGED).and_then(|text| objects::version(text));
+    Member { name: lease.name_any().into(), acknowledged: acknowledged.unwrap_or(Version(0)), vanished }
+}
+
+/// A name that no other process has or had.
+pub(crate) fn unique_name() -> String {
+    format!("quorate-server-{}", uuid::Uuid::new_v4().simple())
+}

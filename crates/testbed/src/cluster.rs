@@ -1,0 +1,196 @@
+//! The face that a story sees: a cluster, whichever it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ObjectMeta, PostParams};
+use quorate_devcluster::actors::{ActorOptions, Actors, Identities, install_leader_worker_sets};
+use quorate_devcluster::apiserver::Server;
+
+use crate::embedded::Embedded;
+use crate::{ControlPlane, Kubectl, Options, Place, User, Wire};
+
+/// A cluster to tell a story on. Clones are the same cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Before the stage: whoever plays leaves before the stage goes.
+    actors: Option<Actors>,
+    stage: Stage,
+}
+
+enum Stage {
+    Real(ControlPlane),
+    Embedded(Embedded),
+}
+
+/// Who plays where no real process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cast {
+    /// The controllers that Kubernetes has.
+    Controllers,
+    /// They, a scheduler, hollow nodes and the LeaderWorkerSet controller.
+    Everyone,
+}
+
+impl Cluster {
+    /// Starts a cluster, with controllers if the options say so, but without nodes.
+    pub(crate) async fn bare(place: Place, options: Options) -> Result<Self> {
+        let cast = options.controllers.then_some(Cast::Controllers);
+        Self::start(place, options, cast).await
+    }
+
+    /// Starts a cluster of its own: an API server, and if the options ask for controllers, they, a scheduler and
+    /// hollow nodes as well. It belongs to the runtime it is started in.
+    pub async fn whole(place: Place, options: Options) -> Result<Self> {
+        let cast = options.controllers.then_some(Cast::Everyone);
+        Self::start(place, options, cast).await
+    }
+
+    async fn start(place: Place, options: Options, cast: Option<Cast>) -> Result<Self> {
+        let stage = match place {
+            Place::Real => Stage::Real(ControlPlane::start(options).await?),
+            Place::Embedded => Stage::Embedded(Embedded::start(&options).await?),
+        };
+        let actors = match cast {
+            Some(cast) => play(&stage, cast).await?,
+            None => None,
+        };
+        Ok(Self { inner: Arc::new(Inner { actors, stage }) })
+    }
+
+    /// Where this is.
+    pub fn place(&self) -> Place {
+        match &self.inner.stage {
+            Stage::Real(_) => Place::Real,
+            Stage::Embedded(_) => Place::Embedded,
+        }
+    }
+
+    /// The control plane behind it, if it is a real one.
+    pub fn control_plane(&self) -> Option<&ControlPlane> {
+        match &self.inner.stage {
+            Stage::Real(plane) => Some(plane),
+            Stage::Embedded(_) => None,
+        }
+    }
+
+    /// The API server behind it, if it is in this process; it has faults on demand.
+    pub fn embedded(&self) -> Option<&Server> {
+        match &self.inner.stage {
+            Stage::Real(_) => None,
+            Stage::Embedded(embedded) => Some(embedded.server()),
+        }
+    }
+
+    /// The hollow nodes, and whoever else plays here.
+    pub fn actors(&self) -> &Actors {
+        self.inner.actors.as_ref().expect("a stage with nodes: stories!(Whole: …)")
+    }
+
+    /// The configuration of a client that acts as `user`, without kube's own retries.
+    pub fn config(&self, user: &User) -> kube::Config {
+        self.inner.stage.config(user)
+    }
+
+    /// A client that acts as `user`. It belongs to the runtime it is made in.
+    pub fn client(&self, user: &User) -> kube::Client {
+        self.inner.stage.client(user)
+    }
+
+    /// A client that may do everything.
+    pub fn admin(&self) -> kube::Client {
+        self.client(&User::admin())
+    }
+
+    /// Plain HTTP, as somebody who may do everything.
+    pub fn wire(&self) -> Wire {
+        Wire::new(self.admin())
+    }
+
+    /// A kubeconfig file to act as `user`. It goes away with the cluster.
+    pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
+        match &self.inner.stage {
+            Stage::Real(plane) => plane.kubeconfig(user),
+            Stage::Embedded(embedded) => embedded.kubeconfig(user),
+        }
+    }
+
+    /// The real kubectl, acting as `user`.
+    pub fn kubectl(&self, user: &User) -> Result<Kubectl> {
+        let program = match &self.inner.stage {
+            Stage::Real(plane) => plane.program("kubectl")?,
+            Stage::Embedded(embedded) => embedded.program("kubectl")?,
+        };
+        Ok(Kubectl::new(program, self.kubeconfig(user)?))
+    }
+
+    /// A name that nothing else in this cluster has.
+    pub fn unique(&self, stem: &str) -> String {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        format!("{stem}-{}", COUNTER.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes a namespace in which pods can be made.
+    pub async fn namespace(&self, stem: &str) -> Result<String> {
+        let name = self.unique(stem);
+        let client = self.admin();
+        let namespace = Namespace { metadata: named(&name), ..Default::default() };
+        Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .with_context(|| format!("cannot make the namespace {name}"))?;
+        // A pod is refused until its namespace has a default service account; without a controller nobody makes one.
+        // A controller that was faster is no reason to fail.
+        let account = ServiceAccount { metadata: named("default"), ..Default::default() };
+        match Api::<ServiceAccount>::namespaced(client, &name).create(&PostParams::default(), &account).await
+        {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            outcome => {
+                outcome.with_context(|| format!("cannot make the default service account of {name}"))?;
+            }
+        }
+        Ok(name)
+    }
+}
+
+impl Stage {
+    fn config(&self, user: &User) -> kube::Config {
+        match self {
+            Self::Real(plane) => plane.config(user),
+            Self::Embedded(embedded) => embedded.config(user),
+        }
+    }
+
+    fn client(&self, user: &User) -> kube::Client {
+        kube::Client::try_from(self.config(user)).expect("the testbed's own configuration makes a client")
+    }
+}
+
+/// Brings in whoever is not there as a process.
+async fn play(stage: &Stage, cast: Cast) -> Result<Option<Actors>> {
+    let admin = stage.client(&User::admin());
+    let identities = Identities::impersonating(admin.clone());
+    let options = match (stage, cast) {
+        (Stage::Real(_), Cast::Controllers) => return Ok(None),
+        (Stage::Real(_), Cast::Everyone) => ActorOptions::beside_controller_manager(),
+        (Stage::Embedded(_), Cast::Controllers) => {
+            ActorOptions { scheduler: false, leader_worker_sets: false, ..ActorOptions::everyone() }
+        }
+        (Stage::Embedded(_), Cast::Everyone) => ActorOptions::everyone(),
+    };
+    if options.leader_worker_sets {
+        install_leader_worker_sets(&admin).await.context("cannot install the LeaderWorkerSets")?;
+    }
+    Ok(Some(Actors::start(&identities, &options)))
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), ..Default::default() }
+}

@@ -1,0 +1,177 @@
+//! A real Kubernetes control plane on free loopback ports, in a folder of its own.
+
+mod binaries;
+mod command_line;
+pub(crate) mod credentials;
+mod login;
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+pub use self::binaries::Kubernetes;
+pub(crate) use self::binaries::find;
+use self::credentials::Credentials;
+use crate::process::Process;
+
+/// How long a control plane may take to come up. Usually it is 4 seconds; on a busy machine more.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often to try again when another process took a port that was free a moment ago.
+const ATTEMPTS: usize = 5;
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Which release.
+    pub kubernetes: Kubernetes,
+    /// Run kube-controller-manager, each controller under its own service account.
+    pub controllers: bool,
+    /// Run kube-scheduler.
+    pub scheduler: bool,
+    /// Serve the Workload API of this release.
+    pub workload_api: bool,
+    /// More feature gates, for all programs alike, as in `GangScheduling=true`.
+    pub feature_gates: Vec<String>,
+    /// More API versions, as in `scheduling.k8s.io/v1alpha2=true`.
+    pub runtime_config: Vec<String>,
+    /// Write an audit log with the metadata of every request.
+    pub audit: bool,
+}
+
+/// A running control plane; it ends when this is dropped, or with the process.
+#[derive(Debug)]
+pub struct ControlPlane {
+    options: Options,
+    port: u16,
+    credentials: Credentials,
+    /// In the order of their start. They end in the other order: an API server without etcd does not want to go.
+    processes: Mutex<Vec<Process>>,
+    folder: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts one, and waits until it is ready.
+    pub async fn start(options: Options) -> Result<Self> {
+        let mut attempt = 1;
+        loop {
+            match Self::try_start(options.clone()).await {
+                Err(error) if attempt < ATTEMPTS && is_port_taken(&error) => attempt += 1,
+                outcome => return outcome.context("the control plane does not come up"),
+            }
+        }
+    }
+
+    async fn try_start(options: Options) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("quorate-control-plane-").tempdir()?;
+        let credentials = Credentials::write(folder.path())?;
+        let [etcd_port, port] = free_ports()?;
+        let plane = Self { options, port, credentials, processes: Mutex::default(), folder };
+
+        plane.run("etcd", &command_line::etcd(plane.folder.path(), etcd_port))?;
+        plane.until("etcd listens", || async move { listens(etcd_port) }).await?;
+        plane.run("kube-apiserver", &command_line::api_server(&plane, etcd_port)?)?;
+        // An API server that is not there yet cannot be asked; a new client each time would cost more than the wait.
+        plane.until("the API server listens", || async move { listens(port) }).await?;
+        let admin = kube::Client::try_from(plane.config(&crate::User::admin()))?;
+        plane.until("the API server is ready", || is_ready(admin.clone())).await?;
+        if plane.options.controllers {
+            plane.run("kube-controller-manager", &command_line::controller_manager(&plane)?)?;
+        }
+        if plane.options.scheduler {
+            plane.run("kube-scheduler", &command_line::scheduler(&plane)?)?;
+        }
+        Ok(plane)
+    }
+
+    /// What was started.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Where the API server is.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The audit log, one JSON object per line, if one was asked for.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        self.options.audit.then(|| self.folder.path().join(command_line::AUDIT_LOG))
+    }
+
+    /// The path of one of the programs, kubectl for one.
+    pub fn program(&self, name: &str) -> Result<PathBuf> {
+        find(self.options.kubernetes, name)
+    }
+
+    fn run(&self, name: &'static str, args: &[String]) -> Result<()> {
+        let process = Process::start(name, &self.program(name)?, args, self.folder.path())
+            .with_context(|| format!("cannot start {name}"))?;
+        self.processes.lock().push(process);
+        Ok(())
+    }
+
+    /// Waits until `condition` holds, as long as all processes live.
+    async fn until<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition().await {
+            for process in self.processes.lock().iter_mut() {
+                if let Some(status) = process.ended() {
+                    bail!("{} ended with {status}:\n{}", process.name(), process.log_tail());
+                }
+            }
+            if Instant::now() > deadline {
+                let logs: Vec<String> = self
+                    .processes
+                    .lock()
+                    .iter()
+                    .map(|process| format!("{}:\n{}", process.name(), process.log_tail()))
+                    .collect();
+                bail!("waited {} s until {what}:\n{}", PATIENCE.as_secs(), logs.join("\n"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        let mut processes = self.processes.lock();
+        while let Some(process) = processes.pop() {
+            drop(process);
+        }
+    }
+}
+
+async fn is_ready(client: kube::Client) -> bool {
+    let request = http::Request::get("/readyz").body(Vec::new());
+    match request {
+        Ok(request) => client.request_text(request).await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+fn listens(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Ports that nobody listens on now. All are held until all are known, so they differ.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
+        *port = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
+
+fn is_port_taken(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("address already in use")
+}

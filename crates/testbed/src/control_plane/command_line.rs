@@ -1,0 +1,110 @@
+//! The flags that each program is started with, and the files that only its flags name.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::ControlPlane;
+use super::credentials::{CONTROLLER_MANAGER_TOKEN, SCHEDULER_TOKEN};
+use super::login::{Login, kubeconfig};
+
+/// The name of the audit log in the control plane's folder.
+pub(super) const AUDIT_LOG: &str = "audit.log";
+
+pub(super) fn etcd(folder: &Path, port: u16) -> Vec<String> {
+    let client_url = format!("http://127.0.0.1:{port}");
+    // A member that is alone never dials its own peer address.
+    let peer_url = "http://127.0.0.1:0";
+    flags(&[
+        ("data-dir", &path(&folder.join("etcd"))),
+        ("listen-client-urls", &client_url),
+        ("advertise-client-urls", &client_url),
+        ("listen-peer-urls", peer_url),
+        ("initial-advertise-peer-urls", peer_url),
+        ("initial-cluster", &format!("default={peer_url}")),
+        ("log-level", "warn"),
+        // What is lost with the power is lost with the test.
+        ("unsafe-no-fsync", "true"),
+    ])
+}
+
+pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<String>> {
+    let files = &plane.credentials;
+    let mut args = flags(&[
+        ("etcd-servers", &format!("http://127.0.0.1:{etcd_port}")),
+        ("bind-address", "127.0.0.1"),
+        ("secure-port", &plane.port.to_string()),
+        ("tls-cert-file", &path(&files.serving_certificate)),
+        ("tls-private-key-file", &path(&files.serving_key)),
+        ("service-account-issuer", "https://kubernetes.default.svc"),
+        ("service-account-key-file", &path(&files.service_account_public_key)),
+        ("service-account-signing-key-file", &path(&files.service_account_key)),
+        ("token-auth-file", &path(&files.tokens)),
+        ("authorization-mode", "Node,RBAC"),
+        ("service-cluster-ip-range", "10.0.0.0/24"),
+        // A Service of a webhook is then reached at its endpoints: there is no kube-proxy here.
+        ("enable-aggregator-routing", "true"),
+        ("profiling", "false"),
+    ]);
+    let mut runtime_config = plane.options.runtime_config.clone();
+    if let Some(version) = plane.options.kubernetes.workload_api()
+        && plane.options.workload_api
+    {
+        runtime_config.push(format!("scheduling.k8s.io/{version}=true"));
+    }
+    if !runtime_config.is_empty() {
+        args.push(format!("--runtime-config={}", runtime_config.join(",")));
+    }
+    if plane.options.audit {
+        let policy = plane.folder.path().join("audit-policy.json");
+        let rules = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+            "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
+        fs::write(&policy, rules.to_string())?;
+        args.push(format!("--audit-policy-file={}", path(&policy)));
+        args.push(format!("--audit-log-path={}", path(&plane.folder.path().join(AUDIT_LOG))));
+    }
+    args.extend(feature_gates(plane));
+    Ok(args)
+}
+
+pub(super) fn controller_manager(plane: &ControlPlane) -> Result<Vec<String>> {
+    let mut args = flags(&[
+        ("kubeconfig", &path(&kubeconfig(plane, &Login::token(CONTROLLER_MANAGER_TOKEN))?)),
+        // Else all of them act as one user, and nobody could tell the garbage collector from a rollout.
+        ("use-service-account-credentials", "true"),
+        ("service-account-private-key-file", &path(&plane.credentials.service_account_key)),
+        ("root-ca-file", &path(&plane.credentials.ca)),
+        ("leader-elect", "false"),
+        ("secure-port", "0"),
+    ]);
+    args.extend(feature_gates(plane));
+    Ok(args)
+}
+
+pub(super) fn scheduler(plane: &ControlPlane) -> Result<Vec<String>> {
+    let mut args = flags(&[
+        ("kubeconfig", &path(&kubeconfig(plane, &Login::token(SCHEDULER_TOKEN))?)),
+        ("leader-elect", "false"),
+        ("secure-port", "0"),
+    ]);
+    args.extend(feature_gates(plane));
+    Ok(args)
+}
+
+fn feature_gates(plane: &ControlPlane) -> Option<String> {
+    let mut gates = plane.options.feature_gates.clone();
+    if plane.options.workload_api && plane.options.kubernetes.workload_api().is_some() {
+        gates.extend(["GenericWorkload=true", "GangScheduling=true"].map(str::to_owned));
+    }
+    (!gates.is_empty()).then(|| format!("--feature-gates={}", gates.join(",")))
+}
+
+fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
+    pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}

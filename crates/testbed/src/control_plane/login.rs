@@ -1,0 +1,84 @@
+//! How somebody logs in: as the configuration of a client in this process, or as a kubeconfig for kubectl.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use kube::config::AuthInfo;
+use serde_json::json;
+
+use super::ControlPlane;
+use super::credentials::ADMIN_TOKEN;
+use crate::User;
+
+/// A token, and whom its bearer acts as.
+pub(super) struct Login {
+    token: &'static str,
+    impersonate: Option<User>,
+}
+
+impl Login {
+    /// Whoever the token belongs to.
+    pub(super) fn token(token: &'static str) -> Self {
+        Self { token, impersonate: None }
+    }
+
+    /// Anybody: the admin may act as everyone.
+    pub(super) fn of(user: &User) -> Self {
+        let impersonate = (*user != User::admin()).then(|| user.clone());
+        Self { token: ADMIN_TOKEN, impersonate }
+    }
+}
+
+impl ControlPlane {
+    /// The configuration of a client that acts as `user`. It does not repeat what was answered 429, 503 or 504: the
+    /// answer is what tests are about.
+    pub fn config(&self, user: &User) -> kube::Config {
+        let login = Login::of(user);
+        let url = http::Uri::builder()
+            .scheme("https")
+            .authority(format!("127.0.0.1:{}", self.port))
+            .path_and_query("/")
+            .build()
+            .unwrap_or_default();
+        let mut config = kube::Config::new(url);
+        config.root_cert = Some(vec![self.credentials.ca_der.clone()]);
+        config.default_retry = false;
+        config.auth_info = AuthInfo { token: Some(login.token.to_owned().into()), ..AuthInfo::default() };
+        if let Some(user) = login.impersonate {
+            config.auth_info.impersonate = Some(user.name().to_owned());
+            config.auth_info.impersonate_groups = Some(user.groups().to_vec());
+        }
+        config
+    }
+
+    /// A kubeconfig file to act as `user`, for kubectl and the like. It goes away with the control plane.
+    pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
+        kubeconfig(self, &Login::of(user))
+    }
+}
+
+pub(super) fn kubeconfig(plane: &ControlPlane, login: &Login) -> Result<PathBuf> {
+    // Not the user's name: it may hold anything, and two users may share one.
+    static COUNTER: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let mut user = json!({"token": login.token});
+    if let Some(other) = &login.impersonate {
+        user["as"] = json!(other.name());
+        user["as-groups"] = json!(other.groups());
+    }
+    // JSON is YAML too.
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "testbed",
+            "cluster": {"server": plane.url(), "certificate-authority": plane.credentials.ca}}],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "user"}}],
+        "current-context": "testbed",
+    });
+    let path = plane.folder.path().join(format!("kubeconfig-{number}.json"));
+    fs::write(&path, text.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,64 @@
+//! The embedded cluster, with the files that kubectl needs.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use quorate_devcluster::apiserver::{self, Server, WorkloadApi};
+use tempfile::TempDir;
+
+use crate::control_plane::Kubernetes;
+use crate::{Options, User};
+
+/// An API server in this process, and a folder for kubeconfigs.
+#[derive(Debug)]
+pub(crate) struct Embedded {
+    server: Server,
+    kubernetes: Kubernetes,
+    folder: TempDir,
+}
+
+impl Embedded {
+    /// Starts one that is like the real one of these options.
+    pub(crate) async fn start(options: &Options) -> Result<Self> {
+        let workload_api = match (options.workload_api, options.kubernetes) {
+            (false, _) | (true, Kubernetes::V1_32) => WorkloadApi::Off,
+            (true, Kubernetes::V1_35) => WorkloadApi::V1Alpha1,
+            (true, Kubernetes::V1_36) => WorkloadApi::V1Alpha2,
+        };
+        let server = Server::start(apiserver::Options { workload_api, ..Default::default() })
+            .await
+            .context("the embedded cluster does not come up")?;
+        let folder = tempfile::Builder::new().prefix("quorate-embedded-").tempdir()?;
+        Ok(Self { server, kubernetes: options.kubernetes, folder })
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(crate) fn config(&self, user: &User) -> kube::Config {
+        self.server.config_as(user.name(), &groups(user))
+    }
+
+    pub(crate) fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
+        let path = tempfile::Builder::new()
+            .prefix("kubeconfig-")
+            .suffix(".json")
+            .tempfile_in(self.folder.path())?
+            .into_temp_path()
+            .keep()?;
+        let text = self.server.kubeconfig(user.name(), &groups(user));
+        std::fs::write(&path, text.to_string())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// kubectl is the real one here too.
+    pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
+        crate::control_plane::find(self.kubernetes, name)
+    }
+}
+
+fn groups(user: &User) -> Vec<&str> {
+    user.groups().iter().map(String::as_str).collect()
+}

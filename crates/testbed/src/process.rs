@@ -1,0 +1,169 @@
+//! A process that ends when the test ends, whatever ends the test.
+//!
+//! `Drop` does not run when a test is killed, and a signal at the death of the parent cannot be asked for without
+//! `unsafe`. So each process is the child of a small shell, which holds the reading end of a pipe. Nobody but this
+//! process holds the other end: when it is closed, on purpose or because the kernel closed it, the shell kills its
+//! child and removes the folder. Both run in a process group of their own, so that Ctrl-C reaches them only this way.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// Reads a line, or the end, of its input: a line means that the process alone is to end, the end that all is over.
+/// 137 is how a shell says "killed"; any other status is an end that nobody here asked for.
+const KEEPER: &str = r#"
+folder=$1
+shift
+exec 3<&0
+"$@" </dev/null 3<&- &
+child=$!
+(
+    read -r line <&3
+    over=$?
+    kill -KILL "$child" 2>/dev/null
+    exit "$over"
+) &
+keeper=$!
+exec 3<&-
+wait "$child"
+status=$?
+if [ "$status" -eq 137 ]; then
+    wait "$keeper" || rm -rf "$folder"
+else
+    kill "$keeper" 2>/dev/null
+fi
+exit "$status"
+"#;
+
+/// How much of a log an error shows.
+const LOG_TAIL_LINES: usize = 12;
+
+/// A running process with its log.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: &'static str,
+    shell: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with `args`; it writes `<name>.log` into `folder`, which goes away if this process is killed.
+    pub(crate) fn start(
+        name: &'static str,
+        program: &Path,
+        args: &[String],
+        folder: &Path,
+    ) -> io::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let output = File::options().create(true).append(true).open(&log)?;
+        let shell = Command::new("sh")
+            .args(["-c", KEEPER, name])
+            .arg(folder)
+            .arg(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { name, shell, log })
+    }
+
+    /// What the process is called.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its exit status, if it ended by itself.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.shell.try_wait().ok().flatten()
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut pipe) = self.shell.stdin.take() {
+            // A shell that is gone has nothing left to end.
+            let _ = pipe.write_all(b"end\n");
+        }
+        let _ = self.shell.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn await_file(path: &Path) -> String {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match std::fs::read_to_string(path) {
+                Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+                _ => assert!(Instant::now() < deadline, "{} was not written", path.display()),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn is_running(pid: &str) -> bool {
+        Command::new("kill").args(["-0", pid]).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    }
+
+    /// A process that notes its id in `folder/pid` and then waits for ever.
+    fn sleeper(folder: &Path) -> Process {
+        let script = format!("echo $$ > {}/pid; exec sleep 1000", folder.display());
+        Process::start("sleeper", Path::new("/bin/sh"), &["-c".to_owned(), script], folder).expect("started")
+    }
+
+    #[test]
+    fn a_dropped_process_has_ended_and_its_folder_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let process = sleeper(folder.path());
+        let pid = await_file(&folder.path().join("pid"));
+        assert!(is_running(&pid));
+        drop(process);
+        assert!(!is_running(&pid));
+        assert!(folder.path().join("sleeper.log").exists());
+    }
+
+    #[test]
+    fn a_process_that_ends_by_itself_is_seen() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let args = ["-c".to_owned(), "echo no such flag >&2; exit 3".to_owned()];
+        let mut process =
+            Process::start("failing", Path::new("/bin/sh"), &args, folder.path()).expect("started");
+        let status = loop {
+            if let Some(status) = process.ended() {
+                break status;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(3));
+        assert_eq!(process.log_tail(), "no such flag");
+    }
+
+    #[test]
+    fn a_process_whose_starter_is_gone_takes_its_folder_along() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).expect("a folder");
+        let mut process = sleeper(&inner);
+        let pid = await_file(&inner.join("pid"));
+        // What the kernel does when this process dies.
+        drop(process.shell.stdin.take());
+        process.shell.wait().expect("a status");
+        assert!(!is_running(&pid));
+        assert!(!inner.exists());
+    }
+}

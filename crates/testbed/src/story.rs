@@ -1,0 +1,132 @@
+//! Stories: tests that are written once and told in several places.
+//!
+//! ```
+//! use quorate_testbed::{Cluster, stories};
+//!
+//! stories!(ApiServer: a_namespace_is_empty_at_first);
+//!
+//! async fn a_namespace_is_empty_at_first(cluster: Cluster) {
+//!     let namespace = cluster.namespace("empty").await.expect("a namespace");
+//!     // …
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! makes the tests `real::a_namespace_is_empty_at_first` and `embedded::a_namespace_is_empty_at_first`.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use crate::{Cluster, Options};
+
+/// No story takes longer, also on a busy machine; a hanging one fails instead of blocking all others.
+const LONGEST: Duration = Duration::from_secs(180);
+
+/// Where a story is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A real control plane.
+    Real,
+    /// The embedded cluster.
+    Embedded,
+}
+
+/// What a story needs to find there.
+///
+/// A real control plane takes seconds to start, so the stories of one test binary share it where namespaces and names
+/// of their own are enough to keep them apart. An embedded one is always the story's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// An API server and nobody else: nothing happens that the story does not do. Shared.
+    ApiServer,
+    /// The controllers of Kubernetes as well, but no nodes: no pod runs unless the story says so. Shared.
+    Controllers,
+    /// Controllers, scheduler, hollow nodes to be added, LeaderWorkerSets. The story's own.
+    Whole,
+    /// As the options say; the story's own.
+    Private(Options),
+}
+
+type Shared = OnceCell<Result<Cluster, String>>;
+
+/// Tells `story` at `place` on `stage`; panics if it fails.
+pub fn tell<S, F>(place: Place, stage: Stage, story: S)
+where
+    S: FnOnce(Cluster) -> F,
+    F: Future<Output = ()>,
+{
+    runtime().block_on(async {
+        let cluster = match set(place, stage).await {
+            Ok(cluster) => cluster,
+            Err(error) => panic!("{error}"),
+        };
+        if tokio::time::timeout(LONGEST, story(cluster)).await.is_err() {
+            panic!("the story did not end within {} s", LONGEST.as_secs());
+        }
+    });
+}
+
+async fn set(place: Place, stage: Stage) -> Result<Cluster, String> {
+    static API_SERVER: Shared = Shared::const_new();
+    static CONTROLLERS: Shared = Shared::const_new();
+    let with_controllers = || Options { controllers: true, ..Options::default() };
+    match (place, stage) {
+        (Place::Real, Stage::ApiServer) => shared(&API_SERVER, Options::default()).await,
+        (Place::Real, Stage::Controllers) => shared(&CONTROLLERS, with_controllers()).await,
+        (Place::Embedded, Stage::ApiServer) => readable(Cluster::bare(place, Options::default()).await),
+        (Place::Embedded, Stage::Controllers) => readable(Cluster::bare(place, with_controllers()).await),
+        (_, Stage::Whole) => readable(Cluster::whole(place, with_controllers()).await),
+        (_, Stage::Private(options)) => readable(Cluster::whole(place, options).await),
+    }
+}
+
+/// The real cluster in `cell`, started by whoever comes first. A failure is kept, so that the others need not wait for
+/// theirs. It outlives the story, so it is started in a runtime that does too.
+async fn shared(cell: &Shared, options: Options) -> Result<Cluster, String> {
+    static BACKSTAGE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let start = || async {
+        let starting = BACKSTAGE.get_or_init(runtime).spawn(Cluster::bare(Place::Real, options));
+        readable(starting.await.unwrap_or_else(|panic| Err(panic.into())))
+    };
+    cell.get_or_init(start).await.clone()
+}
+
+fn readable(outcome: anyhow::Result<Cluster>) -> Result<Cluster, String> {
+    outcome.map_err(|error| format!("{error:#}"))
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime for the story")
+}
+
+/// Makes a test of each named story for each place: `stories!(Controllers: one, another);`.
+///
+/// The word before the colon is one of [`Stage`]'s.
+#[macro_export]
+macro_rules! stories {
+    ($stage:ident: $($story:ident),+ $(,)?) => {
+        mod real {
+            $(
+                #[test]
+                fn $story() {
+                    $crate::tell($crate::Place::Real, $crate::Stage::$stage, super::$story);
+                }
+            )+
+        }
+
+        mod embedded {
+            $(
+                #[test]
+                fn $story() {
+                    $crate::tell($crate::Place::Embedded, $crate::Stage::$stage, super::$story);
+                }
+            )+
+        }
+    };
+}

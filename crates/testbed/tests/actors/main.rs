@@ -1,0 +1,8 @@
+//! The actors, on an API server where they do everything and on one where the real controllers work beside them.
+
+mod budgets;
+mod cast;
+mod leader_worker_sets;
+mod nodes;
+mod ownership;
+mod workloads;

@@ -1,0 +1,90 @@
+//! What happens to pods on hollow nodes.
+
+use k8s_openapi::api::core::v1::Taint;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use quorate_devcluster::actors::NodeTemplate;
+use quorate_testbed::{Cluster, eventually, stories};
+use serde_json::json;
+
+use crate::cast::{Scene, describe, is_ready};
+
+stories!(ApiServer: readiness_comes_and_goes_on_demand, a_new_image_restarts_the_container, a_silent_node_loses_its_pods_readiness);
+
+async fn one_pod(scene: &Scene, name: &str, spec: serde_json::Value) -> k8s_openapi::api::core::v1::Pod {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}]}});
+    for (field, value) in spec.as_object().unwrap() {
+        pod["spec"][field] = value.clone();
+    }
+    scene.create(pod).await;
+    scene.ready(&format!("app={name}"), 1).await.remove(0)
+}
+
+async fn readiness_comes_and_goes_on_demand(cluster: Cluster) {
+    let scene = Scene::set(cluster, "readiness").await;
+    one_pod(&scene, "web", json!({})).await;
+    scene.kubelets.set_ready(&scene.namespace, "web", false).unwrap();
+    eventually("not ready", || async {
+        let pods = scene.list("app=web").await;
+        if is_ready(&pods[0]) { Err(describe(&pods)) } else { Ok(()) }
+    })
+    .await;
+    scene.kubelets.set_ready(&scene.namespace, "web", true).unwrap();
+    scene.ready("app=web", 1).await;
+    assert!(scene.kubelets.set_ready(&scene.namespace, "nobody", true).is_err());
+}
+
+async fn a_new_image_restarts_the_container(cluster: Cluster) {
+    let scene = Scene::set(cluster, "images").await;
+    let status = |pod: &k8s_openapi::api::core::v1::Pod| {
+        pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone()
+    };
+    let before = status(&one_pod(&scene, "web", json!({})).await);
+    let patch = json!({"spec": {"containers": [{"name": "app", "image": "app:2"}]}});
+    scene.pods().patch("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    let after = eventually("it runs the new image", || async {
+        let pod = scene.pods().get("web").await.unwrap();
+        let status = status(&pod);
+        if status.image == "app:2" && status.ready { Ok(status) } else { Err(status) }
+    })
+    .await;
+    assert_ne!(after.container_id, before.container_id);
+    assert_eq!(after.restart_count, before.restart_count + 1);
+
+    scene.kubelets.restart(&scene.namespace, "web", Some("app")).unwrap();
+    eventually("it restarts on demand", || async {
+        let now = status(&scene.pods().get("web").await.unwrap());
+        if now.restart_count == after.restart_count + 1 { Ok(()) } else { Err(now) }
+    })
+    .await;
+}
+
+async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
+    let scene = Scene::set(cluster, "silence").await;
+    // A node of its own: the others are shared.
+    let node = scene.cluster.unique("lonely");
+    let taint = Taint { key: "lonely".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
+    let like = NodeTemplate { taints: vec![taint], ..NodeTemplate::default() };
+    scene.actors.nodes().add_like(&node, &like).await.unwrap();
+    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": [{"key": "lonely", "operator": "Exists"}]});
+    let pod = one_pod(&scene, "web", spec).await;
+    assert_eq!(pod.spec.as_ref().unwrap().node_name.as_deref(), Some(node.as_str()));
+    scene.actors.nodes().silence(&node).await.unwrap();
+    eventually("not ready", || async {
+        let pods = scene.list("app=web").await;
+        if is_ready(&pods[0]) { Err(describe(&pods)) } else { Ok(()) }
+    })
+    .await;
+    scene.pods().delete("web", &Default::default()).await.unwrap();
+    let ending = scene.pods().get("web").await.unwrap();
+    assert!(ending.metadata.deletion_timestamp.is_some(), "nobody is there to end it");
+    scene.actors.nodes().revive(&node).await.unwrap();
+    eventually("the kubelet ends it", || async {
+        match scene.pods().get_opt("web").await.unwrap() {
+            None => Ok(()),
+            Some(pod) => Err(pod.name_any()),
+        }
+    })
+    .await;
+}

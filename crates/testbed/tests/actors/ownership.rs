@@ -1,0 +1,152 @@
+//! Owners and those they own.
+
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use quorate_testbed::{Cluster, eventually};
+use serde_json::{Value, json};
+
+use crate::cast::{Scene, template};
+
+mod alone {
+    use super::*;
+    quorate_testbed::stories!(ApiServer: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free, a_namespace_ends_with_all_that_is_in_it);
+}
+/// Beside the real controllers: what they do is what ours have to do.
+mod beside {
+    #[test]
+    fn what_is_owned_goes_after_its_owner() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::what_is_owned_goes_after_its_owner,
+        );
+    }
+
+    #[test]
+    fn foreground_deletion_waits_for_what_blocks_it() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::foreground_deletion_waits_for_what_blocks_it,
+        );
+    }
+
+    #[test]
+    fn orphans_are_set_free() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::orphans_are_set_free,
+        );
+    }
+
+    #[test]
+    fn a_namespace_ends_with_all_that_is_in_it() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_namespace_ends_with_all_that_is_in_it,
+        );
+    }
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+async fn owned(scene: &Scene, name: &str, owners: &[(&str, &str)], more: Value) {
+    let references: Vec<_> = owners
+        .iter()
+        .map(|(name, uid)| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": true})
+        })
+        .collect();
+    let mut object = map(name);
+    object["metadata"]["ownerReferences"] = json!(references);
+    if let Some(fields) = more.as_object() {
+        for (field, value) in fields {
+            object["metadata"][field] = value.clone();
+        }
+    }
+    scene.create(object).await;
+}
+
+async fn gone(scene: &Scene, name: &str) {
+    eventually(&format!("{name} is gone"), || async {
+        match scene.api(&map(name)).get_opt(name).await.unwrap() {
+            None => Ok(()),
+            Some(object) => Err(object.metadata),
+        }
+    })
+    .await;
+}
+
+async fn what_is_owned_goes_after_its_owner(cluster: Cluster) {
+    let scene = Scene::set(cluster, "background").await;
+    let owner = scene.create(map("owner")).await.uid().unwrap();
+    let other = scene.create(map("other")).await.uid().unwrap();
+    owned(&scene, "child", &[("owner", &owner)], json!({})).await;
+    let child = scene.api(&map("child")).get("child").await.unwrap().uid().unwrap();
+    owned(&scene, "grandchild", &[("child", &child)], json!({})).await;
+    owned(&scene, "shared", &[("owner", &owner), ("other", &other)], json!({})).await;
+    scene.api(&map("owner")).delete("owner", &DeleteParams::background()).await.unwrap();
+    gone(&scene, "child").await;
+    gone(&scene, "grandchild").await;
+    eventually("the shared one keeps its other owner alone", || async {
+        let shared = scene.api(&map("shared")).get("shared").await.unwrap();
+        let owners: Vec<_> = shared.owner_references().iter().map(|owner| owner.name.clone()).collect();
+        if owners == ["other"] { Ok(()) } else { Err(owners) }
+    })
+    .await;
+    // One whose owner was never there goes as well.
+    owned(&scene, "stray", &[("nobody", "00000000-0000-0000-0000-000000000000")], json!({})).await;
+    gone(&scene, "stray").await;
+}
+
+async fn foreground_deletion_waits_for_what_blocks_it(cluster: Cluster) {
+    let scene = Scene::set(cluster, "foreground").await;
+    let owner = scene.create(map("owner")).await.uid().unwrap();
+    owned(&scene, "child", &[("owner", &owner)], json!({"finalizers": ["example.com/hold"]})).await;
+    let api = scene.api(&map("owner"));
+    api.delete("owner", &DeleteParams::foreground()).await.unwrap();
+    eventually("the child is asked to go", || async {
+        let child = api.get("child").await.unwrap();
+        child.metadata.deletion_timestamp.ok_or("not yet")
+    })
+    .await;
+    let waiting = api.get("owner").await.unwrap();
+    assert_eq!(waiting.finalizers(), ["foregroundDeletion"]);
+    let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("child", &Default::default(), &free).await.unwrap();
+    gone(&scene, "child").await;
+    gone(&scene, "owner").await;
+}
+
+async fn orphans_are_set_free(cluster: Cluster) {
+    let scene = Scene::set(cluster, "orphans").await;
+    let owner = scene.create(map("owner")).await.uid().unwrap();
+    owned(&scene, "child", &[("owner", &owner)], json!({})).await;
+    scene.api(&map("owner")).delete("owner", &DeleteParams::orphan()).await.unwrap();
+    gone(&scene, "owner").await;
+    let child = scene.api(&map("child")).get("child").await.unwrap();
+    assert!(child.owner_references().is_empty());
+}
+
+async fn a_namespace_ends_with_all_that_is_in_it(cluster: Cluster) {
+    let scene = Scene::set(cluster, "ending").await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+        "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});
+    scene.create(set).await;
+    scene.create(map("config")).await;
+    scene.ready("app=web", 3).await;
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(scene.client.clone());
+    namespaces.delete(&scene.namespace, &DeleteParams::default()).await.unwrap();
+    eventually("the namespace is gone", || async {
+        match namespaces.get_opt(&scene.namespace).await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => Err(namespace.status),
+        }
+    })
+    .await;
+    assert!(scene.list("").await.is_empty());
+}

@@ -1,0 +1,149 @@
+//! Deployments, ReplicaSets and StatefulSets on hollow nodes.
+
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use quorate_testbed::{Cluster, eventually};
+use serde_json::{Value, json};
+
+use crate::cast::{Scene, describe, is_ready, template};
+
+mod alone {
+    use super::*;
+    quorate_testbed::stories!(ApiServer: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members, a_deployment_rolls_within_its_bounds);
+}
+/// Beside the real controllers: what they do is what ours have to do.
+mod beside {
+    #[test]
+    fn a_replica_set_has_as_many_pods_as_asked_for() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_replica_set_has_as_many_pods_as_asked_for,
+        );
+    }
+
+    #[test]
+    fn a_stateful_set_keeps_the_names_of_its_members() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_stateful_set_keeps_the_names_of_its_members,
+        );
+    }
+
+    #[test]
+    fn a_deployment_rolls_within_its_bounds() {
+        quorate_testbed::tell(
+            quorate_testbed::Place::Real,
+            quorate_testbed::Stage::Controllers,
+            super::a_deployment_rolls_within_its_bounds,
+        );
+    }
+}
+
+async fn a_replica_set_has_as_many_pods_as_asked_for(cluster: Cluster) {
+    let scene = Scene::set(cluster, "replicas").await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"}, "spec": {
+        "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});
+    scene.create(set.clone()).await;
+    let pods = scene.ready("app=web", 3).await;
+    let nodes: std::collections::BTreeSet<_> =
+        pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+    assert_eq!(nodes.len(), 3, "spread over the nodes");
+
+    let lost = pods[0].name_any();
+    scene.pods().delete(&lost, &DeleteParams::default()).await.unwrap();
+    let after = eventually("the pod is replaced", || async {
+        let pods = scene.ready("app=web", 3).await;
+        if pods.iter().any(|pod| pod.name_any() == lost) { Err(()) } else { Ok(pods) }
+    })
+    .await;
+    assert_eq!(after.len(), 3);
+
+    let api = scene.api(&set);
+    api.patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 1}}))).await.unwrap();
+    scene.ready("app=web", 1).await;
+    eventually("the status says so", || async {
+        let status = api.get("web").await.unwrap().data["status"].clone();
+        if status["readyReplicas"] == 1 && status["replicas"] == 1 { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
+async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
+    let scene = Scene::set(cluster, "members").await;
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
+        "replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+        "template": template(json!({"app": "db"}), "db:1")}});
+    scene.create(set.clone()).await;
+    let pods = scene.ready("app=db", 3).await;
+    let created: Vec<_> = pods.iter().map(|pod| (pod.name_any(), pod.uid().unwrap())).collect();
+    assert_eq!(created.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["db-0", "db-1", "db-2"]);
+
+    scene.pods().delete("db-1", &DeleteParams::default()).await.unwrap();
+    eventually("db-1 is another pod of the same name", || async {
+        let pods = scene.ready("app=db", 3).await;
+        if pods[1].name_any() == "db-1" && pods[1].uid().unwrap() != created[1].1 { Ok(()) } else { Err(()) }
+    })
+    .await;
+
+    let api = scene.api(&set);
+    let image = json!({"spec": {"template": template(json!({"app": "db"}), "db:2")}});
+    api.patch("db", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
+    eventually("all members run the new image", || async {
+        let pods = scene.ready("app=db", 3).await;
+        let images: Vec<_> =
+            pods.iter().map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
+        if images.iter().all(|image| image.as_deref() == Some("db:2")) { Ok(()) } else { Err(images) }
+    })
+    .await;
+    let status: Value = eventually("the rollout is complete", || async {
+        let status = api.get("db").await.unwrap().data["status"].clone();
+        if status["currentRevision"] == status["updateRevision"] { Ok(status) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(status["updatedReplicas"], 3);
+}
+
+async fn a_deployment_rolls_within_its_bounds(cluster: Cluster) {
+    let scene = Scene::set(cluster, "rollout").await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+        "replicas": 5, "selector": {"matchLabels": {"app": "web"}},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
+        "template": template(json!({"app": "web"}), "web:1")}});
+    scene.create(deployment.clone()).await;
+    scene.ready("app=web", 5).await;
+    let api = scene.api(&deployment);
+    let image = json!({"spec": {"template": template(json!({"app": "web"}), "web:2")}});
+    api.patch("web", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
+    eventually("all run the new image, and never less than four or more than six", || async {
+        let pods = scene.list("app=web").await;
+        let active: Vec<_> = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
+        let ready = active.iter().filter(|pod| is_ready(pod)).count();
+        assert!(active.len() <= 6, "{:?}", describe(&pods));
+        assert!(ready >= 4, "{:?}", describe(&pods));
+        let new = |pod: &&k8s_openapi::api::core::v1::Pod| {
+            pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("web:2")
+        };
+        if pods.iter().filter(new).count() == 5 && pods.len() == 5 && ready == 5 {
+            Ok(())
+        } else {
+            Err(describe(&pods))
+        }
+    })
+    .await;
+    let done = eventually("the status is complete", || async {
+        let done = api.get("web").await.unwrap();
+        let status = &done.data["status"];
+        let numbers = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
+        if numbers.iter().all(|field| status[*field] == 5)
+            && status["observedGeneration"] == json!(done.metadata.generation)
+        {
+            Ok(done)
+        } else {
+            Err(done.data["status"].clone())
+        }
+    })
+    .await;
+    assert_eq!(done.annotations()["deployment.kubernetes.io/revision"], "2");
+}

@@ -1,0 +1,298 @@
+//! The numbers that the disruption controller writes into a native budget.
+
+use std::time::Duration;
+
+use quorate_testbed::{Cluster, Patch, eventually, stories};
+use serde_json::{Value, json};
+
+use crate::fixtures::{Space, deployment, pod, stateful_set, text};
+
+stories!(Controllers:
+    a_minimum_of_pods_is_counted_over_what_is_there,
+    a_selector_of_everybody_counts_everybody,
+    pods_of_nobody_do_not_count_towards_a_maximum,
+    a_maximum_is_counted_from_the_scale_of_the_controller,
+    percentages_round_up,
+    a_stateful_set_is_counted_too,
+    a_deployment_is_found_behind_its_replica_set,
+    the_scale_of_a_custom_resource_counts,
+    a_controller_that_cannot_be_scaled_is_an_error,
+    an_evicted_pod_is_taken_off_until_it_is_seen,
+    an_old_entry_is_dropped,
+    conditions_of_others_are_kept,
+    the_controller_looks_again_when_the_budget_changes,
+);
+
+/// Allowed, healthy, desired, expected.
+type Counts = (i64, i64, i64, i64);
+
+impl Space {
+    async fn make_budget(&self, spec: Value) {
+        let mut spec = spec;
+        if spec.get("selector").is_none() {
+            spec["selector"] = json!({"matchLabels": {"a": "true"}});
+        }
+        let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": "foo"}, "spec": spec});
+        self.wire.post(&self.budgets(""), &budget).await.expect(201);
+    }
+
+    /// Waits until the budget has these numbers, and looks whether the rest of its status agrees.
+    async fn await_counts(&self, expected: Counts) -> Value {
+        let path = self.budgets("/foo");
+        let budget = eventually(&format!("the counts are {expected:?}"), || async {
+            let budget = self.wire.get(&path).await.expect(200);
+            let number = |name: &str| budget["status"][name].as_i64().unwrap_or_default();
+            let counts = (
+                number("disruptionsAllowed"),
+                number("currentHealthy"),
+                number("desiredHealthy"),
+                number("expectedPods"),
+            );
+            let observed = budget["status"]["observedGeneration"] == budget["metadata"]["generation"];
+            if observed && counts == expected { Ok(budget) } else { Err((counts, budget["status"].clone())) }
+        })
+        .await;
+        let word = if expected.0 > 0 { "True" } else { "False" };
+        assert_eq!(condition(&budget, "DisruptionAllowed")["status"], word, "{budget:#}");
+        budget
+    }
+
+    /// Makes pods of an owner ready, as many as are named.
+    async fn make_ready(&self, selector: &str, count: usize) -> Vec<String> {
+        let path = self.core(&format!("pods?labelSelector={selector}"));
+        let pods = eventually("there are pods enough", || async {
+            let list = self.wire.get(&path).await.expect(200);
+            let names: Vec<String> = crate::fixtures::names(&list).into_iter().map(str::to_owned).collect();
+            if names.len() >= count { Ok(names) } else { Err(names) }
+        })
+        .await;
+        for name in &pods[..count] {
+            self.set_phase(name, "Running", Some(true)).await;
+        }
+        pods
+    }
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|one| one["type"] == kind).unwrap_or(&Value::Null)
+}
+
+/// A set of replicas that has the label of the budget.
+fn replica_set(name: &str, replicas: u32) -> Value {
+    let mut set = deployment(name, replicas);
+    set["kind"] = json!("ReplicaSet");
+    set["spec"]["template"]["metadata"]["labels"]["a"] = json!("true");
+    set
+}
+
+async fn a_minimum_of_pods_is_counted_over_what_is_there(cluster: Cluster) {
+    let space = Space::new(&cluster, "minimum").await;
+    space.make_budget(json!({"minAvailable": 3})).await;
+    space.await_counts((0, 0, 3, 0)).await;
+    for (index, expected) in [(0, 1, 3, 1), (0, 2, 3, 2), (0, 3, 3, 3), (1, 4, 3, 4)].into_iter().enumerate()
+    {
+        space.pod(&format!("pod-{index}"), "Running", Some(true)).await;
+        space.await_counts(expected).await;
+    }
+    space.set_phase("pod-0", "Running", Some(false)).await;
+    let budget = space.await_counts((0, 3, 3, 4)).await;
+    assert_eq!(condition(&budget, "DisruptionAllowed")["reason"], "InsufficientPods");
+}
+
+async fn a_selector_of_everybody_counts_everybody(cluster: Cluster) {
+    let space = Space::new(&cluster, "everybody").await;
+    space.make_budget(json!({"minAvailable": 1, "selector": {}})).await;
+    space.await_counts((0, 0, 1, 0)).await;
+    space.pod("one", "Running", Some(true)).await;
+    space.await_counts((0, 1, 1, 1)).await;
+    space.pod("two", "Running", Some(true)).await;
+    let budget = space.await_counts((1, 2, 1, 2)).await;
+    assert_eq!(condition(&budget, "DisruptionAllowed")["reason"], "SufficientPods");
+}
+
+async fn pods_of_nobody_do_not_count_towards_a_maximum(cluster: Cluster) {
+    let space = Space::new(&cluster, "ofnobody").await;
+    space.make_budget(json!({"maxUnavailable": 1})).await;
+    space.await_counts((0, 0, 0, 0)).await;
+    space.pod("one", "Running", Some(true)).await;
+    space.await_counts((0, 1, 0, 0)).await;
+    eventually("an event says so", || async {
+        let events = space.wire.get(&space.core("events")).await.expect(200);
+        let reasons: Vec<String> = events["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|event| text(event, "/reason").to_owned())
+            .collect();
+        if reasons.iter().any(|reason| reason == "UnmanagedPods") { Ok(()) } else { Err(reasons) }
+    })
+    .await;
+}
+
+async fn a_maximum_is_counted_from_the_scale_of_the_controller(cluster: Cluster) {
+    let space = Space::new(&cluster, "maximum").await;
+    let path = space.path("apps/v1", "replicasets");
+    space.wire.post(&path, &replica_set("web", 7)).await.expect(201);
+    space.make_ready("app%3Dweb", 7).await;
+    space.make_budget(json!({"maxUnavailable": 2})).await;
+    space.await_counts((2, 7, 5, 7)).await;
+    let patch = json!({"spec": {"replicas": 5}});
+    space.wire.patch(&format!("{path}/web"), Patch::Merge, &patch).await.expect(200);
+    space.await_counts((2, 5, 3, 5)).await;
+}
+
+async fn percentages_round_up(cluster: Cluster) {
+    let space = Space::new(&cluster, "percent").await;
+    space.wire.post(&space.path("apps/v1", "replicasets"), &replica_set("web", 7)).await.expect(201);
+    space.make_ready("app%3Dweb", 7).await;
+    space.make_budget(json!({"maxUnavailable": "30%"})).await;
+    space.await_counts((3, 7, 4, 7)).await;
+    let patch = json!({"spec": {"maxUnavailable": null, "minAvailable": "28%"}});
+    space.wire.patch(&space.budgets("/foo"), Patch::Merge, &patch).await.expect(200);
+    space.await_counts((5, 7, 2, 7)).await;
+    // One that nobody controls is healthy, but was not expected.
+    space.pod("rogue", "Running", Some(true)).await;
+    space.await_counts((6, 8, 2, 7)).await;
+}
+
+async fn a_stateful_set_is_counted_too(cluster: Cluster) {
+    let space = Space::new(&cluster, "stateful").await;
+    let mut set = stateful_set("db", 3);
+    set["spec"]["podManagementPolicy"] = json!("Parallel");
+    set["spec"]["template"]["metadata"]["labels"]["a"] = json!("true");
+    space.wire.post(&space.path("apps/v1", "statefulsets"), &set).await.expect(201);
+    space.make_budget(json!({"minAvailable": "34%"})).await;
+    let pods = space.make_ready("app%3Ddb", 3).await;
+    space.await_counts((1, 3, 2, 3)).await;
+    space.set_phase(&pods[1], "Running", Some(false)).await;
+    space.await_counts((0, 2, 2, 3)).await;
+}
+
+async fn a_deployment_is_found_behind_its_replica_set(cluster: Cluster) {
+    let space = Space::new(&cluster, "behind").await;
+    let mut object = deployment("web", 3);
+    object["spec"]["template"]["metadata"]["labels"]["a"] = json!("true");
+    space.wire.post(&space.path("apps/v1", "deployments"), &object).await.expect(201);
+    space.make_ready("app%3Dweb", 3).await;
+    space.make_budget(json!({"maxUnavailable": 1})).await;
+    space.await_counts((1, 3, 2, 3)).await;
+}
+
+/// A kind with the subresource `scale`, or without, and one object of it.
+async fn owner(cluster: &Cluster, scaled: bool) -> (crate::crd_schema::Widgets, Value) {
+    let mut subresources = json!({"status": {}});
+    if scaled {
+        subresources["scale"] =
+            json!({"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"});
+    }
+    let schema = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
+    let widgets =
+        crate::crd_schema::Widgets::new(cluster, schema, json!({"subresources": subresources})).await;
+    let made = widgets.create("boss", json!({"size": 10})).await.expect(201);
+    let reference = json!({"apiVersion": made["apiVersion"], "kind": "Widget", "name": "boss",
+        "uid": made["metadata"]["uid"], "controller": true});
+    (widgets, reference)
+}
+
+async fn the_scale_of_a_custom_resource_counts(cluster: Cluster) {
+    let (widgets, reference) = owner(&cluster, true).await;
+    let space = &widgets.space;
+    space.make_budget(json!({"maxUnavailable": 5})).await;
+    for name in ["a", "b", "c", "d"] {
+        let mut object = pod(name);
+        object["metadata"]["ownerReferences"] = json!([reference]);
+        space.create("pods", &object).await;
+        space.set_phase(name, "Running", Some(true)).await;
+    }
+    // A real controller manager learns of a new kind within half a minute, and looks again when a pod changes.
+    let counted = || tokio::time::timeout(Duration::from_secs(1), space.await_counts((0, 4, 5, 10)));
+    for round in 0.. {
+        let patch = json!({"metadata": {"annotations": {"round": round.to_string()}}});
+        space.wire.patch(&space.core("pods/a"), Patch::Merge, &patch).await.expect(200);
+        if counted().await.is_ok() {
+            return;
+        }
+    }
+}
+
+async fn a_controller_that_cannot_be_scaled_is_an_error(cluster: Cluster) {
+    let (widgets, reference) = owner(&cluster, false).await;
+    let space = &widgets.space;
+    let mut object = pod("one");
+    object["metadata"]["ownerReferences"] = json!([reference]);
+    space.create("pods", &object).await;
+    space.set_phase("one", "Running", Some(true)).await;
+    space.make_budget(json!({"maxUnavailable": 5})).await;
+    eventually("the budget says that it cannot count", || async {
+        let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+        let failed = condition(&budget, "DisruptionAllowed");
+        if failed["reason"] == "SyncFailed" && failed["status"] == "False" { Ok(()) } else { Err(budget) }
+    })
+    .await;
+    assert_eq!(space.evict("one").await.code, 429);
+}
+
+async fn an_evicted_pod_is_taken_off_until_it_is_seen(cluster: Cluster) {
+    let space = Space::new(&cluster, "takenoff").await;
+    for name in ["a", "b", "c"] {
+        space.pod(name, "Running", Some(true)).await;
+    }
+    space.make_budget(json!({"minAvailable": 2})).await;
+    space.await_counts((1, 3, 2, 3)).await;
+    space.evict("a").await.expect(201);
+    let budget = space.await_counts((0, 2, 2, 2)).await;
+    assert_eq!(budget["status"].get("disruptedPods"), None, "it is gone, so the entry is");
+    assert_eq!(space.evict("b").await.code, 429);
+}
+
+async fn an_old_entry_is_dropped(cluster: Cluster) {
+    let space = Space::new(&cluster, "oldentry").await;
+    for name in ["a", "b"] {
+        space.pod(name, "Running", Some(true)).await;
+    }
+    space.make_budget(json!({"minAvailable": 1})).await;
+    space.await_counts((1, 2, 1, 2)).await;
+    let patch =
+        json!({"status": {"disruptedPods": {"a": "2020-01-01T00:00:00Z", "none": "2020-01-01T00:00:00Z"}}});
+    space.wire.patch(&space.budgets("/foo/status"), Patch::Merge, &patch).await.expect(200);
+    eventually("both entries are gone", || async {
+        let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+        if budget["status"].get("disruptedPods").is_none() { Ok(()) } else { Err(budget) }
+    })
+    .await;
+    space.await_counts((1, 2, 1, 2)).await;
+}
+
+async fn conditions_of_others_are_kept(cluster: Cluster) {
+    let space = Space::new(&cluster, "kept").await;
+    space.make_budget(json!({"minAvailable": 1})).await;
+    space.await_counts((0, 0, 1, 0)).await;
+    let foreign = json!({"type": "BudgetConfigured", "status": "True", "reason": "ValidConfig", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let patch = json!([{"op": "add", "path": "/status/conditions/-", "value": foreign}]);
+    space.wire.patch(&space.budgets("/foo/status"), Patch::Json, &patch).await.expect(200);
+    space.pod("one", "Running", Some(true)).await;
+    space.pod("two", "Running", Some(true)).await;
+    let budget = space.await_counts((1, 2, 1, 2)).await;
+    assert_eq!(condition(&budget, "BudgetConfigured")["reason"], "ValidConfig");
+    assert_eq!(budget["status"]["conditions"].as_array().map(Vec::len), Some(2));
+}
+
+async fn the_controller_looks_again_when_the_budget_changes(cluster: Cluster) {
+    let space = Space::new(&cluster, "again").await;
+    space.pod("one", "Running", Some(true)).await;
+    space.pod("two", "Running", Some(true)).await;
+    space.make_budget(json!({"minAvailable": 2})).await;
+    space.await_counts((0, 2, 2, 2)).await;
+    space
+        .wire
+        .patch(&space.budgets("/foo"), Patch::Merge, &json!({"spec": {"minAvailable": 1}}))
+        .await
+        .expect(200);
+    space.await_counts((1, 2, 1, 2)).await;
+    // A pod that leaves by its label is noticed with the next event of a pod that stays.
+    space.wire.delete(&space.core("pods/two"), &json!({})).await.expect(200);
+    space.await_counts((0, 1, 1, 1)).await;
+}

@@ -1,0 +1,227 @@
+//! Who may be evicted: pods in every state, under budgets in every state.
+//!
+//! No controller runs here, so a budget's status is what the test writes.
+
+use quorate_testbed::{Answer, Cluster, Patch, stories};
+use serde_json::{Value, json};
+
+use crate::fixtures::Space;
+
+stories!(ApiServer:
+    without_a_budget_a_pod_is_evicted,
+    an_exhausted_budget_keeps_a_running_pod,
+    pods_that_do_not_run_are_evicted_whatever_the_budget,
+    a_terminating_pod_is_evicted_whatever_the_budget,
+    a_budget_of_others_does_not_count,
+    an_empty_selector_is_everybody,
+    no_selector_is_nobody,
+    an_allowed_disruption_is_spent,
+    a_budget_that_was_not_looked_at_yet_denies,
+    an_unready_pod_is_free_where_the_healthy_ones_suffice,
+    an_unready_pod_is_kept_where_they_do_not,
+    an_unready_pod_is_free_if_the_budget_always_allows,
+    nothing_desired_is_no_healthy_budget,
+    the_reason_of_a_refusal_is_told,
+    two_budgets_on_one_pod_are_an_error,
+);
+
+/// The numbers that the disruption controller would have written.
+pub(crate) fn counted(allowed: i64, healthy: i64, desired: i64) -> Value {
+    json!({"observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": healthy,
+        "desiredHealthy": desired, "expectedPods": healthy})
+}
+
+impl Space {
+    /// Makes a budget over the pods with the label `a`, with this status.
+    pub(crate) async fn budget(&self, name: &str, spec: Value, status: Value) {
+        let mut budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "true"}}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            budget["spec"][key] = value.clone();
+        }
+        self.wire.post(&self.budgets(""), &budget).await.expect(201);
+        let path = self.budgets(&format!("/{name}/status"));
+        self.wire.patch(&path, Patch::Merge, &json!({"status": status})).await.expect(200);
+    }
+
+    pub(crate) async fn evict(&self, name: &str) -> Answer {
+        self.evict_with(name, json!({})).await
+    }
+
+    /// Posts an eviction with more in its body.
+    pub(crate) async fn evict_with(&self, name: &str, more: Value) -> Answer {
+        let mut body = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": name, "namespace": self.name}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            body[key] = value.clone();
+        }
+        self.wire.post(&self.core(&format!("pods/{name}/eviction")), &body).await
+    }
+}
+
+/// A refusal that says `cause`.
+#[track_caller]
+pub(crate) fn assert_refused(answer: &Answer, cause: &str) {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    assert_eq!(answer.failure(), (429, "TooManyRequests", message));
+    assert_eq!(answer.body["details"]["causes"], json!([{"reason": "DisruptionBudget", "message": cause}]));
+}
+
+async fn without_a_budget_a_pod_is_evicted(cluster: Cluster) {
+    let space = Space::new(&cluster, "nobudget").await;
+    space.pod("one", "Running", Some(true)).await;
+    let answer = space.evict("one").await.expect(201);
+    assert_eq!((&answer["kind"], &answer["status"]), (&json!("Status"), &json!("Success")));
+    assert_eq!(space.code(&space.core("pods/one")).await, 404);
+    let none = space.evict("none").await;
+    assert_eq!(none.failure(), (404, "NotFound", "pods \"none\" not found"));
+}
+
+async fn an_exhausted_budget_keeps_a_running_pod(cluster: Cluster) {
+    let space = Space::new(&cluster, "exhausted").await;
+    space.budget("foo", json!({}), counted(0, 2, 2)).await;
+    space.pod("one", "Running", Some(true)).await;
+    let answer = space.evict("one").await;
+    assert_refused(&answer, "The disruption budget foo needs 2 healthy pods and has 2 currently");
+    assert_eq!(answer.retry_after, None, "else every Go client would wait and ask again by itself");
+    let pod = space.wire.get(&space.core("pods/one")).await.expect(200);
+    assert_eq!(pod["metadata"].get("deletionTimestamp"), None);
+}
+
+async fn pods_that_do_not_run_are_evicted_whatever_the_budget(cluster: Cluster) {
+    let space = Space::new(&cluster, "phases").await;
+    space.budget("foo", json!({}), counted(0, 0, 0)).await;
+    for phase in ["Pending", "Succeeded", "Failed"] {
+        let name = phase.to_lowercase();
+        space.pod(&name, phase, None).await;
+        space.evict(&name).await.expect(201);
+        assert_eq!(space.code(&space.core(&format!("pods/{name}"))).await, 404, "{phase}");
+    }
+}
+
+async fn a_terminating_pod_is_evicted_whatever_the_budget(cluster: Cluster) {
+    let space = Space::new(&cluster, "terminating").await;
+    space.budget("foo", json!({}), counted(0, 2, 2)).await;
+    space.create("pods", &crate::fixtures::pod_on("one", "some-node")).await;
+    space.set_phase("one", "Running", Some(true)).await;
+    space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
+    space.evict_with("one", json!({"deleteOptions": {"gracePeriodSeconds": 300}})).await.expect(201);
+}
+
+async fn a_budget_of_others_does_not_count(cluster: Cluster) {
+    let space = Space::new(&cluster, "others").await;
+    space.budget("foo", json!({"selector": {"matchLabels": {"b": "true"}}}), counted(0, 2, 2)).await;
+    space.pod("one", "Running", Some(true)).await;
+    space.evict("one").await.expect(201);
+}
+
+async fn an_empty_selector_is_everybody(cluster: Cluster) {
+    let space = Space::new(&cluster, "everybody").await;
+    space.budget("foo", json!({"selector": {}}), counted(0, 3, 3)).await;
+    space.pod("one", "Running", Some(true)).await;
+    let answer = space.evict("one").await;
+    assert_refused(&answer, "The disruption budget foo needs 3 healthy pods and has 3 currently");
+}
+
+async fn no_selector_is_nobody(cluster: Cluster) {
+    let space = Space::new(&cluster, "nobody").await;
+    space.budget("foo", json!({"selector": null}), counted(0, 3, 3)).await;
+    space.pod("one", "Running", Some(true)).await;
+    space.evict("one").await.expect(201);
+}
+
+async fn an_allowed_disruption_is_spent(cluster: Cluster) {
+    let space = Space::new(&cluster, "spent").await;
+    let mut status = counted(2, 4, 2);
+    status["conditions"] = json!([{"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    space.budget("foo", json!({}), status).await;
+    for (name, left, reason) in [("one", 1, "SufficientPods"), ("two", 0, "InsufficientPods")] {
+        space.pod(name, "Running", Some(true)).await;
+        space.evict(name).await.expect(201);
+        let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+        assert_eq!(budget["status"]["disruptionsAllowed"], left);
+        assert!(budget["status"]["disruptedPods"][name].is_string(), "{budget}");
+        assert_eq!(budget["status"]["conditions"][0]["reason"], reason);
+    }
+    space.pod("three", "Running", Some(true)).await;
+    assert_eq!(space.evict("three").await.code, 429);
+}
+
+async fn a_budget_that_was_not_looked_at_yet_denies(cluster: Cluster) {
+    let space = Space::new(&cluster, "unseen").await;
+    let mut status = counted(1, 3, 2);
+    status["observedGeneration"] = json!(0);
+    space.budget("foo", json!({}), status).await;
+    space.pod("one", "Running", Some(true)).await;
+    let answer = space.evict("one").await;
+    assert_refused(&answer, "The disruption budget foo is still being processed by the server.");
+    assert_eq!(answer.body["details"]["retryAfterSeconds"], 10);
+    assert_eq!(answer.retry_after.as_deref(), Some("10"));
+}
+
+async fn an_unready_pod_is_free_where_the_healthy_ones_suffice(cluster: Cluster) {
+    let space = Space::new(&cluster, "suffice").await;
+    space.budget("foo", json!({}), counted(0, 2, 2)).await;
+    space.pod("one", "Running", Some(false)).await;
+    space.evict("one").await.expect(201);
+    let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+    assert_eq!(budget["status"].get("disruptedPods"), None, "it cost nothing");
+}
+
+async fn an_unready_pod_is_kept_where_they_do_not(cluster: Cluster) {
+    let space = Space::new(&cluster, "lacking").await;
+    space.budget("foo", json!({}), counted(0, 1, 2)).await;
+    space.pod("one", "Running", Some(false)).await;
+    let answer = space.evict("one").await;
+    assert_refused(&answer, "The disruption budget foo needs 2 healthy pods and has 1 currently");
+}
+
+async fn an_unready_pod_is_free_if_the_budget_always_allows(cluster: Cluster) {
+    let space = Space::new(&cluster, "always").await;
+    space.budget("foo", json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"}), counted(0, 1, 2)).await;
+    space.pod("ready", "Running", Some(true)).await;
+    assert_eq!(space.evict("ready").await.code, 429, "a healthy one is not");
+    for (name, ready) in [("unready", Some(false)), ("unheard", None)] {
+        space.pod(name, "Running", ready).await;
+        space.evict(name).await.expect(201);
+    }
+}
+
+async fn nothing_desired_is_no_healthy_budget(cluster: Cluster) {
+    let space = Space::new(&cluster, "nothing").await;
+    space.budget("foo", json!({}), counted(0, 0, 0)).await;
+    space.pod("one", "Running", None).await;
+    let answer = space.evict("one").await;
+    assert_refused(&answer, "The disruption budget foo needs 0 healthy pods and has 0 currently");
+}
+
+async fn the_reason_of_a_refusal_is_told(cluster: Cluster) {
+    let space = Space::new(&cluster, "reason").await;
+    space.pod("one", "Running", Some(true)).await;
+    for (name, healthy, reason, cause) in [
+        ("a", 2, "SyncFailed", "does not allow evicting pods currently because it failed sync: hoge"),
+        ("b", 4, "BarReason", "does not allow evicting pods currently (BarReason): hoge"),
+    ] {
+        let mut status = counted(0, healthy, 3);
+        status["conditions"] = json!([{"type": "DisruptionAllowed", "status": "False", "reason": reason,
+            "message": "hoge", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        space.budget(name, json!({}), status).await;
+        let answer = space.evict("one").await;
+        assert_refused(&answer, &format!("The disruption budget {name} {cause}"));
+        space.wire.delete(&space.budgets(&format!("/{name}")), &json!({})).await.expect(200);
+    }
+}
+
+async fn two_budgets_on_one_pod_are_an_error(cluster: Cluster) {
+    let space = Space::new(&cluster, "two").await;
+    space.budget("foo", json!({}), counted(1, 3, 2)).await;
+    space.budget("bar", json!({}), counted(1, 3, 2)).await;
+    space.pod("one", "Running", Some(true)).await;
+    let answer = space.evict("one").await;
+    let message =
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    assert_eq!(answer.failure(), (500, "", message));
+    assert_eq!(answer.body["status"], "Failure");
+}

@@ -1,0 +1,109 @@
+//! What a native budget may say, and many evictions at once under one.
+
+use futures::future::join_all;
+use quorate_testbed::{Cluster, Patch, stories};
+use serde_json::{Value, json};
+
+use crate::eviction::counted;
+use crate::fixtures::Space;
+
+stories!(ApiServer:
+    numbers_and_percentages_are_accepted,
+    other_words_are_not,
+    both_numbers_at_once_are_refused,
+    the_policy_for_unhealthy_pods_is_one_of_two,
+    a_negative_status_is_refused,
+    a_budget_can_be_changed,
+    evictions_at_once_spend_no_more_than_there_is,
+);
+
+fn budget(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec})
+}
+
+async fn numbers_and_percentages_are_accepted(cluster: Cluster) {
+    let space = Space::new(&cluster, "good").await;
+    let values = [json!("0%"), json!("1%"), json!("100%"), json!(0), json!(1), json!(100)];
+    for (index, value) in values.iter().enumerate() {
+        for key in ["minAvailable", "maxUnavailable"] {
+            let name = format!("{}-{index}", key.to_lowercase());
+            space.wire.post(&space.budgets(""), &budget(&name, json!({key: value}))).await.expect(201);
+        }
+    }
+    // Neither is accepted too; such a budget allows nothing.
+    space.wire.post(&space.budgets(""), &budget("neither", json!({}))).await.expect(201);
+}
+
+async fn other_words_are_not(cluster: Cluster) {
+    let space = Space::new(&cluster, "bad").await;
+    for value in [json!("1.1%"), json!("nope"), json!("-1%"), json!("101%"), json!(-1)] {
+        for key in ["minAvailable", "maxUnavailable"] {
+            let answer = space.wire.post(&space.budgets(""), &budget("bad", json!({key: value}))).await;
+            assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{key}: {value}");
+            assert!(answer.message().contains(&format!("spec.{key}")), "{}", answer.message());
+        }
+    }
+}
+
+async fn both_numbers_at_once_are_refused(cluster: Cluster) {
+    let space = Space::new(&cluster, "both").await;
+    let answer = space
+        .wire
+        .post(&space.budgets(""), &budget("both", json!({"minAvailable": 1, "maxUnavailable": 1})))
+        .await;
+    assert_eq!((answer.code, answer.reason()), (422, "Invalid"));
+    let said = "minAvailable and maxUnavailable cannot be both set";
+    assert!(answer.message().contains(said), "{}", answer.message());
+}
+
+async fn the_policy_for_unhealthy_pods_is_one_of_two(cluster: Cluster) {
+    let space = Space::new(&cluster, "policy").await;
+    for (name, policy, code) in [
+        ("a", json!("AlwaysAllow"), 201),
+        ("b", json!("IfHealthyBudget"), 201),
+        ("c", json!(null), 201),
+        ("d", json!(""), 422),
+        ("e", json!("Invalid"), 422),
+    ] {
+        let object = budget(name, json!({"minAvailable": 1, "unhealthyPodEvictionPolicy": policy}));
+        assert_eq!(space.wire.post(&space.budgets(""), &object).await.code, code, "{policy}");
+    }
+}
+
+async fn a_negative_status_is_refused(cluster: Cluster) {
+    let space = Space::new(&cluster, "negative").await;
+    space.budget("foo", json!({}), counted(1, 1, 1)).await;
+    for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+        let patch = json!({"status": {field: -1}});
+        let answer = space.wire.patch(&space.budgets("/foo/status"), Patch::Merge, &patch).await;
+        assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{field}");
+    }
+}
+
+async fn a_budget_can_be_changed(cluster: Cluster) {
+    let space = Space::new(&cluster, "changed").await;
+    space.budget("foo", json!({}), counted(1, 1, 1)).await;
+    let patch = json!({"spec": {"minAvailable": null, "maxUnavailable": "10%"}});
+    let after = space.wire.patch(&space.budgets("/foo"), Patch::Merge, &patch).await.expect(200);
+    assert_eq!(after["metadata"]["generation"], 2);
+    assert_eq!((after["spec"].get("minAvailable"), &after["spec"]["maxUnavailable"]), (None, &json!("10%")));
+    // It was not looked at since.
+    space.pod("one", "Running", Some(true)).await;
+    assert_eq!(space.evict("one").await.code, 429);
+}
+
+async fn evictions_at_once_spend_no_more_than_there_is(cluster: Cluster) {
+    let space = Space::new(&cluster, "atonce").await;
+    let pods: Vec<String> = (0..6).map(|index| format!("pod-{index}")).collect();
+    for pod in &pods {
+        space.pod(pod, "Running", Some(true)).await;
+    }
+    space.budget("foo", json!({}), counted(2, 6, 4)).await;
+    let answers = join_all(pods.iter().map(|pod| space.evict(pod))).await;
+    let mut codes: Vec<u16> = answers.iter().map(|answer| answer.code).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [201, 201, 429, 429, 429, 429]);
+    let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+    assert_eq!(budget["status"]["disruptedPods"].as_object().map(|pods| pods.len()), Some(2));
+}

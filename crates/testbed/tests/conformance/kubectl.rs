@@ -1,0 +1,191 @@
+//! The real kubectl at work.
+
+use std::time::Duration;
+
+use quorate_testbed::{Cluster, Kubectl, Patch, Printed, User, eventually, stories};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::fixtures::{Space, deployment, names};
+
+stories!(Whole:
+    what_is_applied_is_printed_and_described,
+    what_is_waited_for_comes,
+    what_is_deleted_goes,
+    a_node_is_cordoned_and_let_go,
+    a_drain_waits_for_a_budget_and_goes_on,
+    a_dry_drain_evicts_nobody,
+);
+
+/// A cluster with two nodes and a deployment on them.
+struct Scene {
+    space: Space,
+    kubectl: Kubectl,
+}
+
+impl Scene {
+    async fn set(cluster: &Cluster) -> Self {
+        for node in ["node-a", "node-b"] {
+            cluster.actors().nodes().add(node).await.expect("a node");
+        }
+        let space = Space::new(cluster, "kubectl").await;
+        Self { space, kubectl: cluster.kubectl(&User::admin()).expect("kubectl") }
+    }
+
+    async fn run(&self, line: &str) -> Printed {
+        let mut args = vec!["--namespace", &self.space.name];
+        args.extend(line.split_whitespace());
+        self.kubectl.run(&args).await.expect("kubectl runs")
+    }
+
+    /// Runs a command that must not fail; gives what it wrote.
+    async fn done(&self, line: &str) -> String {
+        let printed = self.run(line).await;
+        assert!(printed.success, "kubectl {line}: {}", printed.stderr);
+        printed.stdout
+    }
+
+    async fn apply(&self, object: &Value) -> String {
+        let args = ["--namespace", &self.space.name, "apply", "-f", "-"];
+        let printed = self.kubectl.run_with_input(&args, &object.to_string()).await.expect("kubectl runs");
+        assert!(printed.success, "{}", printed.stderr);
+        printed.stdout.trim().to_owned()
+    }
+
+    /// Applies a deployment and waits until it is there.
+    async fn deploy(&self, replicas: u32) {
+        self.apply(&deployment("web", replicas)).await;
+        self.done("rollout status deployment/web --timeout=60s").await;
+    }
+
+    async fn pods(&self) -> Value {
+        self.space.wire.get(&self.space.core("pods?labelSelector=app%3Dweb")).await.expect(200)
+    }
+}
+
+async fn what_is_applied_is_printed_and_described(cluster: Cluster) {
+    let scene = Scene::set(&cluster).await;
+    assert_eq!(scene.apply(&deployment("web", 2)).await, "deployment.apps/web created");
+    assert_eq!(scene.apply(&deployment("web", 2)).await, "deployment.apps/web unchanged");
+    assert_eq!(scene.apply(&deployment("web", 1)).await, "deployment.apps/web configured");
+    scene.done("rollout status deployment/web --timeout=60s").await;
+    eventually("one pod is left", || async {
+        let pods = scene.pods().await;
+        if names(&pods).len() == 1 { Ok(()) } else { Err(names(&pods).len()) }
+    })
+    .await;
+
+    let narrow = scene.done("get pods").await;
+    let lines: Vec<Vec<&str>> = narrow.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
+    assert_eq!(lines[1][1..4], ["1/1", "Running", "0"]);
+    let wide = scene.done("get pods -o wide").await;
+    assert!(wide.lines().next().is_some_and(|head| head.contains("NODE")), "{wide}");
+    assert!(wide.contains("node-a") || wide.contains("node-b"), "{wide}");
+    let all = scene.done("get deployments,replicasets,nodes").await;
+    assert!(all.contains("deployment.apps/web") && all.contains("node/node-a"), "{all}");
+    assert_eq!(scene.done("get deployment web -o jsonpath={.status.readyReplicas}").await, "1");
+
+    let described = scene.done("describe deployment web").await;
+    assert!(
+        described.contains("1 desired | 1 updated | 1 total | 1 available | 0 unavailable"),
+        "{described}"
+    );
+    let described = scene.done("describe pods").await;
+    assert!(described.contains("Controlled By:  ReplicaSet/web-"), "{described}");
+    let described = scene.done("describe node node-a").await;
+    assert!(described.contains("Unschedulable:      false"), "{described}");
+    let missing = scene.run("get pod none").await;
+    assert!(!missing.success);
+    assert_eq!(missing.stderr.trim(), "Error from server (NotFound): pods \"none\" not found");
+}
+
+async fn what_is_waited_for_comes(cluster: Cluster) {
+    let scene = Scene::set(&cluster).await;
+    scene.apply(&deployment("web", 2)).await;
+    let waited = scene.done("wait --for=condition=Available deployment/web --timeout=60s").await;
+    assert_eq!(waited.trim(), "deployment.apps/web condition met");
+    scene.done("wait --for=condition=Ready pods --selector app=web --timeout=60s").await;
+    let impatient = scene.run("wait --for=condition=Nonsense deployment/web --timeout=1s").await;
+    assert!(!impatient.success);
+    assert!(impatient.stderr.contains("timed out waiting for the condition"), "{}", impatient.stderr);
+}
+
+async fn what_is_deleted_goes(cluster: Cluster) {
+    let scene = Scene::set(&cluster).await;
+    scene.deploy(2).await;
+    let pods = scene.pods().await;
+    let first = names(&pods)[0].to_owned();
+    let said = scene.done(&format!("delete pod {first}")).await;
+    assert!(said.starts_with(&format!("pod \"{first}\" deleted")), "{said}");
+    assert_eq!(scene.space.code(&scene.space.core(&format!("pods/{first}"))).await, 404);
+    scene.done("delete deployment web").await;
+    scene.done("wait --for=delete pods --selector app=web --timeout=60s").await;
+    assert_eq!(names(&scene.pods().await), Vec::<&str>::new());
+}
+
+async fn a_node_is_cordoned_and_let_go(cluster: Cluster) {
+    let scene = Scene::set(&cluster).await;
+    assert_eq!(scene.done("cordon node-a").await.trim(), "node/node-a cordoned");
+    assert!(scene.done("get node node-a").await.contains("Ready,SchedulingDisabled"));
+    scene.deploy(3).await;
+    for pod in scene.pods().await["items"].as_array().expect("pods") {
+        assert_eq!(pod["spec"]["nodeName"], "node-b");
+    }
+    assert_eq!(scene.done("uncordon node-a").await.trim(), "node/node-a uncordoned");
+}
+
+/// A budget that needs both pods of the deployment.
+async fn tight_budget(scene: &Scene) {
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "tight"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}});
+    scene.apply(&budget).await;
+    eventually("the budget is counted", || async {
+        let budget = scene.space.wire.get(&scene.space.budgets("/tight")).await.expect(200);
+        if budget["status"]["currentHealthy"] == 2 { Ok(()) } else { Err(budget["status"].clone()) }
+    })
+    .await;
+}
+
+async fn a_drain_waits_for_a_budget_and_goes_on(cluster: Cluster) {
+    let scene = Scene::set(&cluster).await;
+    scene.done("cordon node-b").await;
+    scene.deploy(2).await;
+    scene.done("uncordon node-b").await;
+    tight_budget(&scene).await;
+
+    let mut drain =
+        scene.kubectl.command(&["drain", "node-a", "--timeout=100s"]).spawn().expect("kubectl runs");
+    let mut lines = BufReader::new(drain.stderr.take().expect("what it says")).lines();
+    let refused = loop {
+        let line = lines.next_line().await.expect("a line").expect("kubectl goes on");
+        if line.contains("error when evicting") {
+            break line;
+        }
+    };
+    assert!(refused.contains("(will retry after 5s)"), "{refused}");
+    assert!(
+        refused.contains("Cannot evict pod as it would violate the pod's disruption budget."),
+        "{refused}"
+    );
+    assert_eq!(names(&scene.pods().await).len(), 2);
+
+    let patch = json!({"spec": {"minAvailable": 1}});
+    scene.space.wire.patch(&scene.space.budgets("/tight"), Patch::Merge, &patch).await.expect(200);
+    let rest = tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    let ended = tokio::time::timeout(Duration::from_secs(100), drain.wait()).await;
+    assert!(ended.expect("it ends").expect("a status").success());
+    rest.await.expect("all was read");
+    for pod in scene.pods().await["items"].as_array().expect("pods") {
+        assert_ne!(pod["spec"]["nodeName"], "node-a");
+    }
+}
+
+async fn a_dry_drain_evicts_nobody(cluster: Cluster) {
+    let scene = Scene::set(&cluster).await;
+    scene.deploy(2).await;
+    let before = scene.pods().await;
+    scene.done("drain node-a node-b --dry-run=server --timeout=30s").await;
+    assert_eq!(names(&scene.pods().await), names(&before));
+    assert!(!scene.done("get nodes").await.contains("SchedulingDisabled"));
+}

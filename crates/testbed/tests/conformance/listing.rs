@@ -1,0 +1,169 @@
+//! Lists: selectors, pages, order.
+
+use quorate_testbed::{Cluster, stories};
+use serde_json::{Value, json};
+
+use crate::fixtures::{Space, config_map, names, pod, pod_on, text};
+
+stories!(ApiServer:
+    a_list_is_in_order_of_names,
+    labels_select,
+    a_bad_selector_is_a_bad_request,
+    fields_select,
+    a_field_that_cannot_be_selected_is_refused,
+    a_long_list_comes_in_pages,
+    a_page_shows_the_cluster_as_it_was,
+    a_list_over_all_namespaces,
+    a_list_may_be_old,
+);
+
+async fn labelled(space: &Space) {
+    for (name, labels) in [
+        ("c", json!({"tier": "front", "env": "prod"})),
+        ("a", json!({"tier": "back", "env": "test"})),
+        ("b", json!({"tier": "back"})),
+    ] {
+        let mut object = config_map(name, json!({}));
+        object["metadata"]["labels"] = labels;
+        space.create("configmaps", &object).await;
+    }
+}
+
+/// The names of what is listed, without what each namespace has anyway.
+async fn listed(space: &Space, query: &str) -> Vec<String> {
+    let list = space.wire.get(&space.core(&format!("configmaps?{query}"))).await.expect(200);
+    names(&list).into_iter().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
+}
+
+async fn a_list_is_in_order_of_names(cluster: Cluster) {
+    let space = Space::new(&cluster, "order").await;
+    labelled(&space).await;
+    let list = space.wire.get(&space.core("configmaps")).await.expect(200);
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
+    assert_eq!(listed(&space, "").await, ["a", "b", "c"]);
+}
+
+async fn labels_select(cluster: Cluster) {
+    let space = Space::new(&cluster, "labels").await;
+    labelled(&space).await;
+    for (selector, expected) in [
+        ("tier=back", vec!["a", "b"]),
+        ("tier==front", vec!["c"]),
+        ("tier!=back", vec!["c"]),
+        ("env!=prod", vec!["a", "b"]),
+        ("env", vec!["a", "c"]),
+        ("!env", vec!["b"]),
+        ("tier in (back,front),env notin (test)", vec!["b", "c"]),
+        ("tier=back,env=test", vec!["a"]),
+        ("tier=none", vec![]),
+    ] {
+        let query = format!("labelSelector={}", encoded(selector));
+        assert_eq!(listed(&space, &query).await, expected, "{selector}");
+    }
+}
+
+async fn a_bad_selector_is_a_bad_request(cluster: Cluster) {
+    let space = Space::new(&cluster, "badselector").await;
+    let answer = space.wire.get(&space.core("configmaps?labelSelector=a%20b%20c")).await;
+    assert_eq!((answer.code, answer.reason()), (400, "BadRequest"));
+}
+
+async fn fields_select(cluster: Cluster) {
+    let space = Space::new(&cluster, "fields").await;
+    labelled(&space).await;
+    assert_eq!(listed(&space, "fieldSelector=metadata.name%3Db").await, ["b"]);
+    space.create("pods", &pod("waiting")).await;
+    space.create("pods", &pod_on("placed", "some-node")).await;
+    space.set_phase("placed", "Running", Some(true)).await;
+    for (selector, expected) in [
+        ("spec.nodeName=some-node", vec!["placed"]),
+        ("spec.nodeName=", vec!["waiting"]),
+        ("status.phase=Running", vec!["placed"]),
+        ("status.phase!=Running", vec!["waiting"]),
+        ("status.phase=Running,spec.nodeName=another", vec![]),
+    ] {
+        let path = space.core(&format!("pods?fieldSelector={}", encoded(selector)));
+        assert_eq!(names(&space.wire.get(&path).await.expect(200)), expected, "{selector}");
+    }
+}
+
+async fn a_field_that_cannot_be_selected_is_refused(cluster: Cluster) {
+    let space = Space::new(&cluster, "nofield").await;
+    let answer = space.wire.get(&space.core("pods?fieldSelector=spec.nonsense%3Dx")).await;
+    assert_eq!((answer.code, answer.reason()), (400, "BadRequest"));
+    assert!(answer.message().contains("spec.nonsense"), "{}", answer.message());
+}
+
+async fn a_long_list_comes_in_pages(cluster: Cluster) {
+    let space = Space::new(&cluster, "pages").await;
+    for index in 0..5 {
+        space.create("pods", &pod(&format!("pod-{index}"))).await;
+    }
+    let first = space.wire.get(&space.core("pods?limit=2")).await.expect(200);
+    assert_eq!(names(&first), ["pod-0", "pod-1"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], 3);
+    let second = next_page(&space, &first).await;
+    assert_eq!(names(&second), ["pod-2", "pod-3"]);
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    let third = next_page(&space, &second).await;
+    assert_eq!(names(&third), ["pod-4"]);
+    assert_eq!(text(&third, "/metadata/continue"), "");
+}
+
+async fn a_page_shows_the_cluster_as_it_was(cluster: Cluster) {
+    let space = Space::new(&cluster, "aswas").await;
+    for name in ["a", "b", "c"] {
+        space.create("pods", &pod(name)).await;
+    }
+    let first = space.wire.get(&space.core("pods?limit=1")).await.expect(200);
+    space.create("pods", &pod("bb")).await;
+    space.wire.delete(&space.core("pods/c"), &json!({})).await.expect(200);
+    let rest = space
+        .wire
+        .get(&space.core(&format!("pods?limit=9&continue={}", text(&first, "/metadata/continue"))))
+        .await
+        .expect(200);
+    assert_eq!(names(&rest), ["b", "c"]);
+    let answer = space.wire.get(&space.core("pods?limit=1&continue=nonsense")).await;
+    assert_eq!((answer.code, answer.reason()), (400, "BadRequest"), "{:#}", answer.body);
+}
+
+async fn next_page(space: &Space, page: &Value) -> Value {
+    let token = text(page, "/metadata/continue");
+    space.wire.get(&space.core(&format!("pods?limit=2&continue={token}"))).await.expect(200)
+}
+
+async fn a_list_over_all_namespaces(cluster: Cluster) {
+    let (one, two) = (Space::new(&cluster, "first").await, Space::new(&cluster, "second").await);
+    for space in [&one, &two] {
+        let mut object = pod("same-name");
+        object["metadata"]["labels"] = json!({"story": one.name});
+        space.create("pods", &object).await;
+    }
+    let path = format!("/api/v1/pods?labelSelector=story%3D{}", one.name);
+    let list = one.wire.get(&path).await.expect(200);
+    let spaces: Vec<&str> = list["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|item| text(item, "/metadata/namespace"))
+        .collect();
+    assert_eq!(spaces, [one.name.as_str(), two.name.as_str()]);
+}
+
+async fn a_list_may_be_old(cluster: Cluster) {
+    let space = Space::new(&cluster, "old").await;
+    let made = space.create("pods", &pod("one")).await;
+    // Not older than what was just written: then it is there.
+    let version = text(&made, "/metadata/resourceVersion");
+    let path = space.core(&format!("pods?resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+    assert_eq!(names(&space.wire.get(&path).await.expect(200)), ["one"]);
+    space.wire.get(&space.core("pods?resourceVersion=0")).await.expect(200);
+    let exact = space.core(&format!("pods?resourceVersion={version}&resourceVersionMatch=Exact"));
+    let list = space.wire.get(&exact).await.expect(200);
+    assert_eq!(text(&list, "/metadata/resourceVersion"), version);
+}
+
+fn encoded(selector: &str) -> String {
+    selector.replace('!', "%21").replace('=', "%3D").replace(' ', "%20").replace(',', "%2C")
+}

@@ -1,0 +1,148 @@
+//! The three kinds of patch.
+
+use quorate_testbed::{Cluster, Patch, stories};
+use serde_json::json;
+
+use crate::fixtures::{Space, deployment, pod, version_of};
+
+stories!(ApiServer:
+    a_merge_patch_merges_and_removes,
+    a_json_patch_is_all_or_nothing,
+    a_json_patch_cannot_remove_what_is_not_there,
+    a_strategic_patch_knows_the_keys_of_lists,
+    a_strategic_patch_can_delete_and_replace,
+    a_patch_can_ask_for_a_version,
+    what_is_missing_cannot_be_patched,
+    an_unknown_kind_of_patch_is_refused,
+    a_patch_cannot_rename,
+);
+
+async fn a_merge_patch_merges_and_removes(cluster: Cluster) {
+    let space = Space::new(&cluster, "merge").await;
+    space.config_map("one", json!({"a": "1", "b": "2"})).await;
+    let patch = json!({"data": {"a": null, "c": "3"}});
+    let after = space.wire.patch(&space.core("configmaps/one"), Patch::Merge, &patch).await.expect(200);
+    assert_eq!(after["data"], json!({"b": "2", "c": "3"}));
+}
+
+async fn a_json_patch_is_all_or_nothing(cluster: Cluster) {
+    let space = Space::new(&cluster, "json").await;
+    let path = space.core("configmaps/one");
+    let made = space.config_map("one", json!({"a": "1"})).await;
+    let good = json!([{"op": "test", "path": "/data/a", "value": "1"},
+        {"op": "replace", "path": "/data/a", "value": "2"}, {"op": "add", "path": "/data/b", "value": "3"}]);
+    let after = space.wire.patch(&path, Patch::Json, &good).await.expect(200);
+    assert_eq!(after["data"], json!({"a": "2", "b": "3"}));
+
+    let late = space.wire.patch(&path, Patch::Json, &good).await;
+    assert_eq!((late.code, late.reason()), (422, "Invalid"), "{:#}", late.body);
+    let stored = space.wire.get(&path).await.expect(200);
+    assert_eq!(stored, after);
+    assert_ne!(version_of(&stored), version_of(&made));
+}
+
+async fn a_json_patch_cannot_remove_what_is_not_there(cluster: Cluster) {
+    let space = Space::new(&cluster, "remove").await;
+    let path = space.core("configmaps/one");
+    space.config_map("one", json!({"a": "1"})).await;
+    let patch =
+        json!([{"op": "add", "path": "/data/b", "value": "2"}, {"op": "remove", "path": "/data/none"}]);
+    assert_eq!(space.wire.patch(&path, Patch::Json, &patch).await.code, 422);
+    assert_eq!(space.wire.get(&path).await.expect(200)["data"], json!({"a": "1"}));
+}
+
+async fn a_strategic_patch_knows_the_keys_of_lists(cluster: Cluster) {
+    let space = Space::new(&cluster, "strategic").await;
+    space.create("pods", &pod("one")).await;
+    // Containers are merged by name: the image changes, the container stays one.
+    let patch = json!({"spec": {"containers": [{"name": "main", "image": "other"}]}});
+    let after = space.wire.patch(&space.core("pods/one"), Patch::Strategic, &patch).await.expect(200);
+    assert_eq!(after["spec"]["containers"].as_array().map(Vec::len), Some(1));
+    assert_eq!(after["spec"]["containers"][0]["image"], "other");
+    assert_eq!(after["spec"]["containers"][0]["name"], "main");
+
+    // Conditions are merged by type: one is added, then changed, and the other is left alone.
+    let status = space.core("pods/one/status");
+    for (kind, value) in [("Ready", "False"), ("Disruptable", "True"), ("Ready", "True")] {
+        let patch = json!({"status": {"conditions": [{"type": kind, "status": value}]}});
+        space.wire.patch(&status, Patch::Strategic, &patch).await.expect(200);
+    }
+    let stored = space.wire.get(&space.core("pods/one")).await.expect(200);
+    let mut conditions: Vec<String> = stored["status"]["conditions"]
+        .as_array()
+        .expect("conditions")
+        .iter()
+        .map(|condition| format!("{}={}", condition["type"], condition["status"]).replace('"', ""))
+        .collect();
+    conditions.sort();
+    assert_eq!(conditions, ["Disruptable=True", "Ready=True"]);
+}
+
+async fn a_strategic_patch_can_delete_and_replace(cluster: Cluster) {
+    let space = Space::new(&cluster, "directive").await;
+    let mut object = deployment("web", 1);
+    object["spec"]["template"]["spec"]["containers"] =
+        json!([{"name": "main", "image": "none"}, {"name": "side", "image": "none"}]);
+    space.wire.post(&space.path("apps/v1", "deployments"), &object).await.expect(201);
+    let path = space.path("apps/v1", "deployments/web");
+    let without_side =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "$patch": "delete"}]}}}});
+    let after = space.wire.patch(&path, Patch::Strategic, &without_side).await.expect(200);
+    assert_eq!(after["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len), Some(1));
+    assert_eq!(after["spec"]["template"]["spec"]["containers"][0]["name"], "main");
+
+    // A budget's selector is replaced as a whole.
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "one"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "true"}}}});
+    space.wire.post(&space.budgets(""), &budget).await.expect(201);
+    let patch = json!({"spec": {"selector": {"matchLabels": {"b": "true"}}}});
+    let after = space.wire.patch(&space.budgets("/one"), Patch::Strategic, &patch).await.expect(200);
+    assert_eq!(after["spec"]["selector"], json!({"matchLabels": {"b": "true"}}));
+    let after = space
+        .wire
+        .patch(
+            &space.budgets("/one"),
+            Patch::Merge,
+            &json!({"spec": {"selector":
+        {"matchLabels": {"c": "true"}}}}),
+        )
+        .await
+        .expect(200);
+    assert_eq!(after["spec"]["selector"], json!({"matchLabels": {"b": "true", "c": "true"}}));
+}
+
+async fn a_patch_can_ask_for_a_version(cluster: Cluster) {
+    let space = Space::new(&cluster, "version").await;
+    let path = space.core("configmaps/one");
+    let made = space.config_map("one", json!({"a": "1"})).await;
+    space.wire.patch(&path, Patch::Merge, &json!({"data": {"a": "2"}})).await.expect(200);
+    let late = json!({"metadata": {"resourceVersion": version_of(&made)}, "data": {"a": "3"}});
+    let answer = space.wire.patch(&path, Patch::Merge, &late).await;
+    assert_eq!((answer.code, answer.reason()), (409, "Conflict"));
+    assert_eq!(space.wire.get(&path).await.expect(200)["data"]["a"], "2");
+}
+
+async fn what_is_missing_cannot_be_patched(cluster: Cluster) {
+    let space = Space::new(&cluster, "missing").await;
+    for kind in [Patch::Merge, Patch::Strategic] {
+        let answer = space.wire.patch(&space.core("configmaps/none"), kind, &json!({"data": {}})).await;
+        assert_eq!(answer.failure(), (404, "NotFound", "configmaps \"none\" not found"));
+    }
+}
+
+async fn an_unknown_kind_of_patch_is_refused(cluster: Cluster) {
+    let space = Space::new(&cluster, "unknown").await;
+    space.config_map("one", json!({})).await;
+    let path = space.core("configmaps/one");
+    let answer = space.wire.call("PATCH", &path, "application/json", Some(&json!({}))).await;
+    assert_eq!((answer.code, answer.reason()), (415, "UnsupportedMediaType"));
+}
+
+async fn a_patch_cannot_rename(cluster: Cluster) {
+    let space = Space::new(&cluster, "rename").await;
+    space.config_map("one", json!({})).await;
+    let patch = json!({"metadata": {"name": "two"}});
+    let answer = space.wire.patch(&space.core("configmaps/one"), Patch::Merge, &patch).await;
+    assert_eq!((answer.code, answer.reason()), (400, "BadRequest"), "{:#}", answer.body);
+    assert_eq!(space.code(&space.core("configmaps/two")).await, 404);
+}

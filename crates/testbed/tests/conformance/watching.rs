@@ -1,0 +1,182 @@
+//! Watches.
+
+use quorate_testbed::{Cluster, Patch, stories};
+use serde_json::{Value, json};
+
+use crate::crd_schema::Widgets;
+use crate::fixtures::{Space, pod, text, version_of};
+
+stories!(ApiServer:
+    a_watch_shows_what_happens_after_a_version,
+    a_watch_without_a_version_begins_with_what_is_there,
+    a_watch_sees_an_object_enter_and_leave_its_selector,
+    a_watch_by_field_sees_a_pod_change_its_phase,
+    a_deleted_object_is_shown_as_it_was_with_a_new_version,
+    a_watch_from_too_long_ago_is_gone,
+    a_watch_ends_when_its_time_is_up,
+    a_bookmark_says_how_far_the_watch_is,
+    a_watch_can_list_first,
+    a_watch_of_one_object,
+    every_watcher_sees_the_same,
+);
+
+fn list_version(list: &Value) -> &str {
+    text(list, "/metadata/resourceVersion")
+}
+
+async fn a_watch_shows_what_happens_after_a_version(cluster: Cluster) {
+    let space = Space::new(&cluster, "after").await;
+    space.create("pods", &pod("before")).await;
+    let list = space.wire.get(&space.core("pods")).await.expect(200);
+    let path = space.core(&format!("pods?resourceVersion={}", list_version(&list)));
+    let mut watch = space.wire.watch(&path).await;
+    space.create("pods", &pod("one")).await;
+    space.set_phase("one", "Running", Some(true)).await;
+    space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
+    for expected in ["ADDED", "MODIFIED"] {
+        assert_eq!(watch.next_change().await, (expected.to_owned(), "one".to_owned()));
+    }
+    // The end of a pod may be shown in one event or two.
+    loop {
+        let (kind, name) = watch.next_change().await;
+        assert_eq!(name, "one");
+        match kind.as_str() {
+            "DELETED" => break,
+            other => assert_eq!(other, "MODIFIED"),
+        }
+    }
+}
+
+async fn a_watch_without_a_version_begins_with_what_is_there(cluster: Cluster) {
+    let space = Space::new(&cluster, "begin").await;
+    space.create("pods", &pod("a")).await;
+    space.create("pods", &pod("b")).await;
+    for query in ["pods", "pods?resourceVersion=0"] {
+        let mut watch = space.wire.watch(&space.core(query)).await;
+        let mut first = [watch.next_change().await, watch.next_change().await];
+        first.sort();
+        assert_eq!(first, ["a", "b"].map(|name| ("ADDED".to_owned(), name.to_owned())), "{query}");
+    }
+}
+
+async fn a_watch_sees_an_object_enter_and_leave_its_selector(cluster: Cluster) {
+    let space = Space::new(&cluster, "enter").await;
+    space.create("pods", &pod("one")).await;
+    let list = space.wire.get(&space.core("pods")).await.expect(200);
+    let query = format!("pods?labelSelector=b%3Dtrue&resourceVersion={}", list_version(&list));
+    let mut watch = space.wire.watch(&space.core(&query)).await;
+    for label in [json!("true"), json!(null)] {
+        let patch = json!({"metadata": {"labels": {"b": label}}});
+        space.wire.patch(&space.core("pods/one"), Patch::Merge, &patch).await.expect(200);
+    }
+    assert_eq!(watch.next_change().await.0, "ADDED");
+    let (kind, object) = watch.next().await.expect("an event");
+    assert_eq!(kind, "DELETED");
+    assert_eq!(object["metadata"]["labels"]["b"], "true", "it is shown as the selector last saw it");
+}
+
+async fn a_watch_by_field_sees_a_pod_change_its_phase(cluster: Cluster) {
+    let space = Space::new(&cluster, "phase").await;
+    space.create("pods", &pod("one")).await;
+    let list = space.wire.get(&space.core("pods")).await.expect(200);
+    let query = format!("pods?fieldSelector=status.phase%3DRunning&resourceVersion={}", list_version(&list));
+    let mut watch = space.wire.watch(&space.core(&query)).await;
+    space.set_phase("one", "Running", None).await;
+    space.set_phase("one", "Failed", None).await;
+    assert_eq!(watch.next_change().await.0, "ADDED");
+    assert_eq!(watch.next_change().await.0, "DELETED");
+}
+
+async fn a_deleted_object_is_shown_as_it_was_with_a_new_version(cluster: Cluster) {
+    let space = Space::new(&cluster, "last").await;
+    let made = space.config_map("one", json!({"k": "v"})).await;
+    let query = format!("configmaps?fieldSelector=metadata.name%3Done&resourceVersion={}", version_of(&made));
+    let mut watch = space.wire.watch(&space.core(&query)).await;
+    space.wire.delete(&space.core("configmaps/one"), &json!({})).await.expect(200);
+    let (kind, last) = watch.next().await.expect("an event");
+    assert_eq!((kind.as_str(), &last["data"]), ("DELETED", &json!({"k": "v"})));
+    let number = |object| version_of(object).parse::<u64>().expect("a version that is a number");
+    assert!(number(&last) > number(&made));
+}
+
+async fn a_watch_from_too_long_ago_is_gone(cluster: Cluster) {
+    // Of a kind that is new the real one knows nothing older; the embedded one forgets when it is told to.
+    let widgets = Widgets::new(&cluster, json!({"type": "object"}), json!({})).await;
+    widgets.create("one", json!({})).await.expect(201);
+    if let Some(server) = cluster.embedded() {
+        server.faults().compact();
+    }
+    let mut watch = widgets.wire.watch(&widgets.path("?resourceVersion=1")).await;
+    let (kind, status) = watch.next().await.expect("an event");
+    assert_eq!(kind, "ERROR");
+    assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")));
+    assert!(text(&status, "/message").starts_with("too old resource version: 1 ("), "{status}");
+    assert_eq!(watch.next().await, None);
+}
+
+async fn a_watch_ends_when_its_time_is_up(cluster: Cluster) {
+    let space = Space::new(&cluster, "timeup").await;
+    let list = space.wire.get(&space.core("pods")).await.expect(200);
+    let query = format!("pods?timeoutSeconds=1&resourceVersion={}", list_version(&list));
+    let mut watch = space.wire.watch(&space.core(&query)).await;
+    assert_eq!(watch.next().await, None);
+}
+
+async fn a_bookmark_says_how_far_the_watch_is(cluster: Cluster) {
+    let space = Space::new(&cluster, "bookmark").await;
+    let list = space.wire.get(&space.core("pods")).await.expect(200);
+    // The last one comes shortly before the end.
+    let query =
+        format!("pods?allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion={}", list_version(&list));
+    let mut watch = space.wire.watch(&space.core(&query)).await;
+    let (kind, object) = watch.next().await.expect("an event");
+    assert_eq!(kind, "BOOKMARK");
+    assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("Pod"), &json!("v1")));
+    let number = |version: &str| version.parse::<u64>().expect("a version that is a number");
+    assert!(number(version_of(&object)) >= number(list_version(&list)));
+    assert_eq!(text(&object, "/metadata/name"), "");
+}
+
+async fn a_watch_can_list_first(cluster: Cluster) {
+    let space = Space::new(&cluster, "listfirst").await;
+    space.create("pods", &pod("a")).await;
+    space.create("pods", &pod("b")).await;
+    let query = "pods?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = space.wire.watch(&space.core(query)).await;
+    let mut first = [watch.next_change().await, watch.next_change().await];
+    first.sort();
+    assert_eq!(first, ["a", "b"].map(|name| ("ADDED".to_owned(), name.to_owned())));
+    let (kind, object) = watch.next().await.expect("an event");
+    assert_eq!(kind, "BOOKMARK");
+    assert_eq!(object["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
+    space.create("pods", &pod("c")).await;
+    assert_eq!(watch.next_change().await, ("ADDED".to_owned(), "c".to_owned()));
+}
+
+async fn a_watch_of_one_object(cluster: Cluster) {
+    let space = Space::new(&cluster, "single").await;
+    space.create("pods", &pod("other")).await;
+    let made = space.create("pods", &pod("one")).await;
+    let query = format!("pods?fieldSelector=metadata.name%3Done&resourceVersion={}", version_of(&made));
+    let mut watch = space.wire.watch(&space.core(&query)).await;
+    space.set_phase("other", "Running", None).await;
+    space.set_phase("one", "Running", None).await;
+    assert_eq!(watch.next_change().await, ("MODIFIED".to_owned(), "one".to_owned()));
+}
+
+async fn every_watcher_sees_the_same(cluster: Cluster) {
+    let space = Space::new(&cluster, "same").await;
+    let list = space.wire.get(&space.core("pods")).await.expect(200);
+    let query = space.core(&format!("pods?resourceVersion={}", list_version(&list)));
+    let mut early = space.wire.watch(&query).await;
+    for index in 0..10 {
+        space.create("pods", &pod(&format!("pod-{index}"))).await;
+    }
+    // One who comes later, from the same version, misses nothing.
+    let mut late = space.wire.watch(&query).await;
+    for index in 0..10 {
+        let expected = ("ADDED".to_owned(), format!("pod-{index}"));
+        assert_eq!(early.next_change().await, expected);
+        assert_eq!(late.next_change().await, expected);
+    }
+}

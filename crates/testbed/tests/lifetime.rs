@@ -1,0 +1,73 @@
+//! A control plane ends with the process that started it, whatever ends that process.
+
+#![allow(clippy::expect_used, reason = "a test's helpers may fail the test")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that holds a control plane, and the folder of that control plane.
+fn holder() -> (Child, PathBuf) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_control-plane"))
+        .arg("controllers")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("control-plane starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").expect("the kubeconfig");
+    let folder = Path::new(kubeconfig).parent().expect("its folder").to_owned();
+    (child, folder)
+}
+
+/// The running programs that were told of the folder.
+fn programs(folder: &Path) -> Vec<String> {
+    let output = Command::new("ps").args(["-A", "-ww", "-o", "args="]).output().expect("ps");
+    let folder = folder.to_str().expect("a readable path");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| line.contains(folder))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter_map(|program| program.rsplit('/').next())
+        .filter(|program| *program != "sh")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn leaves_nothing_after(signal: &str) {
+    let (mut holder, folder) = holder();
+    let mut running = programs(&folder);
+    running.sort();
+    assert_eq!(running, ["etcd", "kube-apiserver", "kube-controller-manager"]);
+
+    let killed = Command::new("kill").arg(signal).arg(holder.id().to_string()).status().expect("kill");
+    assert!(killed.success());
+    holder.wait().expect("its end");
+
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !programs(&folder).is_empty() || folder.exists() {
+        assert!(
+            Instant::now() < deadline,
+            "after {signal} there are still {:?}, and the folder is {}",
+            programs(&folder),
+            if folder.exists() { "there" } else { "gone" }
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn nothing_is_left_after_a_kill() {
+    leaves_nothing_after("-KILL");
+}
+
+#[test]
+fn nothing_is_left_after_a_termination() {
+    leaves_nothing_after("-TERM");
+}
+
+#[test]
+fn nothing_is_left_after_an_interrupt() {
+    leaves_nothing_after("-INT");
+}

@@ -1,0 +1,76 @@
+//! `kubectl drain` of a node with pods of several groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+use kube::api::ListParams;
+use quorate_testbed::Cluster;
+use serde_json::json;
+
+use crate::group_log::GroupLog;
+use crate::scene::{GROUP, Scene};
+
+quorate_testbed::stories!(Whole: a_drain_takes_one_group_at_a_time);
+
+async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
+    let scene = Scene::set(cluster, json!({})).await;
+    let node = node_with_most_groups(&scene).await;
+    let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
+    let drained = scene.kubectl.run(&["drain", &node, "--ignore-daemonsets", "--timeout=120s"]).await;
+    let drained = drained.expect("kubectl");
+    println!("$ kubectl drain {node}\n{}{}", drained.stdout, drained.stderr);
+
+    assert!(drained.success, "the drain must end");
+    let refusals = refusals(&drained.stderr);
+    assert!(!refusals.is_empty(), "the drain must be held up");
+    for refusal in &refusals {
+        let of = format!("{}/llm keeps 2 of 3 groups: group llm/", scene.namespace);
+        assert!(refusal.starts_with(&of), "{refusal}");
+        assert!(refusal.contains(" would be the second one down (group llm/"), "{refusal}");
+        assert!(refusal.contains("). Waits for group llm/") && refusal.ends_with('.'), "{refusal}");
+    }
+
+    scene.ready(9).await;
+    let moments = log.moments();
+    let too_few: Vec<String> =
+        moments.iter().filter(|moment| moment.whole < 2).map(ToString::to_string).collect();
+    assert!(too_few.is_empty(), "two groups were down at once: {too_few:#?}");
+    assert!(moments.iter().any(|moment| moment.whole == 2), "nothing was drained");
+    let version = |text: &str| text.parse::<u64>().expect("a version is a number");
+    assert!(moments.windows(2).all(|pair| version(&pair[0].version) <= version(&pair[1].version)));
+    assert!(!groups_by_node(&scene).await.contains_key(&node), "something is left on {node}");
+    scene
+        .status_is("the budget is at rest", |status| {
+            status["claims"] == json!({})
+                && status["disruptionsAllowedReplicas"] == 1
+                && status["currentHealthyReplicas"] == 3
+                && status["expectedReplicas"] == 3
+                && status.get("disruptedPods").is_none()
+        })
+        .await;
+    // Whoever looks later sees how much was admitted: at least one write for each group that was on the node.
+    let ledger = scene.status().await["ledger"].as_u64();
+    assert!(ledger.is_some_and(|ledger| ledger >= 2), "{ledger:?}");
+}
+
+async fn groups_by_node(scene: &Scene) -> BTreeMap<String, BTreeSet<String>> {
+    let mut nodes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in scene.pods.list(&ListParams::default()).await.expect("a list") {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        nodes.entry(node).or_default().insert(pod.labels().get(GROUP).cloned().unwrap_or_default());
+    }
+    nodes
+}
+
+async fn node_with_most_groups(scene: &Scene) -> String {
+    let nodes = groups_by_node(scene).await;
+    let (node, groups) = nodes.iter().max_by_key(|(_, groups)| groups.len()).expect("a node");
+    assert!(groups.len() >= 2, "no node has pods of two groups: {nodes:?}");
+    node.clone()
+}
+
+/// What our webhook said, from what kubectl printed of it.
+fn refusals(stderr: &str) -> Vec<&str> {
+    const DENIED: &str = "admission webhook \"evictions.quorate.dev\" denied the request: ";
+    stderr.lines().filter_map(|line| Some(line.split_once(DENIED)?.1.trim_end())).collect()
+}
