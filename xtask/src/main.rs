@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `generate`, and what comes with them.
 
+mod bench;
 mod control_plane;
 mod test;
 mod workspace;
@@ -22,12 +23,15 @@ enum Command {
     Test(test::Args),
     /// Builds a real Kubernetes control plane to test against; needs Go.
     ControlPlane(control_plane::Args),
+    /// Measures, and prints what it measured.
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Test(args) => test::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
