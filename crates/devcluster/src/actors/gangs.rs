@@ -7,14 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The shapes of the Workload API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkloadApi {
-    /// Kubernetes 1.35: groups are part of the Workload, and pods name Workload, group and replica.
-    V1Alpha1,
-    /// Kubernetes 1.36: groups are objects of their own, and pods name theirs.
-    V1Alpha2,
-}
+use crate::apiserver::WorkloadApi;
 
 /// Several groups of pods of one size.
 #[derive(Clone, Debug)]
@@ -59,32 +52,36 @@ impl Gang {
     /// The Workload and what goes with it, in the order in which it has to be made.
     #[must_use]
     pub fn workload(&self, api: WorkloadApi) -> Vec<Value> {
-        let metadata = json!({"name": self.name});
         let policy = json!({"gang": {"minCount": self.min_count}});
-        match api {
-            WorkloadApi::V1Alpha1 => vec![json!({
-                "apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload", "metadata": metadata,
-                "spec": {"podGroups": [{"name": TEMPLATE, "policy": policy}]},
-            })],
-            WorkloadApi::V1Alpha2 => {
-                let workload = json!({
-                    "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "Workload", "metadata": metadata,
-                    "spec": {"podGroupTemplates": [{"name": TEMPLATE, "schedulingPolicy": policy}]},
-                });
-                let group = |number: u32| {
-                    json!({
-                        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
-                        "metadata": {"name": self.group_name(number)},
-                        "spec": {
-                            "podGroupTemplateRef": {"workload": {
-                                "workloadName": self.name, "podGroupTemplateName": TEMPLATE}},
-                            "schedulingPolicy": policy,
-                        },
-                    })
-                };
-                std::iter::once(workload).chain((0..self.groups).map(group)).collect()
+        let (version, templates) = match api {
+            WorkloadApi::Off => return Vec::new(),
+            WorkloadApi::V1Alpha1 => {
+                ("v1alpha1", json!({"podGroups": [{"name": TEMPLATE, "policy": policy}]}))
             }
+            WorkloadApi::V1Alpha2 => ("v1alpha2", json!({"podGroupTemplates": [Self::template(&policy)]})),
+            WorkloadApi::V1Beta1 => ("v1beta1", json!({"podGroupTemplates": [Self::template(&policy)]})),
+        };
+        let version = format!("scheduling.k8s.io/{version}");
+        let workload = json!({"apiVersion": version, "kind": "Workload", "metadata": {"name": self.name}, "spec": templates});
+        if api == WorkloadApi::V1Alpha1 {
+            return vec![workload];
         }
+        let mut spec = json!({"schedulingPolicy": policy});
+        if api == WorkloadApi::V1Alpha2 {
+            spec["podGroupTemplateRef"] =
+                json!({"workload": {"workloadName": self.name, "podGroupTemplateName": TEMPLATE}});
+        } else {
+            spec["workloadRef"] = json!({"workloadName": self.name, "templateName": TEMPLATE});
+        }
+        let group = |number: u32| {
+            let metadata = json!({"name": self.group_name(number)});
+            json!({"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec})
+        };
+        std::iter::once(workload).chain((0..self.groups).map(group)).collect()
+    }
+
+    fn template(policy: &Value) -> Value {
+        json!({"name": TEMPLATE, "schedulingPolicy": policy})
     }
 
     /// The StatefulSets whose pods are the groups.
@@ -107,7 +104,10 @@ impl Gang {
                 spec["workloadRef"] =
                     json!({"name": self.name, "podGroup": TEMPLATE, "podGroupReplicaKey": group.to_string()});
             }
-            WorkloadApi::V1Alpha2 => spec["schedulingGroup"] = json!({"podGroupName": name}),
+            WorkloadApi::V1Alpha2 | WorkloadApi::V1Beta1 => {
+                spec["schedulingGroup"] = json!({"podGroupName": name});
+            }
+            WorkloadApi::Off => {}
         }
         json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "labels": selector},

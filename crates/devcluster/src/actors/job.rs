@@ -245,6 +245,7 @@ fn status(before: &JobStatus, plan: &Plan, mine: &[Arc<Pod>], now: Timestamp) ->
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use super::*;
 

@@ -39,7 +39,7 @@ mod view;
 
 use std::sync::Arc;
 
-pub use gangs::{Gang, WorkloadApi};
+pub use gangs::Gang;
 pub use identities::{
     CONTROLLER_MANAGER, Identities, LEADER_WORKER_SETS, SCHEDULER, controller, groups_of, kubelet,
 };

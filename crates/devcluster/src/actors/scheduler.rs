@@ -270,6 +270,7 @@ fn room_text(node: &Node) -> Option<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use serde_json::Value;
 

@@ -1,7 +1,8 @@
 //! Jobs, and gangs with the objects of the Workload API.
 
 use kube::ResourceExt;
-use quorate_devcluster::actors::{Gang, WorkloadApi};
+use quorate_devcluster::actors::Gang;
+use quorate_devcluster::apiserver::WorkloadApi;
 use quorate_testbed::{Cluster, Options, Place, Stage, eventually, tell};
 use serde_json::json;
 
