@@ -1,1 +1,26 @@
 //! Decides who may be disrupted now.
+//!
+//! Pure: facts in, verdicts and status out. No clock, no IO, no async, no Kubernetes; time is an argument.
+
+pub mod basics;
+pub mod callers;
+pub mod claims;
+mod decide;
+mod engine;
+pub mod facts;
+pub mod ledger;
+mod pool;
+mod report;
+pub mod request;
+pub mod selector;
+pub mod sentence;
+pub mod status;
+mod tally;
+mod units;
+pub mod verdict;
+mod wants;
+mod world;
+
+pub use decide::coverage;
+pub use engine::{Changes, Engine, Gates, Snapshot};
+pub use tally::GONE_FOR;

@@ -1,0 +1,302 @@
+//! `DisruptionBudget`: how much of a set of pods must stay up while the cluster is being changed.
+
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn says its own type")]
+
+mod status;
+mod stored;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+pub use status::{
+    Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, MAX_CLAIMS, MAX_GROUPS, PROTOCOL, Token,
+    UpdateTarget,
+};
+pub use stored::StoredBudget;
+
+/// Says which pods are covered, and how many units of them must stay available.
+///
+/// A unit is a pod, or a whole group of pods where budgetScope or podGroupPolicy says so.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "policy.quorate.dev",
+    version = "v1alpha1",
+    kind = "DisruptionBudget",
+    plural = "disruptionbudgets",
+    shortname = "dbu",
+    category = "quorate",
+    namespaced,
+    status = "DisruptionBudgetStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Keeps enough pods, or whole groups of pods, available while the cluster is being changed.",
+    printcolumn(
+        name = "Scope",
+        type_ = "string",
+        json_path = ".spec.budgetScope",
+        description = "What minAvailable and maxUnavailable count, unless podGroupPolicy forms groups"
+    ),
+    printcolumn(
+        name = "Min",
+        type_ = "string",
+        json_path = ".spec.minAvailable",
+        description = "Units that must stay available"
+    ),
+    printcolumn(
+        name = "Max",
+        type_ = "string",
+        json_path = ".spec.maxUnavailable",
+        description = "Units that may be unavailable"
+    ),
+    printcolumn(
+        name = "Allowed",
+        type_ = "integer",
+        json_path = ".status.disruptionsAllowedReplicas",
+        description = "Units that may be disrupted now"
+    ),
+    printcolumn(
+        name = "Healthy",
+        type_ = "integer",
+        json_path = ".status.currentHealthyReplicas",
+        description = "Units that are healthy now"
+    ),
+    printcolumn(
+        name = "Desired",
+        type_ = "integer",
+        json_path = ".status.desiredHealthyReplicas",
+        description = "Units that must stay healthy"
+    ),
+    printcolumn(
+        name = "Expected",
+        type_ = "integer",
+        json_path = ".status.expectedReplicas",
+        description = "Units there should be"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.selector) || has(self.targetRef)",
+        "message": "the budget covers no pods: set selector or targetRef",
+    },
+    {
+        "rule": "!has(self.selector) || !has(self.targetRef)",
+        "message": "selector and targetRef exclude each other: keep one of them",
+    },
+    {
+        "rule": "has(self.minAvailable) || has(self.maxUnavailable)",
+        "message": "the budget sets no limit: set minAvailable, maxUnavailable or both",
+    },
+    {
+        // Defaulting has filled budgetScope in by then; the second test is for readers of the schema that skip it.
+        "rule": "!has(self.podGroupPolicy) || !has(self.budgetScope) || self.budgetScope == 'Pod'",
+        "message": "podGroupPolicy forms groups of its own and excludes budgetScope Workload and PodGroup: \
+                    remove one of the two",
+    },
+]))]
+pub struct DisruptionBudgetSpec {
+    /// The pods covered, by their labels; an empty selector covers every pod of the namespace.
+    /// Exactly one of selector and targetRef must be set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub selector: Option<LabelSelector>,
+
+    /// The object whose pods are covered: anything with a scale subresource, such as a Deployment, a StatefulSet or
+    /// a LeaderWorkerSet of the same namespace. Exactly one of selector and targetRef must be set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetReference>,
+
+    /// How many units must stay available: a number, or a percentage of the expected units, rounded up.
+    /// At least one of minAvailable and maxUnavailable must be set; where both are, both hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::amount")]
+    pub min_available: Option<IntOrString>,
+
+    /// How many units may be unavailable at once: a number, or a percentage of the expected units, rounded up.
+    /// At least one of minAvailable and maxUnavailable must be set; where both are, both hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::amount")]
+    pub max_unavailable: Option<IntOrString>,
+
+    /// What a unit is. Pod: each pod by itself. Workload: each replica of a pod group of the Workload API; such a
+    /// group is healthy while at least minCount of its pods are, and a pod that belongs to no group is not evicted.
+    /// PodGroup is another word for Workload. Defaults to Pod.
+    #[serde(default)]
+    pub budget_scope: BudgetScope,
+
+    /// Forms groups without the Workload API, by a label or by a common owner. The units are then these groups.
+    /// It excludes budgetScope Workload and PodGroup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_group_policy: Option<PodGroupPolicy>,
+
+    /// How many units there should be, where neither the Workload API nor the scale of the owner tells, or where
+    /// they tell something else. Percentages are of this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub expected_replicas: Option<i32>,
+
+    /// Whether a running pod that is not healthy may be evicted. IfHealthyBudget: only while as many units are
+    /// healthy as desired. AlwaysAllow: always. Defaults to IfHealthyBudget.
+    #[serde(default)]
+    pub unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy,
+
+    /// What the budget protects against. Evict: the eviction API, which kubectl drain and autoscalers use. Delete:
+    /// deletion of the pod. Update: in-place changes that restart containers. Resize: a change of resources that
+    /// restarts containers. Defaults to Evict alone.
+    #[serde(default = "default_operations")]
+    #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "set"))]
+    pub operations: BTreeSet<Operation>,
+
+    /// Whether the budget denies. Enforce: it does. Observe: it decides, counts and reports, and never denies.
+    /// Defaults to Enforce.
+    #[serde(default)]
+    pub enforcement: Enforcement,
+}
+
+impl Default for DisruptionBudgetSpec {
+    /// A spec with nothing set: every field as the API server would fill it in.
+    fn default() -> Self {
+        Self {
+            selector: None,
+            target_ref: None,
+            min_available: None,
+            max_unavailable: None,
+            budget_scope: BudgetScope::default(),
+            pod_group_policy: None,
+            expected_replicas: None,
+            unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy::default(),
+            operations: default_operations(),
+            enforcement: Enforcement::default(),
+        }
+    }
+}
+
+/// Names one object of the budget's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+pub struct TargetReference {
+    /// The object's API version, such as apps/v1.
+    #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
+    pub api_version: String,
+    /// The object's kind, such as StatefulSet.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// The object's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// Forms groups of pods that stand and fall together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.groupLabelKey) || has(self.groupOwner)",
+        "message": "podGroupPolicy forms no groups: set groupLabelKey or groupOwner",
+    },
+    {
+        "rule": "!has(self.groupLabelKey) || !has(self.groupOwner)",
+        "message": "groupLabelKey and groupOwner exclude each other: keep one of them",
+    },
+]))]
+pub struct PodGroupPolicy {
+    /// Pods with the same value of this label are a group, such as leaderworkerset.sigs.k8s.io/group-index.
+    /// Exactly one of groupLabelKey and groupOwner must be set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::label_key_rules()))]
+    pub group_label_key: Option<String>,
+
+    /// Pods that share an owner of this kind are a group. Exactly one of groupLabelKey and groupOwner must be set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_owner: Option<GroupOwner>,
+
+    /// How many pods of a group must be healthy for the group to be healthy. Defaults to the size of the group
+    /// where that is known, as it is for LeaderWorkerSet, and to 1 elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub min_ready_replicas: Option<i32>,
+}
+
+/// Names a kind of owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+pub struct GroupOwner {
+    /// The owner's API version, such as batch.example.com/v1. Another version of the same API group is the same owner.
+    #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
+    pub api_version: String,
+    /// The owner's kind, such as JobGroup.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+}
+
+/// What minAvailable and maxUnavailable count.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum BudgetScope {
+    /// Each pod by itself.
+    #[default]
+    Pod,
+    /// Each replica of a pod group of the Workload API.
+    Workload,
+    /// Another word for `Workload`.
+    PodGroup,
+}
+
+impl BudgetScope {
+    /// Whether the units are pod groups of the Workload API.
+    pub fn is_workload(self) -> bool {
+        matches!(self, Self::Workload | Self::PodGroup)
+    }
+}
+
+/// Whether a running pod that is not healthy may be evicted.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum UnhealthyPodEvictionPolicy {
+    /// Only while as many units are healthy as desired.
+    #[default]
+    IfHealthyBudget,
+    /// Always.
+    AlwaysAllow,
+}
+
+/// A way to disrupt a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Operation {
+    /// Through the eviction API.
+    Evict,
+    /// By deleting it.
+    Delete,
+    /// By an in-place change that restarts containers.
+    Update,
+    /// By a change of resources that restarts containers.
+    Resize,
+}
+
+/// Whether a budget denies.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Enforcement {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It decides, counts and reports, and never denies.
+    Observe,
+}
+
+fn default_operations() -> BTreeSet<Operation> {
+    BTreeSet::from([Operation::Evict])
+}

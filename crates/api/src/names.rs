@@ -1,0 +1,60 @@
+//! Labels, annotations, conditions and kinds by name.
+
+/// Links a pod to a [`Workload`](crate::Workload): the workload's name. A label.
+pub const WORKLOAD: &str = "quorate.dev/workload";
+/// Links a pod to a [`Workload`](crate::Workload): the pod group's name. A label.
+pub const POD_GROUP: &str = "quorate.dev/pod-group";
+/// Links a pod to a [`Workload`](crate::Workload): the replica of the pod group. A label.
+pub const POD_GROUP_REPLICA: &str = "quorate.dev/pod-group-replica";
+
+/// On a `PodDisruptionBudget`: the scope of its group budget. An annotation.
+pub const BUDGET_SCOPE: &str = "quorate.dev/budget-scope";
+/// On a `PodDisruptionBudget`: the label that forms groups. An annotation.
+pub const GROUP_LABEL_KEY: &str = "quorate.dev/group-label-key";
+/// On a `PodDisruptionBudget`: how many groups must stay available. An annotation.
+pub const MIN_AVAILABLE: &str = "quorate.dev/min-available";
+/// On a `PodDisruptionBudget`: how many groups may be unavailable. An annotation.
+pub const MAX_UNAVAILABLE: &str = "quorate.dev/max-unavailable";
+
+/// On a namespace where a budget enforces. A label.
+pub const ENFORCED: &str = "quorate.dev/enforced";
+/// Begins the annotation that declares a disruption probe; the container's name follows.
+pub const DISRUPTION_PROBE_PREFIX: &str = "quorate.dev/disruption-probe.";
+/// On a pod template: the owner references that its pods shall have. An annotation.
+pub const OWNER_REFERENCES: &str = "quorate.dev/owner-references";
+
+/// The condition of a pod that a disruption probe decides.
+pub const DISRUPTABLE: &str = "Disruptable";
+
+/// The condition of a budget that says whether anything may be disrupted now.
+pub const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
+/// The condition of a budget that says whether it can work as it is written.
+pub const BUDGET_CONFIGURED: &str = "BudgetConfigured";
+/// The condition of a budget that says whether every server knows this generation of it.
+pub const BUDGET_ENFORCED: &str = "Enforced";
+
+/// What LeaderWorkerSet writes on its pods.
+pub mod lws {
+    /// The name of the LeaderWorkerSet. A label.
+    pub const NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+    /// The group's index, or its hash: unique only within one LeaderWorkerSet, and not always a number. A label.
+    pub const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+    /// A hash that is unique among groups. A label.
+    pub const GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
+    /// The pod's index within its group; 0 is the leader. A label.
+    pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+    /// The revision of the template the pod was made from. A label.
+    pub const TEMPLATE_REVISION_HASH: &str = "leaderworkerset.sigs.k8s.io/template-revision-hash";
+    /// How many pods a group has. An annotation.
+    pub const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+    /// The name of the group's leader pod. An annotation.
+    pub const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
+}
+
+/// What OpenKruise reads and writes on pods.
+pub mod kruise {
+    /// Begins the labels that take a pod out of service for a `PodUnavailableBudget`.
+    pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
+    /// Exempts a pod from `PodUnavailableBudget`s. An annotation.
+    pub const NO_PROTECT: &str = "pub.kruise.io/no-protect";
+}

@@ -1,0 +1,120 @@
+//! Foreign objects, reduced to what Quorate reads.
+//!
+//! Each type decodes from the full object of any supported Kubernetes version. Fields that are not named here are
+//! skipped without being stored, and a `null` is the same as nothing. Of the metadata, what identifies and links an
+//! object is kept, with the annotations of [`keeps_annotation`]. The kinds can be listed and watched through
+//! `kube::Api`; they are not written back, for what was skipped would be lost.
+//!
+//! Kinds that Kubernetes serves in different versions over its releases ([`PodGroup`], [`Workload`]) and kinds that
+//! are only known at run time ([`Scaled`]) take a `kube::core::ApiResource` that says which version to ask for.
+
+mod controller;
+mod group;
+mod lws;
+mod meta;
+mod namespace;
+mod node;
+mod pdb;
+mod pod;
+
+pub use controller::{
+    Deployment, DeploymentSpec, DeploymentStrategy, PodTemplate, PodTemplateMeta, ReplicaSet,
+    ReplicationController, ReplicationControllerSpec, Scale, ScaleSpec, ScaleStatus, Scaled, ScaledSpec,
+    StatefulSet,
+};
+pub use group::{
+    BasicPolicy, DisruptionMode, GangPolicy, GroupTemplate, PodGroup, PodGroupSpec, SchedulingPolicy,
+    TemplateReference, Workload, WorkloadSpec,
+};
+pub use lws::{LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate};
+pub use meta::keeps_annotation;
+pub use namespace::Namespace;
+pub use node::{Lease, LeaseSpec, Node, NodeSpec, NodeStatus};
+pub use pdb::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+pub use pod::{
+    Container, ContainerState, ContainerStateRunning, ContainerStatus, Phase, Pod, PodSpec, PodStatus,
+    ResizePolicy, Resources, SchedulingGroup, WorkloadReference,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Deserializer};
+
+/// A condition of a pod, a node or a budget.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "or_default")]
+    pub status: String,
+    /// Why, in one word.
+    pub reason: Option<String>,
+    /// Why, in a sentence.
+    pub message: Option<String>,
+    /// When the status last changed.
+    pub last_transition_time: Option<Time>,
+    /// When it was last looked at; only pods have it.
+    pub last_probe_time: Option<Time>,
+}
+
+impl Condition {
+    /// The condition of that type, where there is one.
+    pub fn find<'a>(conditions: &'a [Self], type_: &str) -> Option<&'a Self> {
+        conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Whether the status is `True`.
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+}
+
+/// Reads `null` as the default value, as Kubernetes does.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Makes a kind whose version is found by discovery usable with `kube::Api`.
+macro_rules! by_discovery {
+    ($kind:ident) => {
+        impl kube::Resource for $kind {
+            type DynamicType = kube::core::ApiResource;
+            type Scope = kube::core::DynamicResourceScope;
+
+            fn kind(resource: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                resource.kind.as_str().into()
+            }
+
+            fn group(resource: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                resource.group.as_str().into()
+            }
+
+            fn version(resource: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                resource.version.as_str().into()
+            }
+
+            fn api_version(resource: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                resource.api_version.as_str().into()
+            }
+
+            fn plural(resource: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                resource.plural.as_str().into()
+            }
+
+            fn meta(&self) -> &kube::core::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+use by_discovery;

@@ -1,0 +1,149 @@
+//! The small words the rest is written in: texts, times, versions, keys, labels.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A shared piece of text: names, label values, UIDs.
+pub type Text = Arc<str>;
+
+/// A Kubernetes UID.
+pub type Uid = Text;
+
+/// A moment, in milliseconds since the Unix epoch. Always an argument, never read from a clock here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// The moment `span` later.
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// A `resourceVersion`, compared as a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// Namespace and name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// The namespace.
+    pub namespace: Text,
+    /// The name.
+    pub name: Text,
+}
+
+impl ObjectKey {
+    /// Makes a key from its two parts.
+    pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Group and kind of an object, without its version: owners keep their identity when an API version goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKind {
+    /// The API group; empty for the core group.
+    pub group: Text,
+    /// The kind.
+    pub kind: Text,
+}
+
+impl GroupKind {
+    /// Makes one from its two parts.
+    pub fn new(group: impl Into<Text>, kind: impl Into<Text>) -> Self {
+        Self { group: group.into(), kind: kind.into() }
+    }
+}
+
+/// A set of labels, sorted by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Labels(Box<[(Text, Text)]>);
+
+impl Labels {
+    /// Builds a set; of two values for one key the last one stays.
+    pub fn new<K: Into<Text>, V: Into<Text>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        let sorted: std::collections::BTreeMap<Text, Text> =
+            pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        Self(sorted.into_iter().collect())
+    }
+
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&Text> {
+        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &self.0[i].1)
+    }
+
+    /// All pairs, in order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &(Text, Text)> {
+        self.0.iter()
+    }
+
+    /// The same labels, each text replaced by what `share` gives for it.
+    pub(crate) fn shared(&self, mut share: impl FnMut(&Text) -> Text) -> Self {
+        Self(self.0.iter().map(|(k, v)| (share(k), share(v))).collect())
+    }
+}
+
+/// A number or a percentage, as budgets are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quantity {
+    /// So many.
+    Count(u32),
+    /// So many per hundred, rounded up.
+    Percent(u32),
+}
+
+impl Quantity {
+    /// What it comes to, out of `whole`. Percentages round up, for minimum and maximum alike, as upstream does.
+    pub fn of(self, whole: u32) -> u32 {
+        match self {
+            Self::Count(n) => n,
+            Self::Percent(p) => {
+                let scaled = u64::from(whole) * u64::from(p);
+                u32::try_from(scaled.div_ceil(100)).unwrap_or(u32::MAX)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(n) => write!(f, "{n}"),
+            Self::Percent(p) => write!(f, "{p}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_round_up() {
+        let cases = [(30, 7, 3), (34, 3, 2), (28, 22, 7), (20, 10, 2), (0, 5, 0), (100, 3, 3), (1, 1, 1)];
+        for (percent, whole, expected) in cases {
+            assert_eq!(Quantity::Percent(percent).of(whole), expected, "{percent}% of {whole}");
+        }
+        assert_eq!(Quantity::Percent(100).of(u32::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn the_last_of_two_values_for_a_label_stays() {
+        let labels = Labels::new([("b", "1"), ("a", "2"), ("b", "3")]);
+        assert_eq!(labels.get("b").map(|v| &**v), Some("3"));
+        assert_eq!(labels.get("c"), None);
+    }
+}

@@ -1,0 +1,489 @@
+//! The decision, in the order in which its questions are asked.
+
+use std::collections::BTreeSet;
+
+use crate::basics::{Time, Uid};
+use crate::callers::Exempt;
+use crate::claims::{MAX_CLAIMS, PROTOCOL};
+use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
+use crate::facts::{BudgetKey, Covers, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy};
+use crate::report::natural;
+use crate::request::Request;
+use crate::tally::{Seat, Unit};
+use crate::verdict::{
+    Allow, Block, Down, Exhausted, Ground, Missing, Moot, NOBODY, Noun, Numbers, ProbeDoubt, Reason,
+    Unhealthy, Unresolved, Verdict,
+};
+
+/// How many of the units that are down, and of the pods missing in each, a refusal names.
+const NAMED: usize = 3;
+
+/// How many are looked at to find those with the lowest names: a refusal must not cost more where more is down.
+const LOOKED_AT: usize = 100;
+
+impl Engine {
+    /// Answers a request. Nothing is written: whoever admits something has to record it in the ledger first.
+    pub fn decide(&mut self, request: &Request, now: Time) -> Verdict {
+        self.advance_quietly(now);
+        if let Some(entry) = Exempt::find(&request.caller, request.operation) {
+            return Verdict::exempt(entry);
+        }
+        if request.object.as_ref().is_some_and(|object| object.terminating) {
+            return moot(Moot::Terminating, None);
+        }
+        if self.world.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
+            return moot(Moot::NamespaceTerminating, None);
+        }
+        let id = match &request.object {
+            Some(object) => self.pod_id(&object.uid),
+            None => self.pod_id_by_name(&request.pod),
+        };
+        let Some(id) = id else { return moot(Moot::Gone, Some(NOBODY.into())) };
+        let record = &self.pods[id as usize];
+        if record.absent {
+            return moot(Moot::Gone, Some(NOBODY.into()));
+        }
+        let pod = &record.fact;
+        if request.precondition.as_ref().is_some_and(|uid| *uid != pod.uid) {
+            return moot(Moot::OtherUid, request.precondition.clone());
+        }
+        if pod.terminating {
+            return moot(Moot::Terminating, Some(pod.uid.clone()));
+        }
+        if pod.phase.is_terminal() {
+            return moot(Moot::Terminal, Some(pod.uid.clone()));
+        }
+        self.ask_budgets(request, record)
+    }
+
+    /// Asks one budget alone, as it stands now: what the ledger does before each commit.
+    pub fn decide_one(
+        &mut self,
+        key: &BudgetKey,
+        request: &Request,
+        uid: &str,
+        now: Time,
+    ) -> Result<Ground, Block> {
+        self.advance_quietly(now);
+        let member = self.budget_id(key).and_then(|budget| {
+            let record = &self.pods[self.pod_id(uid)? as usize];
+            let member = record.members.iter().find(|member| member.budget == budget)?;
+            Some((record, member, &self.budgets[budget as usize]))
+        });
+        match member {
+            Some((record, member, budget)) => self.ask(request, record, member, budget),
+            None => Ok(Ground::PassesBy),
+        }
+    }
+
+    fn ask_budgets(&self, request: &Request, record: &PodRecord) -> Verdict {
+        let uid = record.fact.uid.clone();
+        if record.members.is_empty() {
+            return Verdict::Allow(Allow::NotCovered { uid });
+        }
+        let mut members: Vec<(&Member, &BudgetRecord)> =
+            record.members.iter().map(|member| (member, &self.budgets[member.budget as usize])).collect();
+        members.sort_by(|(_, a), (_, b)| a.fact.key.cmp(&b.fact.key));
+        let mut grounds = Vec::with_capacity(members.len());
+        let mut blocks = Vec::new();
+        for (member, budget) in members {
+            match self.ask(request, record, member, budget) {
+                Ok(ground) => grounds.push((budget.fact.key.clone(), ground)),
+                Err(block) => blocks.push(block),
+            }
+        }
+        if blocks.is_empty()
+            && request.operation == Operation::Evict
+            && let Some(block) = self.native_block(&record.fact)
+        {
+            blocks.push(block);
+        }
+        if blocks.is_empty() { Verdict::Allow(Allow::Agreed { uid, grounds }) } else { Verdict::Deny(blocks) }
+    }
+
+    /// Asks one budget. An observing one never says no.
+    fn ask(
+        &self,
+        request: &Request,
+        record: &PodRecord,
+        member: &Member,
+        budget: &BudgetRecord,
+    ) -> Result<Ground, Block> {
+        let rules = &budget.rules;
+        let question = Question { engine: self, request, record, member, budget, rules };
+        match question.answer() {
+            Err(_) if rules.observe => Ok(Ground::Observed),
+            Err(reason) => Err(block(budget, reason)),
+            Ok(ground) => Ok(ground),
+        }
+    }
+
+    /// A native budget that would refuse what we admit: better said before anything is claimed.
+    fn native_block(&self, pod: &Pod) -> Option<Block> {
+        let (name, budget) = self.world.native_over(pod)?;
+        let (healthy, desired) = budget.healthy;
+        let unready_passes = budget.always_allow_unready || (healthy >= desired && desired > 0);
+        let refuses = budget.current
+            && budget.allowed <= 0
+            && pod.phase == Phase::Running
+            && (pod.ready || !unready_passes);
+        refuses.then(|| Block {
+            budget: None,
+            reason: Reason::Native { name: name.clone(), healthy: budget.healthy },
+        })
+    }
+
+    /// The pods and units that are down in a budget, the first few of them.
+    pub(crate) fn downs(&self, budget: &BudgetRecord, rules: &Rules, seat: Seat) -> (Vec<Down>, usize) {
+        let tally = &budget.tally;
+        let of_pod = |id: &u32| {
+            let record = &self.pods[*id as usize];
+            let missing = self.missing(record, budget, rules.health);
+            Down {
+                unit: record.fact.key.name.clone(),
+                missing: missing.into_iter().collect(),
+                healthy: (0, 1),
+            }
+        };
+        let of_pods = |ids: &BTreeSet<u32>| {
+            let mut first: Vec<&u32> = ids.iter().take(LOOKED_AT).collect();
+            first.sort_by(|a, b| natural(self.pod_name(**a), self.pod_name(**b)));
+            (first.into_iter().take(NAMED).map(of_pod).collect(), ids.len())
+        };
+        match seat {
+            Seat::Pod => of_pods(&tally.down),
+            Seat::Single => of_pods(&tally.singles_down),
+            Seat::Group(_) | Seat::Stray => {
+                let mut units: Vec<&Unit> =
+                    tally.down.iter().take(LOOKED_AT).map(|id| &tally.units[*id as usize]).collect();
+                units.sort_by(|a, b| natural(&a.name, &b.name));
+                let mut down: Vec<Down> = units
+                    .into_iter()
+                    .take(NAMED)
+                    .map(|unit| {
+                        let mut missing: Vec<Missing> = unit
+                            .members
+                            .iter()
+                            .filter_map(|pod| self.missing(&self.pods[*pod as usize], budget, rules.health))
+                            .collect();
+                        missing.sort_by(|a, b| natural(&a.pod, &b.pod));
+                        missing.truncate(NAMED);
+                        let needs = unit.min_count.unwrap_or(0);
+                        Down { unit: tally.shown(&unit.name), missing, healthy: (unit.healthy, needs) }
+                    })
+                    .collect();
+                down.extend(tally.gone.keys().take(NAMED - down.len().min(NAMED)).map(|name| Down {
+                    unit: tally.shown(name),
+                    missing: Vec::new(),
+                    healthy: (0, 0),
+                }));
+                (down, tally.down.len() + tally.gone.len())
+            }
+        }
+    }
+
+    fn pod_name(&self, id: u32) -> &str {
+        &self.pods[id as usize].fact.key.name
+    }
+
+    fn missing(&self, record: &PodRecord, budget: &BudgetRecord, health: HealthRule) -> Option<Missing> {
+        let held = budget.fact.ledger.holds(&record.fact.uid).then_some(Unhealthy::Held);
+        let why = why_unavailable(record, health, &self.world, self.now).or(held)?;
+        let since = match why {
+            Unhealthy::NotReady | Unhealthy::Ended => record.fact.ready_since,
+            Unhealthy::NotDisruptable => record.fact.probe.as_ref().and_then(|probe| probe.since),
+            Unhealthy::Held => budget
+                .fact
+                .ledger
+                .claims
+                .get(&record.fact.uid)
+                .and_then(|claim| claim.tokens.values().map(|token| token.at).min()),
+            Unhealthy::Terminating | Unhealthy::Inconsistent | Unhealthy::NoGroup => None,
+        };
+        Some(Missing { pod: record.fact.key.name.clone(), why, since })
+    }
+}
+
+/// One request put to one budget.
+struct Question<'a> {
+    engine: &'a Engine,
+    request: &'a Request,
+    record: &'a PodRecord,
+    member: &'a Member,
+    budget: &'a BudgetRecord,
+    rules: &'a Rules,
+}
+
+impl Question<'_> {
+    fn answer(&self) -> Result<Ground, Reason> {
+        let operation = self.request.operation;
+        if !self.rules.operations.contains(operation) {
+            return Ok(Ground::PassesBy);
+        }
+        self.trustworthy()?;
+        let pod = &self.record.fact;
+        if pod.phase == Phase::Pending && operation.removes() {
+            return Ok(Ground::Pending);
+        }
+        self.resolvable()?;
+        self.probe()?;
+        if self.member.seat == Seat::Stray && operation == Operation::Evict {
+            return Err(Reason::NoGroup { pod: pod.key.name.clone() });
+        }
+        if self.is_recreated() {
+            return Ok(Ground::Recreate);
+        }
+
+        if let Seat::Group(unit) = self.member.seat
+            && self.budget.tally.units[unit as usize].surge
+        {
+            return Ok(Ground::Surplus);
+        }
+
+        // A pod that is held is judged as if its own tokens were not there: asking twice costs what asking once
+        // costs, and yesterday's free pass is not inherited once the pod has healed.
+        let available = self.member.seat != Seat::Stray
+            && why_unavailable(self.record, self.rules.health, &self.engine.world, self.engine.now).is_none();
+        let own = u32::from(available && !self.member.share.healthy);
+        let numbers = self.numbers(own);
+        if !available {
+            return self.already_down(numbers, Ground::Unhealthy);
+        }
+        match self.member.seat {
+            Seat::Group(unit) => {
+                let unit = &self.budget.tally.units[unit as usize];
+                let (healthy, needs) = (unit.healthy + own, unit.min_count.unwrap_or(u32::MAX));
+                if healthy < needs {
+                    return self.already_down(numbers, Ground::Broken);
+                }
+                if healthy > needs {
+                    return Ok(Ground::Surplus);
+                }
+            }
+            Seat::Pod | Seat::Single | Seat::Stray => {}
+        }
+        if numbers.allowed >= 1 { Ok(Ground::Charged) } else { Err(self.exhausted(numbers, false)) }
+    }
+
+    /// Whether this replica may decide on the budget at all.
+    fn trustworthy(&self) -> Result<(), Reason> {
+        if let Err(broken) = &self.budget.fact.spec {
+            return Err(Reason::Invalid(broken.why.clone()));
+        }
+        let ledger = &self.budget.fact.ledger;
+        if let Some(protocol) = ledger.protocol.filter(|protocol| *protocol != PROTOCOL) {
+            return Err(Reason::Protocol(protocol));
+        }
+        if ledger.enforced != Some(self.budget.coverage) && !self.engine.open_all {
+            return Err(Reason::NotOpen);
+        }
+        if ledger.claims.len() >= MAX_CLAIMS && !ledger.claims.contains_key(&self.record.fact.uid) {
+            return Err(Reason::TooManyClaims);
+        }
+        Ok(())
+    }
+
+    fn resolvable(&self) -> Result<(), Reason> {
+        match self.engine.unresolved(self.budget, self.rules) {
+            Some(unresolved) => Err(Reason::Unresolved(unresolved)),
+            None => Ok(()),
+        }
+    }
+
+    /// A pod that serves and says "not me, not now" is not taken, whatever the numbers are.
+    fn probe(&self) -> Result<(), Reason> {
+        let pod = &self.record.fact;
+        let Some(probe) = pod.probe.as_ref().filter(|_| self.engine.world.probes && pod.ready) else {
+            return Ok(());
+        };
+        match self.engine.world.doubt(pod, probe, self.engine.now) {
+            None => Ok(()),
+            Some(why) => {
+                let since = matches!(why, ProbeDoubt::SaysNo(_)).then_some(probe.since).flatten();
+                Err(Reason::Probe { pod: pod.key.name.clone(), why, since })
+            }
+        }
+    }
+
+    /// A delete by the controller that owns the pod.
+    fn is_own_controller(&self) -> bool {
+        let pod = &self.record.fact;
+        let in_lws = crate::world::lws_name(&pod.labels).is_some();
+        self.request.operation == Operation::Delete
+            && self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
+    }
+
+    /// The owner of a Deployment with the strategy Recreate asked for the gap.
+    fn is_recreated(&self) -> bool {
+        self.is_own_controller()
+            && self
+                .record
+                .fact
+                .controller()
+                .and_then(|owner| self.engine.world.scaled(&owner.uid))
+                .is_some_and(|scaled| scaled.recreate)
+    }
+
+    /// The numbers that hold for this request, `own` healthy pods added back.
+    fn numbers(&self, own: u32) -> Numbers {
+        let tally = &self.budget.tally;
+        let mut numbers = match self.member.seat {
+            Seat::Pod => {
+                let mut numbers = tally.numbers(self.rules);
+                numbers.current += own;
+                numbers
+            }
+            Seat::Single => {
+                let mut numbers = tally.single_numbers(self.rules);
+                numbers.current += own;
+                numbers
+            }
+            Seat::Group(unit) => {
+                let mut numbers = tally.numbers(self.rules);
+                // What a controller takes away first is what it has too many of.
+                numbers.current = tally.current(unit, own > 0, self.is_own_controller());
+                numbers
+            }
+            Seat::Stray => tally.numbers(self.rules),
+        };
+        if self.is_own_controller() {
+            // A workload that is scaled down, to zero or away must be able to end.
+            let namespace = &self.budget.fact.key.object.namespace;
+            let wanted = match self.member.seat {
+                Seat::Single => Some(tally.wants.singles_wanted()),
+                _ => tally.wanted(self.rules, namespace, &self.engine.world),
+            };
+            if let Some(wanted) = wanted {
+                numbers.desired = numbers.desired.min(wanted);
+            }
+            numbers.expected = numbers.expected.max(1);
+        }
+        numbers.allowed =
+            if numbers.expected == 0 { 0 } else { numbers.current.saturating_sub(numbers.desired) };
+        numbers
+    }
+
+    /// What is down already costs nothing. Evicting it may still wait until the budget is met.
+    fn already_down(&self, numbers: Numbers, ground: Ground) -> Result<Ground, Reason> {
+        let met = numbers.current >= numbers.desired && numbers.expected > 0;
+        let waits = self.request.operation == Operation::Evict
+            && self.rules.unhealthy == UnhealthyPolicy::IfHealthyBudget;
+        if waits && !met { Err(self.exhausted(numbers, true)) } else { Ok(ground) }
+    }
+
+    fn exhausted(&self, numbers: Numbers, unit_is_down: bool) -> Reason {
+        let seat = self.member.seat;
+        let (mut down, mut down_total) = self.engine.downs(self.budget, self.rules, seat);
+        let unit = match seat {
+            Seat::Group(unit) => {
+                let tally = &self.budget.tally;
+                tally.shown(&tally.units[unit as usize].name)
+            }
+            _ => self.record.fact.key.name.clone(),
+        };
+        // A pod that asks again is not in its own way.
+        if let Some(at) = down.iter().position(|down| down.unit == unit) {
+            down.remove(at);
+            down_total -= 1;
+        }
+        Reason::Exhausted(Box::new(Exhausted {
+            noun: if matches!(seat, Seat::Group(_)) { Noun::Group } else { Noun::Pod },
+            unit,
+            unit_is_down,
+            min_available: self.rules.min_available,
+            max_unavailable: self.rules.max_unavailable,
+            numbers,
+            down,
+            down_total,
+        }))
+    }
+}
+
+impl Engine {
+    /// What a budget needs to know and cannot find.
+    pub(crate) fn unresolved(&self, budget: &BudgetRecord, rules: &Rules) -> Option<Unresolved> {
+        let tally = &budget.tally;
+        if let Some(unit) = tally.unresolved.first().map(|id| &tally.units[*id as usize]) {
+            let pod = unit.members.iter().map(|id| &self.pods[*id as usize].fact.key.name).min()?;
+            return Some(Unresolved::Group { pod: pod.clone(), name: unit.name.clone() });
+        }
+        let of_singles = tally.asks_scale_of_singles(rules)?;
+        let owner_of = |uid: &crate::basics::Uid| {
+            let id = self.budget_id(&budget.fact.key)?;
+            let pod = self
+                .pods_of_controller(uid)
+                .map(|pod| &self.pods[pod as usize])
+                .filter(|record| record.members.iter().any(|member| member.budget == id))
+                .map(|record| &record.fact)
+                .min_by_key(|pod| pod.key.name.clone())?;
+            Some((pod, pod.controller()?))
+        };
+        if let Some(uid) = tally.wants.missing(of_singles) {
+            let (pod, owner) = owner_of(uid)?;
+            return Some(Unresolved::Controller {
+                pod: pod.key.name.clone(),
+                kind: owner.kind.kind.clone(),
+                name: owner.name.clone(),
+            });
+        }
+        let (_, owner) = owner_of(tally.wants.scaleless(of_singles)?)?;
+        Some(Unresolved::Scale { kind: owner.kind.kind.clone(), name: owner.name.clone() })
+    }
+}
+
+/// What a budget covers, as a number. A budget is open for one coverage: while only its numbers change nobody needs to
+/// be asked again, since a commit tests the generation. A new UID is a new budget.
+pub fn coverage(uid: &str, rules: &Rules) -> u64 {
+    use std::hash::{Hash, Hasher};
+    let mut hash = Fnv::default();
+    uid.hash(&mut hash);
+    match &rules.covers {
+        Covers::Selector(selector) => {
+            let mut requirements: Vec<_> = selector.0.iter().collect();
+            requirements.sort_by(|a, b| a.key.cmp(&b.key));
+            (0u8, requirements).hash(&mut hash);
+        }
+        Covers::Target(kind, name) => (1u8, kind, name).hash(&mut hash),
+    }
+    rules.operations.hash(&mut hash);
+    rules.observe.hash(&mut hash);
+    hash.finish()
+}
+
+/// A coverage that says nothing of what is covered.
+pub(crate) fn bare_coverage(uid: &str) -> u64 {
+    use std::hash::{Hash, Hasher};
+    let mut hash = Fnv::default();
+    uid.hash(&mut hash);
+    hash.finish()
+}
+
+/// FNV-1a: the same in every process and every release, which the standard hasher does not promise.
+#[derive(Clone, Copy)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl std::hash::Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+fn block(budget: &BudgetRecord, reason: Reason) -> Block {
+    Block { budget: Some(budget.fact.key.clone()), reason }
+}
+
+fn moot(why: Moot, uid: Option<Uid>) -> Verdict {
+    Verdict::Allow(Allow::Moot { why, uid })
+}

@@ -1,0 +1,226 @@
+//! Budgets, and what they learn from controllers and group objects.
+
+use std::collections::BTreeSet;
+
+use crate::basics::{Text, Uid};
+use crate::engine::{BudgetRecord, Engine};
+use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Phase, Rules, UnhealthyPolicy, Units};
+use crate::tally::Tally;
+
+impl Engine {
+    pub(super) fn set_budget(&mut self, budget: Budget) {
+        let Some(id) = self.budget_id(&budget.key) else {
+            self.add_budget(budget);
+            return;
+        };
+        let known = &self.budgets[id as usize].fact;
+        if known.uid == budget.uid && budget.version < known.version {
+            return;
+        }
+        if known.uid != budget.uid {
+            let key = budget.key.clone();
+            self.remove_budget(&key);
+            self.add_budget(budget);
+            return;
+        }
+        if known.spec != budget.spec {
+            let gone = std::mem::take(&mut self.budgets[id as usize].tally.gone);
+            let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
+            let (same_units, unread) = (before == after, before.is_none());
+            self.remove_budget(&budget.key);
+            // What vanished is remembered by its name, which means nothing where groups are formed otherwise. What
+            // was seen here is newer than what the status remembers.
+            let gone = match (same_units, unread) {
+                (true, false) => gone.into_iter().collect(),
+                (_, true) => budget.gone,
+                (false, false) => Box::default(),
+            };
+            self.add_budget(Budget { gone, ..budget });
+            return;
+        }
+        self.dirty.insert(id);
+        let old = std::mem::replace(&mut self.budgets[id as usize].fact, budget);
+        let new = &self.budgets[id as usize].fact.ledger;
+        let touched: Vec<Uid> = old
+            .ledger
+            .claims
+            .keys()
+            .chain(new.claims.keys())
+            .cloned()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        for uid in touched {
+            self.refresh_held(&uid, id);
+        }
+    }
+
+    fn refresh_held(&mut self, uid: &Uid, budget: u32) {
+        let Some(pod) = self.pod_id(uid) else { return };
+        let at = self.pods[pod as usize].members.iter().position(|member| member.budget == budget);
+        if let Some(at) = at {
+            self.refresh_member(pod, at);
+        }
+    }
+
+    fn add_budget(&mut self, budget: Budget) {
+        let (rules, downgraded) = self.rules_in_force(&budget);
+        let key = budget.key.clone();
+        let gone = budget.gone.clone();
+        let coverage = if self.coverage_by_uid {
+            crate::decide::bare_coverage(&budget.uid)
+        } else {
+            crate::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&rules))
+        };
+        let record = BudgetRecord { fact: budget, rules, downgraded, coverage, tally: Tally::default() };
+        let id = self.budgets.insert(record) as u32;
+        self.by_key.insert(key.clone(), id);
+        let index = self.namespaces.entry(key.object.namespace).or_default();
+        index.budgets.insert(id);
+        match &self.budgets[id as usize].rules.covers {
+            Covers::Selector(selector) => index.selectors.insert(selector, id),
+            Covers::Target(kind, name) => {
+                index.targets.entry((kind.clone(), name.clone())).or_default().push(id);
+            }
+        }
+        let pods: Vec<u32> = index.pods.iter().copied().collect();
+        for pod in pods {
+            if self.covers(id, pod) {
+                self.seat(pod, id);
+            }
+        }
+        let record = &mut self.budgets[id as usize];
+        let namespace = &record.fact.key.object.namespace;
+        record.tally.recall_gone(&record.rules, namespace, &gone, &self.world, self.now);
+        self.set_gone_alarm(id);
+        self.dirty.insert(id);
+    }
+
+    pub(super) fn remove_budget(&mut self, key: &BudgetKey) {
+        let Some(id) = self.by_key.remove(key) else { return };
+        if let Some(index) = self.namespaces.get_mut(&key.object.namespace) {
+            index.budgets.remove(&id);
+            match &self.budgets[id as usize].rules.covers {
+                Covers::Selector(selector) => index.selectors.remove(selector, id),
+                Covers::Target(kind, name) => {
+                    let target = (kind.clone(), name.clone());
+                    if let Some(ids) = index.targets.get_mut(&target) {
+                        ids.retain(|other| *other != id);
+                        if ids.is_empty() {
+                            index.targets.remove(&target);
+                        }
+                    }
+                }
+            }
+            for pod in &index.pods {
+                self.pods[*pod as usize].members.retain(|member| member.budget != id);
+            }
+        }
+        self.budgets.remove(id as usize);
+        self.dirty.remove(&id);
+    }
+
+    fn covers(&self, budget: u32, pod: u32) -> bool {
+        let record = &self.budgets[budget as usize];
+        let pod = &self.pods[pod as usize];
+        match &record.rules.covers {
+            Covers::Selector(selector) => selector.matches(&pod.fact.labels),
+            Covers::Target(kind, name) => {
+                self.world.workloads_of(&pod.fact).iter().any(|(k, n)| k == kind && n == name)
+            }
+        }
+    }
+
+    fn rules_in_force(&self, budget: &Budget) -> (Rules, bool) {
+        match &budget.spec {
+            Ok(rules) if self.gates.multi_pod_pdbs || rules.units == Units::Pods => (rules.clone(), false),
+            // The downgrade of the proposal: the numbers stay, and count pods.
+            Ok(rules) => (Rules { units: Units::Pods, expected: None, ..rules.clone() }, true),
+            Err(broken) => {
+                let rules = Rules {
+                    covers: broken.covers.clone(),
+                    min_available: None,
+                    max_unavailable: None,
+                    units: Units::Pods,
+                    expected: Some(0),
+                    unhealthy: UnhealthyPolicy::IfHealthyBudget,
+                    operations: broken.operations,
+                    observe: false,
+                    health: HealthRule::Ready,
+                };
+                (rules, false)
+            }
+        }
+    }
+
+    pub(super) fn refresh_controller(&mut self, uid: &Uid, namespace: &Text, moved: bool) {
+        let mut pods: Vec<u32> = self.pods_below(uid);
+        let mut budgets: BTreeSet<u32> = self.grouping_budgets(namespace);
+        for id in &pods {
+            budgets.extend(self.pods[*id as usize].members.iter().map(|member| member.budget));
+        }
+        self.regroup(budgets);
+        if moved {
+            self.leave_last_what_is_undone(&mut pods);
+            // Its pods may now belong to the target of another budget.
+            let targeted = self.namespaces.get(namespace).is_some_and(|index| !index.targets.is_empty());
+            for id in &pods {
+                if targeted {
+                    self.unseat_pod(*id);
+                    self.seat_pod(*id);
+                }
+            }
+        }
+    }
+
+    /// Puts pods that have succeeded first: where several leave at once, a group is complete only if all of them had.
+    pub(super) fn leave_last_what_is_undone(&self, pods: &mut [u32]) {
+        pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
+    }
+
+    /// The pods of a controller, and those of the controllers it owns.
+    fn pods_below(&self, uid: &Uid) -> Vec<u32> {
+        let mut controllers = vec![uid.clone()];
+        let mut pods = Vec::new();
+        let mut at = 0;
+        while let Some(controller) = controllers.get(at) {
+            pods.extend(self.pods_of_controller(controller));
+            let owned = self.world.owned_by(controller);
+            // Owners may be written in a circle.
+            controllers
+                .extend(owned.into_iter().filter(|uid| !controllers.contains(uid)).collect::<Vec<_>>());
+            at += 1;
+        }
+        pods.sort_unstable();
+        pods.dedup();
+        pods
+    }
+
+    fn grouping_budgets(&self, namespace: &Text) -> BTreeSet<u32> {
+        self.budgets_in(namespace)
+            .into_iter()
+            .filter(|id| self.budgets[*id as usize].rules.units != Units::Pods)
+            .collect()
+    }
+
+    pub(super) fn regroup_namespace(&mut self, namespace: &Text) {
+        let budgets = self.grouping_budgets(namespace);
+        self.regroup(budgets);
+    }
+
+    fn regroup(&mut self, budgets: BTreeSet<u32>) {
+        for id in budgets {
+            let record = &mut self.budgets[id as usize];
+            record.tally.regroup(&record.rules, &record.fact.key.object.namespace, &self.world);
+            self.dirty.insert(id);
+        }
+    }
+
+    pub(super) fn budgets_in(&self, namespace: &Text) -> BTreeSet<u32> {
+        self.namespaces.get(namespace).map(|index| index.budgets.clone()).unwrap_or_default()
+    }
+}
+
+fn known_units(budget: &Budget) -> Option<&Units> {
+    budget.spec.as_ref().ok().map(|rules| &rules.units)
+}

@@ -1,0 +1,390 @@
+//! The engine: facts in, verdicts and status out.
+//!
+//! What each event touches:
+//!
+//! | event | looked at again |
+//! |---|---|
+//! | pod | the budgets that cover it |
+//! | node, agent | that node's pods |
+//! | controller | its pods and the budgets over them; the budgets of its namespace that count groups |
+//! | PodGroup, Workload | the budgets of its namespace that count groups |
+//! | budget's claims | the pods concerned |
+//! | budget's rules | the pods of its namespace |
+
+mod budgets;
+mod lists;
+mod pods;
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use slab::Slab;
+use smallvec::SmallVec;
+
+use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
+use crate::facts::{
+    Agent, Budget, BudgetKey, Controller, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Rules,
+    Workload, WorkloadSource,
+};
+use crate::pool::Pool;
+use crate::selector::SelectorIndex;
+use crate::tally::{Seat, Share, Tally};
+use crate::world::World;
+
+pub(crate) use pods::why_unavailable;
+
+/// Which features are on, by the names of the documents that ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gates {
+    /// Budgets may count groups. Off: they count pods.
+    pub multi_pod_pdbs: bool,
+    /// Disruption probes are believed. Off: Ready decides.
+    pub disruption_probe: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { multi_pod_pdbs: true, disruption_probe: true }
+    }
+}
+
+/// What an input changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Budgets whose status may have changed.
+    pub budgets: BTreeSet<BudgetKey>,
+    /// When [`Engine::advance`] is to be called next, if nothing else happens.
+    pub wake: Option<Time>,
+}
+
+/// Everything there is of one kind, as a list shows it: what is not in it is gone.
+#[derive(Clone, Debug)]
+pub enum Snapshot {
+    /// All pods, as of a version.
+    Pods(Vec<Pod>, Version),
+    /// All budgets.
+    Budgets(Vec<Budget>),
+    /// All controllers of one kind.
+    Controllers(GroupKind, Vec<Controller>),
+    /// All PodGroups.
+    PodGroups(Vec<(ObjectKey, PodGroup)>),
+    /// All Workloads of one API.
+    Workloads(WorkloadSource, Vec<(ObjectKey, Workload)>),
+    /// All namespaces.
+    Namespaces(Vec<(Text, Namespace)>),
+    /// All nodes.
+    Nodes(Vec<(Text, Node)>),
+    /// All agents.
+    Agents(Vec<(Text, Agent)>),
+    /// All native budgets.
+    NativeBudgets(Vec<(ObjectKey, NativeBudget)>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PodRecord {
+    pub(crate) fact: Pod,
+    /// A list that should have shown it did not: it is gone, or left the budget that was listed.
+    pub(crate) absent: bool,
+    pub(crate) members: SmallVec<[Member; 2]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) budget: u32,
+    pub(crate) seat: Seat,
+    pub(crate) share: Share,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct BudgetRecord {
+    pub(crate) fact: Budget,
+    /// The rules in force. A gate that is off makes a group budget count pods; one that cannot be read counts
+    /// nothing and covers what it covers.
+    pub(crate) rules: Rules,
+    pub(crate) downgraded: bool,
+    pub(crate) coverage: u64,
+    pub(crate) tally: Tally,
+}
+
+#[derive(Clone, Debug, Default)]
+struct NamespaceIndex {
+    pods: FxHashSet<u32>,
+    budgets: BTreeSet<u32>,
+    selectors: SelectorIndex,
+    targets: FxHashMap<(GroupKind, Text), SmallVec<[u32; 2]>>,
+}
+
+/// Knows pods and budgets and decides who may be disrupted.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    gates: Gates,
+    pub(crate) pods: Slab<PodRecord>,
+    by_uid: FxHashMap<Uid, u32>,
+    by_name: FxHashMap<ObjectKey, u32>,
+    by_controller: FxHashMap<Uid, FxHashSet<u32>>,
+    /// Pods with probes only: nobody else cares for nodes.
+    probed: FxHashMap<Text, BTreeSet<u32>>,
+    pub(crate) budgets: Slab<BudgetRecord>,
+    by_key: FxHashMap<BudgetKey, u32>,
+    namespaces: FxHashMap<Text, NamespaceIndex>,
+    pub(crate) world: World,
+    pool: Pool,
+    pub(crate) now: Time,
+    pods_version: Version,
+    /// For tests that show why a budget is closed at first: none is.
+    pub(crate) open_all: bool,
+    /// For tests that show why a budget is opened again when it covers other pods: it is not.
+    pub(crate) coverage_by_uid: bool,
+    dirty: BTreeSet<u32>,
+    /// Moments at which something changes by itself, with what to look at.
+    alarms: BTreeSet<(Time, Alarm)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// The agent of this node may be stale.
+    Agent(Text),
+    /// Groups of this budget may be forgotten.
+    Gone(BudgetKey),
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    pub fn new(gates: Gates) -> Self {
+        Self {
+            gates,
+            pods: Slab::new(),
+            by_uid: FxHashMap::default(),
+            by_name: FxHashMap::default(),
+            by_controller: FxHashMap::default(),
+            probed: FxHashMap::default(),
+            budgets: Slab::new(),
+            by_key: FxHashMap::default(),
+            namespaces: FxHashMap::default(),
+            world: World::new(gates.disruption_probe),
+            pool: Pool::default(),
+            now: Time(i64::MIN),
+            pods_version: Version(0),
+            open_all: false,
+            coverage_by_uid: false,
+            dirty: BTreeSet::new(),
+            alarms: BTreeSet::new(),
+        }
+    }
+
+    /// Takes one change in.
+    pub fn apply(&mut self, input: Input, now: Time) -> Changes {
+        self.pass_time(now);
+        self.take(input);
+        self.changes()
+    }
+
+    /// Takes a whole list in: what is known and not in it is gone.
+    pub fn sync(&mut self, snapshot: Snapshot, now: Time) -> Changes {
+        self.pass_time(now);
+        self.take_snapshot(snapshot);
+        self.changes()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, now: Time) -> Changes {
+        self.pass_time(now);
+        self.changes()
+    }
+
+    /// Lets time pass before a decision; what that changes is reported with the next input.
+    pub(crate) fn advance_quietly(&mut self, now: Time) {
+        self.pass_time(now);
+    }
+
+    /// The pod of that name.
+    pub fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
+        let record = &self.pods[*self.by_name.get(key)? as usize];
+        (!record.absent).then_some(&record.fact)
+    }
+
+    /// The pod with that UID.
+    pub fn pod_by_uid(&self, uid: &str) -> Option<&Pod> {
+        let record = &self.pods[*self.by_uid.get(uid)? as usize];
+        (!record.absent).then_some(&record.fact)
+    }
+
+    /// Feeds pods, budgets and the time into a hasher; the rest of what is known does not change in a search.
+    pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        let mut pods: Vec<_> = self.pods.iter().map(|(_, record)| (&record.fact, record.absent)).collect();
+        pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
+        let mut budgets: Vec<_> = self.budgets().collect();
+        budgets.sort_by(|a, b| a.key.cmp(&b.key));
+        (pods, budgets, self.pods_version, self.now).hash(state);
+    }
+
+    /// Whether anything is known of a pod, even if only that a list did not show it.
+    pub(crate) fn knows(&self, uid: &str) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    /// A budget.
+    pub fn budget(&self, key: &BudgetKey) -> Option<&Budget> {
+        self.by_key.get(key).map(|id| &self.budgets[*id as usize].fact)
+    }
+
+    /// All budgets.
+    pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        self.budgets.iter().map(|(_, record)| &record.fact)
+    }
+
+    /// The budgets that cover a pod, in the order in which they are asked.
+    pub fn covering(&self, uid: &str) -> Vec<BudgetKey> {
+        let Some(id) = self.by_uid.get(uid) else { return Vec::new() };
+        let mut keys: Vec<_> = self.pods[*id as usize]
+            .members
+            .iter()
+            .map(|member| self.budgets[member.budget as usize].fact.key.clone())
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// The pods that a budget covers.
+    pub fn covered(&self, key: &BudgetKey) -> Vec<&Pod> {
+        let Some(id) = self.by_key.get(key) else { return Vec::new() };
+        let Some(index) = self.namespaces.get(&key.object.namespace) else { return Vec::new() };
+        let mut pods: Vec<&Pod> = index
+            .pods
+            .iter()
+            .map(|pod| &self.pods[*pod as usize])
+            .filter(|record| record.members.iter().any(|member| member.budget == *id))
+            .map(|record| &record.fact)
+            .collect();
+        pods.sort_by(|a, b| a.key.cmp(&b.key).then_with(|| a.uid.cmp(&b.uid)));
+        pods
+    }
+
+    pub(crate) fn pod_id(&self, uid: &str) -> Option<u32> {
+        self.by_uid.get(uid).copied()
+    }
+
+    pub(crate) fn pod_id_by_name(&self, key: &ObjectKey) -> Option<u32> {
+        self.by_name.get(key).copied()
+    }
+
+    pub(crate) fn budget_id(&self, key: &BudgetKey) -> Option<u32> {
+        self.by_key.get(key).copied()
+    }
+
+    pub(crate) fn pods_of_controller(&self, uid: &str) -> impl Iterator<Item = u32> {
+        self.by_controller.get(uid).into_iter().flatten().copied()
+    }
+
+    pub(super) fn changes(&mut self) -> Changes {
+        let budgets = std::mem::take(&mut self.dirty)
+            .into_iter()
+            .filter_map(|id| self.budgets.get(id as usize))
+            .map(|record| record.fact.key.clone())
+            .collect();
+        Changes { budgets, wake: self.alarms.first().map(|(at, _)| *at) }
+    }
+
+    /// Time never goes back here, whatever the clock does: an agent that was stale stays so until it renews.
+    pub(super) fn pass_time(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        while self.alarms.first().is_some_and(|(at, _)| *at <= self.now) {
+            let Some((_, alarm)) = self.alarms.pop_first() else { break };
+            match alarm {
+                Alarm::Agent(node) => {
+                    self.set_agent_alarm(&node);
+                    self.refresh_node(&node);
+                }
+                Alarm::Gone(key) => {
+                    if let Some(id) = self.by_key.get(&key).copied() {
+                        let record = &mut self.budgets[id as usize];
+                        if record.tally.forget_gone(self.now) {
+                            self.dirty.insert(id);
+                        }
+                        self.set_gone_alarm(id);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn set_agent_alarm(&mut self, node: &Text) {
+        if let Some(at) = self.world.agent_expiry(node).filter(|at| *at > self.now) {
+            self.alarms.insert((at, Alarm::Agent(node.clone())));
+        }
+    }
+
+    pub(super) fn set_gone_alarm(&mut self, id: u32) {
+        let record = &self.budgets[id as usize];
+        if let Some(at) = record.tally.next_forgotten() {
+            self.alarms.insert((at, Alarm::Gone(record.fact.key.clone())));
+        }
+    }
+
+    pub(super) fn take(&mut self, input: Input) {
+        match input {
+            Input::Pod(pod) => {
+                self.pods_version = self.pods_version.max(pod.version);
+                self.set_pod(pod);
+            }
+            // A UID never comes back, so this holds whatever version is known of it.
+            Input::PodGone(uid, version) => {
+                self.pods_version = self.pods_version.max(version);
+                self.remove_pod(&uid);
+            }
+            Input::PodsAt(version) => self.pods_version = self.pods_version.max(version),
+            Input::Budget(budget) => self.set_budget(budget),
+            Input::BudgetGone(key) => self.remove_budget(&key),
+            Input::Controller(controller) => {
+                let (uid, namespace) = (controller.uid.clone(), controller.key.namespace.clone());
+                if let Some(old) = self.world.set_controller(controller) {
+                    let moved = old.map(|old| old.owner)
+                        != Some(self.world.controller(&uid).and_then(|new| new.owner.clone()));
+                    self.refresh_controller(&uid, &namespace, moved);
+                }
+            }
+            Input::ControllerGone(uid) => {
+                if let Some(old) = self.world.remove_controller(&uid) {
+                    self.refresh_controller(&uid, &old.key.namespace, old.owner.is_some());
+                }
+            }
+            Input::PodGroup(key, group) => {
+                if self.world.set_pod_group(&key, group) {
+                    self.regroup_namespace(&key.namespace);
+                }
+            }
+            Input::Workload(source, key, workload) => {
+                let namespace = key.namespace.clone();
+                if self.world.set_workload(source, key, workload) {
+                    self.regroup_namespace(&namespace);
+                }
+            }
+            Input::Namespace(name, namespace) => {
+                let changed = self.world.namespaces.get(&name) != namespace.as_ref();
+                match namespace {
+                    Some(namespace) => self.world.namespaces.insert(name.clone(), namespace),
+                    None => self.world.namespaces.remove(&name),
+                };
+                if changed {
+                    let budgets = self.budgets_in(&name);
+                    self.dirty.extend(budgets);
+                }
+            }
+            Input::Node(name, node) => {
+                if self.world.set_node(name.clone(), node) {
+                    self.refresh_node(&name);
+                }
+            }
+            Input::Agent(node, agent) => {
+                if self.world.set_agent(node.clone(), agent, self.now) {
+                    self.refresh_node(&node);
+                }
+                self.set_agent_alarm(&node);
+            }
+            Input::NativeBudget(key, budget) => {
+                self.world.set_native(&key, budget);
+            }
+        }
+    }
+}

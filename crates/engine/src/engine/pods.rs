@@ -1,0 +1,267 @@
+//! Pods: taking them in, seating them in the budgets that cover them, and judging their health.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use crate::basics::{Text, Time, Uid, Version};
+use crate::claims::Ledger;
+use crate::engine::{BudgetRecord, Changes, Engine, Member, PodRecord};
+use crate::facts::{BudgetKey, Covers, HealthRule, Phase, Pod};
+use crate::tally::{Seat, Share};
+use crate::units::{self, Place};
+use crate::verdict::Unhealthy;
+use crate::world::World;
+
+impl Engine {
+    pub(super) fn set_pod(&mut self, pod: Pod) {
+        if let Some(id) = self.pod_id(&pod.uid) {
+            let known = &self.pods[id as usize];
+            let relabelled = known.absent && known.fact.labels != pod.labels;
+            if pod.version <= known.fact.version && !relabelled {
+                return;
+            }
+            let same_place = !known.absent
+                && known.fact.key == pod.key
+                && known.fact.labels == pod.labels
+                && known.fact.owners == pod.owners
+                && known.fact.link == pod.link
+                && known.fact.group_size == pod.group_size
+                && (known.fact.node == pod.node || (known.fact.probe.is_none() && pod.probe.is_none()))
+                && known.fact.probe.is_some() == pod.probe.is_some();
+            if same_place {
+                let record = &mut self.pods[id as usize];
+                // Texts are shared already where they did not change.
+                let old = std::mem::replace(&mut record.fact, pod);
+                record.fact.key = old.key;
+                record.fact.labels = old.labels;
+                record.fact.owners = old.owners;
+                record.fact.uid = old.uid;
+                if record.fact.node == old.node {
+                    record.fact.node = old.node;
+                }
+                self.refresh_pod(id);
+                return;
+            }
+            let uid = pod.uid.clone();
+            self.remove_pod(&uid);
+        }
+        self.add_pod(pod);
+    }
+
+    fn add_pod(&mut self, pod: Pod) {
+        let pod = self.pool.share_pod(pod);
+        let (uid, key) = (pod.uid.clone(), pod.key.clone());
+        let id = self.pods.insert(PodRecord { fact: pod, absent: false, members: SmallVec::new() }) as u32;
+        self.by_uid.insert(uid, id);
+        let newest = self.by_name.get(&key).is_none_or(|other| {
+            self.pods[*other as usize].fact.version < self.pods[id as usize].fact.version
+        });
+        if newest {
+            self.by_name.insert(key.clone(), id);
+        }
+        self.namespaces.entry(key.namespace).or_default().pods.insert(id);
+        let fact = &self.pods[id as usize].fact;
+        if let Some(owner) = fact.controller() {
+            self.by_controller.entry(owner.uid.clone()).or_default().insert(id);
+        }
+        if let (Some(node), true) = (&fact.node, fact.probe.is_some()) {
+            self.probed.entry(node.clone()).or_default().insert(id);
+        }
+        self.seat_pod(id);
+    }
+
+    pub(super) fn remove_pod(&mut self, uid: &str) {
+        let Some(id) = self.by_uid.remove(uid) else { return };
+        self.unseat_pod(id);
+        let record = self.pods.remove(id as usize);
+        let key = &record.fact.key;
+        if self.by_name.get(key) == Some(&id) {
+            self.by_name.remove(key);
+        }
+        if let Some(index) = self.namespaces.get_mut(&key.namespace) {
+            index.pods.remove(&id);
+        }
+        if let Some(owner) = record.fact.controller() {
+            forget(&mut self.by_controller, &owner.uid, id);
+        }
+        if let Some(node) = &record.fact.node
+            && let Some(pods) = self.probed.get_mut(node)
+        {
+            pods.remove(&id);
+            if pods.is_empty() {
+                self.probed.remove(node);
+            }
+        }
+    }
+
+    /// Finds the budgets that cover a pod and gives it a seat in each.
+    pub(super) fn seat_pod(&mut self, id: u32) {
+        let fact = &self.pods[id as usize].fact;
+        let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
+        let mut covering = index.selectors.candidates(&fact.labels);
+        covering.retain(|budget| covers_by_label(&self.budgets[*budget as usize], fact));
+        if !index.targets.is_empty() {
+            for workload in self.world.workloads_of(fact) {
+                covering.extend(index.targets.get(&workload).into_iter().flatten().copied());
+            }
+            covering.sort_unstable();
+            covering.dedup();
+        }
+        for budget in covering {
+            self.seat(id, budget);
+        }
+    }
+
+    pub(super) fn seat(&mut self, id: u32, budget: u32) {
+        let record = &self.pods[id as usize];
+        let home = &mut self.budgets[budget as usize];
+        let rules = &home.rules;
+        let stray = units::place(rules, &record.fact) == Place::Stray;
+        let healthy = !stray && healthy(record, rules.health, &home.fact.ledger, &self.world, self.now);
+        let share = Share::of(&record.fact, healthy);
+        let seat = home.tally.join(rules, id, &record.fact, share, &self.world);
+        self.pods[id as usize].members.push(Member { budget, seat, share });
+        self.dirty.insert(budget);
+    }
+
+    pub(super) fn unseat_pod(&mut self, id: u32) {
+        let members = std::mem::take(&mut self.pods[id as usize].members);
+        for member in members {
+            self.leave(id, member);
+        }
+    }
+
+    fn leave(&mut self, id: u32, member: Member) {
+        let home = &mut self.budgets[member.budget as usize];
+        let fact = &self.pods[id as usize].fact;
+        home.tally.leave(&home.rules, id, fact, (member.seat, member.share), &self.world, self.now);
+        self.dirty.insert(member.budget);
+        self.set_gone_alarm(member.budget);
+    }
+
+    /// Looks at a pod's health again, in each of its budgets.
+    pub(super) fn refresh_pod(&mut self, id: u32) {
+        for at in 0..self.pods[id as usize].members.len() {
+            self.refresh_member(id, at);
+        }
+    }
+
+    pub(super) fn refresh_member(&mut self, id: u32, at: usize) {
+        let record = &self.pods[id as usize];
+        let member = record.members[at];
+        let home = &mut self.budgets[member.budget as usize];
+        let rules = &home.rules;
+        let healthy = member.seat != Seat::Stray
+            && healthy(record, rules.health, &home.fact.ledger, &self.world, self.now);
+        let share = Share::of(&record.fact, healthy);
+        if share != member.share {
+            home.tally.change(rules, id, &record.fact, (member.seat, member.share), share, &self.world);
+            self.pods[id as usize].members[at].share = share;
+            self.dirty.insert(member.budget);
+        }
+    }
+
+    pub(super) fn refresh_node(&mut self, node: &Text) {
+        let pods: Vec<u32> = self.probed.get(node).into_iter().flatten().copied().collect();
+        for id in pods {
+            self.refresh_pod(id);
+        }
+    }
+
+    /// Takes in a pod that was read by itself, or that a request carried: as new as it is, and no newer.
+    pub fn learn(&mut self, pod: Pod, now: Time) -> Changes {
+        self.pass_time(now);
+        let version = pod.version;
+        self.learn_pod(pod, version);
+        self.changes()
+    }
+
+    /// A pod that the watch does not know although it has come this far is gone by now: a reply that was under way
+    /// must not bring it back.
+    fn learn_pod(&mut self, pod: Pod, version: Version) {
+        if self.by_uid.contains_key(&pod.uid) || version > self.pods_version {
+            self.set_pod(pod);
+        }
+    }
+
+    /// Whether a pod would count for a budget if nothing held it.
+    pub(crate) fn is_available(&self, uid: &str, key: &BudgetKey) -> bool {
+        let (Some(pod), Some(budget)) = (self.pod_id(uid), self.budget_id(key)) else { return false };
+        let health = self.budgets[budget as usize].rules.health;
+        why_unavailable(&self.pods[pod as usize], health, &self.world, self.now).is_none()
+    }
+
+    /// How far the pod watch has come.
+    pub fn pods_version(&self) -> Version {
+        self.pods_version
+    }
+
+    /// Takes in one consistent list of the pods of a budget: what it should show and does not is out of the budget,
+    /// gone or relabelled, until the watch tells which.
+    pub fn look(&mut self, key: &BudgetKey, pods: Vec<Pod>, version: Version, now: Time) -> Changes {
+        self.pass_time(now);
+        let listed: FxHashSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let absent: Vec<Uid> = self
+            .covered(key)
+            .into_iter()
+            .filter(|pod| !listed.contains(&pod.uid) && pod.version <= version)
+            .map(|pod| pod.uid.clone())
+            .collect();
+        pods.into_iter().for_each(|pod| self.learn_pod(pod, version));
+        for uid in absent {
+            if let Some(id) = self.pod_id(&uid) {
+                let record = &mut self.pods[id as usize];
+                record.absent = true;
+                record.fact.version = version;
+                self.refresh_pod(id);
+            }
+        }
+        self.changes()
+    }
+}
+
+fn covers_by_label(record: &BudgetRecord, pod: &Pod) -> bool {
+    match &record.rules.covers {
+        Covers::Selector(selector) => selector.matches(&pod.labels),
+        Covers::Target(..) => false,
+    }
+}
+
+fn forget(index: &mut FxHashMap<Uid, FxHashSet<u32>>, uid: &Uid, id: u32) {
+    if let Some(pods) = index.get_mut(uid) {
+        pods.remove(&id);
+        if pods.is_empty() {
+            index.remove(uid);
+        }
+    }
+}
+
+/// Whether a pod counts for a budget.
+fn healthy(record: &PodRecord, rule: HealthRule, ledger: &Ledger, world: &World, now: Time) -> bool {
+    !ledger.holds(&record.fact.uid) && why_unavailable(record, rule, world, now).is_none()
+}
+
+/// Why a pod would not count for any budget with this rule, claims apart.
+pub(crate) fn why_unavailable(
+    record: &PodRecord,
+    rule: HealthRule,
+    world: &World,
+    now: Time,
+) -> Option<Unhealthy> {
+    let pod = &record.fact;
+    if record.absent || pod.terminating {
+        return Some(Unhealthy::Terminating);
+    }
+    if pod.phase.is_terminal() {
+        return Some(Unhealthy::Ended);
+    }
+    if rule == HealthRule::Strict && (pod.phase != Phase::Running || !pod.consistent) {
+        return Some(Unhealthy::Inconsistent);
+    }
+    match &pod.probe {
+        Some(probe) if world.probes => world
+            .doubt(pod, probe, now)
+            .map(|_| if pod.ready { Unhealthy::NotDisruptable } else { Unhealthy::NotReady }),
+        _ => (!pod.ready).then_some(Unhealthy::NotReady),
+    }
+}

@@ -1,0 +1,245 @@
+//! A request on its way: find the pod, ask every budget, claim in each, answer.
+
+use std::collections::BTreeSet;
+
+use crate::basics::{Time, Uid};
+use crate::callers::Exempt;
+use crate::claims::{Token, TokenId};
+use crate::facts::BudgetKey;
+use crate::ledger::desk::Join;
+use crate::ledger::replica::{Admission, AskId, Call, Output, PodRead, Purpose, Replica, Reply, Rule};
+use crate::request::Request;
+use crate::verdict::{Allow, Block, Ground, Moot, NOBODY, Reason, Verdict};
+
+/// A request that has not been answered yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ask {
+    pub(super) request: Request,
+    pub(super) deadline: Time,
+    /// When it arrived, by the replica's own count.
+    pub(super) sequence: u64,
+    /// The pod that is meant, once that is known.
+    pub(super) uid: Option<Uid>,
+    pub(super) token: TokenId,
+    /// The budgets that were asked, those included that only watch.
+    asked: BTreeSet<BudgetKey>,
+    /// Those of them that only watch.
+    watching: BTreeSet<BudgetKey>,
+    /// The budgets that have to agree, in the order in which they are claimed.
+    route: Vec<BudgetKey>,
+    /// Those that have its token.
+    pub(super) committed: BTreeSet<BudgetKey>,
+}
+
+impl Ask {
+    pub(super) fn token(&self, now: Time) -> Token {
+        Token {
+            operation: self.request.operation,
+            by: self.request.caller.user.clone(),
+            at: now,
+            target: self.request.target.clone(),
+        }
+    }
+}
+
+impl Replica {
+    pub(super) fn ask(&mut self, id: AskId, request: Request, deadline: Time) {
+        if let Some(verdict) = self.never_held_up(&request) {
+            self.outputs.push(Output::Answer(id, verdict));
+            return;
+        }
+        if let Some(reason) = self.blind() {
+            let block = Block { budget: None, reason };
+            self.outputs.push(Output::Answer(id, Verdict::Deny(vec![block])));
+            return;
+        }
+        if let Some(object) = &request.object {
+            let changes = self.engine.learn(object.clone(), self.now);
+            self.note_changes(changes);
+        }
+        self.sequence += 1;
+        let token = self.new_token();
+        let known = match &request.object {
+            Some(_) => true,
+            None => self.engine.pod(&request.pod).is_some_and(|pod| !pod.terminating),
+        };
+        let find = (!known).then(|| Call::GetPod(request.pod.clone()));
+        let ask = Ask {
+            request,
+            deadline,
+            sequence: self.sequence,
+            uid: None,
+            token,
+            asked: BTreeSet::new(),
+            watching: BTreeSet::new(),
+            route: Vec::new(),
+            committed: BTreeSet::new(),
+        };
+        self.asks.insert(id, ask);
+        match find {
+            Some(call) => self.call(call, Purpose::Find(id)),
+            None => self.proceed(id),
+        }
+    }
+
+    fn new_token(&mut self) -> TokenId {
+        self.next_token += 1;
+        format!("{}-{}", self.settings.name, self.next_token).into()
+    }
+
+    /// What is answered even by a replica that sees nothing.
+    fn never_held_up(&self, request: &Request) -> Option<Verdict> {
+        if let Some(entry) = Exempt::find(&request.caller, request.operation) {
+            return Some(Verdict::exempt(entry));
+        }
+        let terminating = request.object.as_ref().is_some_and(|object| object.terminating);
+        terminating.then_some(Verdict::Allow(Allow::Moot { why: Moot::Terminating, uid: None }))
+    }
+
+    /// Why this replica cannot decide anything now.
+    fn blind(&self) -> Option<Reason> {
+        if !self.synced || !self.serving {
+            return Some(Reason::NotSynced);
+        }
+        let silence = self.now.since(self.heard);
+        (silence > self.settings.fresh_for).then_some(Reason::NotFresh { seconds: silence.as_secs() })
+    }
+
+    /// The pod of an ask was read.
+    pub(super) fn found(&mut self, id: AskId, reply: Reply) {
+        let Some(ask) = self.asks.get(&id) else { return };
+        match reply {
+            Reply::Pod(PodRead::There(pod)) if !pod.terminating && !pod.phase.is_terminal() => {
+                let changes = self.engine.learn(*pod, self.now);
+                self.note_changes(changes);
+                self.proceed(id);
+            }
+            Reply::Pod(PodRead::There(pod)) => {
+                let why = if pod.terminating { Moot::Terminating } else { Moot::Terminal };
+                self.finish(id, Verdict::Allow(Allow::Moot { why, uid: Some(pod.uid) }));
+            }
+            Reply::Pod(PodRead::Gone) => {
+                let gone = Allow::Moot { why: Moot::Gone, uid: Some(NOBODY.into()) };
+                self.finish(id, Verdict::Allow(gone));
+            }
+            // No answer: the deadline of the ask bounds how often this is tried.
+            _ => {
+                let call = Call::GetPod(ask.request.pod.clone());
+                self.call(call, Purpose::Find(id));
+            }
+        }
+    }
+
+    /// Decides, and sends the ask to the first budget that has to agree. Also when the budgets have changed since.
+    pub(super) fn proceed(&mut self, id: AskId) {
+        let Some(ask) = self.asks.get(&id) else { return };
+        match self.engine.decide(&ask.request, self.now) {
+            Verdict::Allow(Allow::Agreed { uid, grounds }) => self.route(id, uid, &grounds),
+            Verdict::Allow(Allow::NotCovered { uid }) => {
+                if let Some(ask) = self.asks.get_mut(&id) {
+                    ask.uid = Some(uid);
+                }
+                self.admit(id);
+            }
+            verdict => self.finish(id, verdict),
+        }
+    }
+
+    fn route(&mut self, id: AskId, uid: Uid, grounds: &[(BudgetKey, Ground)]) {
+        let only_watches = |ground: Ground| matches!(ground, Ground::PassesBy | Ground::Observed);
+        let pending_passes = self.without(Rule::PendingClaimed);
+        let second_passes = self.without(Rule::SecondAskWrites);
+        let held = grounds
+            .iter()
+            .all(|(key, _)| self.engine.budget(key).is_some_and(|budget| budget.ledger.holds(&uid)));
+        let Some(ask) = self.asks.get_mut(&id) else { return };
+        ask.uid = Some(uid);
+        ask.asked = grounds.iter().map(|(key, _)| key.clone()).collect();
+        ask.watching =
+            grounds.iter().filter(|(_, ground)| only_watches(*ground)).map(|(key, _)| key.clone()).collect();
+        ask.route = grounds
+            .iter()
+            .filter(|(_, ground)| !only_watches(*ground))
+            .filter(|(_, ground)| !(pending_passes && *ground == Ground::Pending))
+            .map(|(key, _)| key.clone())
+            .collect();
+        if second_passes && held {
+            ask.route.clear();
+        }
+        self.go_on(id);
+    }
+
+    /// Sends an ask to the next budget, or answers it when it has been to all of them.
+    pub(super) fn go_on(&mut self, id: AskId) {
+        let Some(ask) = self.asks.get(&id) else { return };
+        if let Some(next) = ask.route.iter().find(|key| !ask.committed.contains(*key)).cloned() {
+            self.due.insert(next.clone());
+            self.desks.entry(next).or_default().queue.push_back(id);
+            return;
+        }
+        // Last thing before the answer: a budget that covers the pod since a moment ago has not been asked.
+        let covering = ask.uid.as_ref().map(|uid| self.engine.covering(uid)).unwrap_or_default();
+        let news = covering.iter().any(|key| !ask.asked.contains(key));
+        if news && !self.without(Rule::RecheckCovering) {
+            self.proceed(id);
+        } else {
+            self.admit(id);
+        }
+    }
+
+    fn admit(&mut self, id: AskId) {
+        let Some(ask) = self.asks.get(&id) else { return };
+        let Some(uid) = ask.uid.clone() else { return };
+        let grounds: Vec<(BudgetKey, Ground)> =
+            ask.route.iter().map(|key| (key.clone(), Ground::Charged)).collect();
+        if !ask.request.dry_run {
+            let what = ask.token(self.now);
+            let admission = Admission {
+                uid: uid.clone(),
+                pod: ask.request.pod.clone(),
+                token: ask.token.clone(),
+                what: what.clone(),
+                at: self.now,
+            };
+            // Budgets that only watch are told too, but nobody waits for that.
+            let watching = ask.watching.clone();
+            let join = Join { uid: uid.clone(), pod: admission.pod.name.clone(), what, binding: false };
+            for key in watching {
+                self.due.insert(key.clone());
+                self.desks.entry(key).or_default().joins.insert(admission.token.clone(), join.clone());
+            }
+            self.memory.push_back(admission);
+        }
+        let verdict = if grounds.is_empty() {
+            Verdict::Allow(Allow::NotCovered { uid })
+        } else {
+            Verdict::Allow(Allow::Agreed { uid, grounds })
+        };
+        self.asks.remove(&id);
+        self.outputs.push(Output::Answer(id, verdict));
+    }
+
+    /// Answers an ask that was not admitted, and takes back what it had claimed.
+    pub(super) fn finish(&mut self, id: AskId, verdict: Verdict) {
+        let Some(ask) = self.asks.remove(&id) else { return };
+        if let Some(uid) = ask.uid {
+            for key in ask.committed {
+                self.due.insert(key.clone());
+                self.desks.entry(key).or_default().withdrawals.insert(ask.token.clone(), uid.clone());
+            }
+        }
+        self.outputs.push(Output::Answer(id, verdict));
+    }
+
+    pub(super) fn give_up_late_asks(&mut self) {
+        let late: Vec<AskId> =
+            self.asks.iter().filter(|(_, ask)| self.now >= ask.deadline).map(|(id, _)| *id).collect();
+        for id in late {
+            let waiting = self
+                .asks
+                .get(&id)
+                .and_then(|ask| ask.route.iter().find(|key| !ask.committed.contains(*key)).cloned());
+            self.finish(id, Verdict::Deny(vec![Block { budget: waiting, reason: Reason::Deadline }]));
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! The desk of a budget: one write at a time, and everybody who waits for it.
+//!
+//! Requests that arrive while a write is under way wait, are decided one after the other on what the earlier ones
+//! leave, and go out together in the next write.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::basics::{Text, Time, Uid, Version};
+use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
+use crate::facts::{Budget, BudgetKey, Input};
+use crate::ledger::patch::{LedgerPatch, Step};
+use crate::ledger::replica::{AskId, Call, CallId, Purpose, Replica, Reply, Rule, Wrote};
+use crate::ledger::tend::Opening;
+use crate::verdict::{Block, Ground, Reason, Verdict};
+
+/// What stands at one budget's desk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Desk {
+    /// What the budget covers, as this replica last saw it.
+    pub(super) coverage: Option<u64>,
+    /// The version in which that was first seen here.
+    pub(super) seen_at: Version,
+    /// Requests that wait to be decided and written.
+    pub(super) queue: VecDeque<AskId>,
+    /// Tokens of admissions that the budget has not been told of.
+    pub(super) joins: BTreeMap<TokenId, Join>,
+    /// Our own tokens that are to be taken back.
+    pub(super) withdrawals: BTreeMap<TokenId, Uid>,
+    /// The write that is under way.
+    pub(super) writing: Option<Writing>,
+    /// The budget is being read again.
+    pub(super) rereading: Option<Writing>,
+    /// A list of the pods is under way.
+    pub(super) looking: Option<Look>,
+    /// The last list of the pods.
+    looked: Option<Look>,
+    /// The version of that list.
+    pub(super) looked_version: Version,
+    /// Since when the pods here are older than the budget asks for.
+    behind_since: Option<Time>,
+    /// A pod whose token is due is being read.
+    pub(super) expiring: Option<Uid>,
+    /// When to read again, after such a read showed that the watch will tell.
+    pub(super) expire_after: Option<Time>,
+    /// How far the opening of the budget has come.
+    pub(super) opening: Option<Opening>,
+}
+
+/// A token that a budget is to be told of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Join {
+    pub(super) uid: Uid,
+    pub(super) pod: Text,
+    pub(super) what: Token,
+    /// The acknowledgement of the budget waits for it.
+    pub(super) binding: bool,
+}
+
+/// What a write under way carries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Writing {
+    /// The number that it tests, if it does.
+    pub(super) number: Option<u64>,
+    pub(super) asks: Vec<Written>,
+    pub(super) joins: Vec<TokenId>,
+    pub(super) withdrawals: Vec<TokenId>,
+}
+
+/// A request that is being written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Written {
+    ask: AskId,
+    uid: Uid,
+    token: TokenId,
+}
+
+/// A list of a budget's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Look {
+    /// The number of the ledger that was known when it was sent.
+    number: u64,
+    /// When it was sent, by the replica's own count.
+    sequence: u64,
+}
+
+impl Desk {
+    /// Nothing to do and nothing to wait for.
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+            && self.joins.is_empty()
+            && self.withdrawals.is_empty()
+            && self.writing.is_none()
+            && self.rereading.is_none()
+    }
+}
+
+impl Replica {
+    /// Looks at every desk that something happened to.
+    pub(super) fn work_desks(&mut self) {
+        // Asks that wait for newer pods are woken by any news of pods.
+        let behind: Vec<BudgetKey> = self
+            .busy
+            .iter()
+            .filter(|key| self.desks.get(*key).is_some_and(|desk| desk.behind_since.is_some()))
+            .cloned()
+            .collect();
+        self.due.extend(behind);
+        while let Some(key) = self.due.pop_first() {
+            self.work_desk(&key);
+            let tended = self.needs_tending(&key);
+            match self.desks.get(&key) {
+                Some(desk) if !desk.is_idle() || tended => {
+                    self.busy.insert(key);
+                }
+                Some(desk) if desk.coverage.is_none() => {
+                    self.desks.remove(&key);
+                    self.busy.remove(&key);
+                }
+                _ => {
+                    self.busy.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn work_desk(&mut self, key: &BudgetKey) {
+        let Some(desk) = self.desks.get(key) else { return };
+        if desk.writing.is_some() || desk.rereading.is_some() {
+            return;
+        }
+        let Some(budget) = self.engine.budget(key) else {
+            self.close_desk(key);
+            return;
+        };
+        let budget = budget.clone();
+        if !self.write(key, &budget) && self.holder {
+            self.tend(key, &budget);
+        }
+    }
+
+    /// The budget is gone: whoever waited for it is decided again without it.
+    fn close_desk(&mut self, key: &BudgetKey) {
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        let waiting = std::mem::take(&mut desk.queue);
+        desk.joins.clear();
+        desk.withdrawals.clear();
+        desk.looking = None;
+        desk.behind_since = None;
+        self.unjoined.remove(key);
+        for id in waiting {
+            self.proceed(id);
+        }
+    }
+
+    /// Decides whoever waits and starts the next write; returns whether there is one.
+    fn write(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
+        let mut draft = Draft { ledger: budget.ledger.clone(), writing: Writing::default() };
+        let Some(desk) = self.desks.get_mut(key) else { return false };
+        let joins = std::mem::take(&mut desk.joins);
+        let withdrawals = std::mem::take(&mut desk.withdrawals);
+        let whole_claim = self.settings.without.contains(&Rule::WithdrawOnlyOwn);
+        for (token, uid) in &withdrawals {
+            if whole_claim {
+                draft.ledger.claims.remove(uid);
+            } else {
+                draft.remove(uid, token);
+            }
+        }
+        for (token, join) in &joins {
+            // A pod that is gone needs no claim.
+            if self.engine.knows(&join.uid) {
+                draft.add(&join.uid, &join.pod, token, &join.what);
+            }
+        }
+        draft.writing.withdrawals = withdrawals.keys().cloned().collect();
+        draft.writing.joins = joins.keys().cloned().collect();
+        self.decide_waiting(key, budget, &mut draft);
+        if draft.ledger == budget.ledger {
+            // What there was to join or withdraw is there, or gone, already.
+            self.joined(key);
+            return false;
+        }
+        let Some(desk) = self.desks.get_mut(key) else { return false };
+        desk.joins.extend(joins);
+        desk.withdrawals.extend(withdrawals);
+        let steps = self.commit_steps(budget, &mut draft);
+        self.start_write(key, steps, draft.writing);
+        true
+    }
+
+    /// Decides the requests at a desk, one after the other, each on what the earlier ones leave.
+    fn decide_waiting(&mut self, key: &BudgetKey, budget: &Budget, draft: &mut Draft) {
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        if desk.queue.is_empty() {
+            desk.behind_since = None;
+            return;
+        }
+        if self.is_behind(key, budget) {
+            return;
+        }
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        let waiting = std::mem::take(&mut desk.queue);
+        let mut unseen = VecDeque::new();
+        self.imagine(budget, draft);
+        for id in waiting {
+            let Some(ask) = self.asks.get(&id).cloned() else { continue };
+            let Some(uid) = &ask.uid else { continue };
+            let held = draft.ledger.holds(uid);
+            let answer = if held && self.without(Rule::DecideAfresh) {
+                Ok(Ground::Surplus)
+            } else {
+                self.engine.decide_one(key, &ask.request, uid, self.now)
+            };
+            match answer {
+                Err(block) => self.finish(id, Verdict::Deny(vec![block])),
+                Ok(ground) if ground.needs_fresh_eyes() && !self.sees_clearly(key, budget, ask.sequence) => {
+                    unseen.push_back(id);
+                }
+                Ok(ground) => {
+                    let watches = matches!(ground, Ground::PassesBy | Ground::Observed);
+                    if !ask.request.dry_run && !watches {
+                        draft.add(uid, &ask.request.pod.name, &ask.token, &ask.token(self.now));
+                        draft.writing.asks.push(Written {
+                            ask: id,
+                            uid: uid.clone(),
+                            token: ask.token.clone(),
+                        });
+                        self.imagine(budget, draft);
+                    } else {
+                        if let Some(ask) = self.asks.get_mut(&id) {
+                            ask.committed.insert(key.clone());
+                        }
+                        self.go_on(id);
+                    }
+                }
+            }
+        }
+        if !unseen.is_empty() {
+            self.look(key, budget);
+        }
+        if let Some(desk) = self.desks.get_mut(key) {
+            unseen.append(&mut desk.queue);
+            desk.queue = unseen;
+        }
+    }
+
+    /// Whether the pods here are too old to decide on the budget.
+    fn is_behind(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
+        let seen = self.engine.pods_version();
+        let waits = !self.without(Rule::WaitForSettled);
+        let (now, patience) = (self.now, self.settings.patience);
+        let Some(desk) = self.desks.get_mut(key) else { return false };
+        if !waits || seen.max(desk.looked_version) >= budget.ledger.settled {
+            desk.behind_since = None;
+            return false;
+        }
+        let since = *desk.behind_since.get_or_insert(now);
+        if now >= since.after(patience) {
+            self.look(key, budget);
+        }
+        true
+    }
+
+    /// Whether the pods were listed after the request arrived and after the number was read that the write will test.
+    fn sees_clearly(&self, key: &BudgetKey, budget: &Budget, arrived: u64) -> bool {
+        if self.without(Rule::FreshEyes) {
+            return true;
+        }
+        let Some(look) = self.desks.get(key).and_then(|desk| desk.looked) else { return false };
+        let any_number = self.without(Rule::FreshEyesAfterNumber);
+        (any_number || look.number == budget.ledger.number) && look.sequence >= arrived
+    }
+
+    fn look(&mut self, key: &BudgetKey, budget: &Budget) {
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        if desk.looking.is_none() {
+            desk.looking = Some(Look { number: budget.ledger.number, sequence: self.sequence });
+            self.call(Call::ListPods(key.clone()), Purpose::Look(key.clone()));
+        }
+    }
+
+    /// Lets the engine see the budget as it will be after the write.
+    fn imagine(&mut self, budget: &Budget, draft: &Draft) {
+        let imagined = Budget { ledger: draft.ledger.clone(), ..budget.clone() };
+        let changes = self.engine.apply(Input::Budget(imagined), self.now);
+        self.note_changes(changes);
+    }
+
+    /// The steps that turn the ledger of a budget into the draft's.
+    fn commit_steps(&self, budget: &Budget, draft: &mut Draft) -> Vec<Step> {
+        let old = &budget.ledger;
+        let mut steps = self.preamble(budget);
+        if !self.without(Rule::TestGeneration) {
+            steps.push(Step::TestGeneration(budget.generation));
+        }
+        if !self.without(Rule::TestNumber) {
+            steps.push(Step::TestNumber(old.number));
+        }
+        steps.push(Step::SetNumber(old.number + 1));
+        if old.protocol.is_none() {
+            steps.push(Step::SetProtocol(PROTOCOL));
+        }
+        steps.extend(claim_steps(old, &draft.ledger));
+        draft.writing.number = Some(old.number);
+        steps
+    }
+
+    pub(super) fn preamble(&self, budget: &Budget) -> Vec<Step> {
+        if self.without(Rule::TestUid) { Vec::new() } else { vec![Step::TestUid(budget.uid.clone())] }
+    }
+
+    pub(super) fn start_write(&mut self, key: &BudgetKey, steps: Vec<Step>, writing: Writing) {
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.writing = Some(writing);
+        }
+        let patch = LedgerPatch { budget: key.clone(), steps };
+        self.call(Call::Patch(patch), Purpose::Write(key.clone()));
+    }
+
+    /// A call came back.
+    pub(super) fn reply(&mut self, id: CallId, reply: Reply) {
+        let Some(purpose) = self.calls.remove(&id) else { return };
+        match purpose {
+            Purpose::Write(key) => self.wrote(&key, reply),
+            Purpose::Reread(key) => self.reread(&key, reply),
+            Purpose::Look(key) => self.looked(&key, reply),
+            Purpose::Find(ask) => self.found(ask, reply),
+            Purpose::Expire(key, uid) => self.expire(&key, &uid, reply),
+            Purpose::Muster(key) => self.mustered(&key, reply),
+            Purpose::Survey(key) => self.surveyed(&key, reply),
+        }
+    }
+
+    fn wrote(&mut self, key: &BudgetKey, reply: Reply) {
+        self.due.insert(key.clone());
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        let Some(writing) = desk.writing.take() else { return };
+        match reply {
+            Reply::Wrote(Wrote::Done(budget)) => {
+                // Our own write does not make a list of ours older than it was.
+                if let (Some(tested), true) = (writing.number, budget.ledger.number > 0) {
+                    for look in [&mut desk.looked, &mut desk.looking].into_iter().flatten() {
+                        if look.number == tested && budget.ledger.number == tested + 1 {
+                            look.number = budget.ledger.number;
+                        }
+                    }
+                }
+                let ledger = budget.ledger.clone();
+                self.take_budget(*budget);
+                self.settle_writing(key, &writing, &ledger, true);
+            }
+            Reply::Wrote(Wrote::Gone) => {
+                self.requeue(key, &writing);
+                self.close_desk(key);
+                if self.engine.budget(key).is_some() {
+                    // The watch has not shown it yet.
+                    self.rereading(key, Writing::default());
+                }
+            }
+            _ => self.rereading(key, writing),
+        }
+    }
+
+    fn rereading(&mut self, key: &BudgetKey, writing: Writing) {
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.rereading = Some(writing);
+        }
+        self.call(Call::GetBudget(key.clone()), Purpose::Reread(key.clone()));
+    }
+
+    fn reread(&mut self, key: &BudgetKey, reply: Reply) {
+        self.due.insert(key.clone());
+        let Some(writing) = self.desks.get_mut(key).and_then(|desk| desk.rereading.take()) else { return };
+        match reply {
+            Reply::Budget(Some(budget)) => {
+                let ledger = budget.ledger.clone();
+                self.take_budget(*budget);
+                self.settle_writing(key, &writing, &ledger, false);
+            }
+            Reply::Budget(None) => {
+                self.requeue(key, &writing);
+                self.lose_budget(key);
+                self.close_desk(key);
+            }
+            _ => self.rereading(key, writing),
+        }
+    }
+
+    /// Sorts out what of a write is there, now that the budget is known again.
+    fn settle_writing(&mut self, key: &BudgetKey, writing: &Writing, ledger: &Ledger, done: bool) {
+        let has = |uid: &Uid, token: &TokenId| {
+            ledger.claims.get(uid).is_some_and(|claim| claim.tokens.contains_key(token))
+        };
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.withdrawals.retain(|token, uid| !writing.withdrawals.contains(token) || has(uid, token));
+            let engine = &self.engine;
+            desk.joins.retain(|token, join| {
+                let told = has(&join.uid, token) || (done && !engine.knows(&join.uid));
+                !(writing.joins.contains(token) && told)
+            });
+        }
+        self.joined(key);
+        for written in &writing.asks {
+            let stuck = has(&written.uid, &written.token);
+            let waiting = self.asks.get_mut(&written.ask);
+            match (waiting, stuck) {
+                (Some(ask), true) => {
+                    ask.committed.insert(key.clone());
+                    self.go_on(written.ask);
+                }
+                (Some(_), false) if done => {
+                    // Written, and not there: the definition that is installed does not know claims.
+                    let block = Block { budget: Some(key.clone()), reason: Reason::OutdatedDefinition };
+                    self.finish(written.ask, Verdict::Deny(vec![block]));
+                }
+                (Some(_), false) => {
+                    if let Some(desk) = self.desks.get_mut(key) {
+                        desk.queue.push_back(written.ask);
+                    }
+                }
+                // It was refused, for want of time, while this was being written.
+                (None, true) => {
+                    if let Some(desk) = self.desks.get_mut(key) {
+                        desk.withdrawals.insert(written.token.clone(), written.uid.clone());
+                    }
+                }
+                (None, false) => {}
+            }
+        }
+    }
+
+    fn requeue(&mut self, key: &BudgetKey, writing: &Writing) {
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.queue.extend(writing.asks.iter().map(|written| written.ask));
+        }
+    }
+
+    /// The budget is not there any more, whatever the watch says.
+    fn lose_budget(&mut self, key: &BudgetKey) {
+        self.forget_budget(key);
+        let changes = self.engine.apply(Input::BudgetGone(key.clone()), self.now);
+        self.note_changes(changes);
+    }
+
+    /// Every admission that the budget had to be told of is there.
+    fn joined(&mut self, key: &BudgetKey) {
+        let binding = self.desks.get(key).is_some_and(|desk| desk.joins.values().any(|join| join.binding));
+        if !binding {
+            self.unjoined.remove(key);
+        }
+    }
+
+    fn looked(&mut self, key: &BudgetKey, reply: Reply) {
+        self.due.insert(key.clone());
+        let Some(look) = self.desks.get_mut(key).and_then(|desk| desk.looking.take()) else { return };
+        if let Reply::Pods(pods, version) = reply {
+            let changes = self.engine.look(key, pods, version, self.now);
+            self.note_changes(changes);
+            if let Some(desk) = self.desks.get_mut(key) {
+                desk.looked = Some(look);
+                desk.looked_version = desk.looked_version.max(version);
+            }
+        }
+    }
+}
+
+/// A ledger as it is to be, and what that carries out.
+struct Draft {
+    ledger: Ledger,
+    writing: Writing,
+}
+
+impl Draft {
+    fn add(&mut self, uid: &Uid, pod: &Text, token: &TokenId, what: &Token) {
+        let claim = self.ledger.claims.entry(uid.clone()).or_insert_with(|| Claim {
+            pod: pod.clone(),
+            group: None,
+            tokens: BTreeMap::new(),
+        });
+        claim.tokens.entry(token.clone()).or_insert_with(|| what.clone());
+    }
+
+    fn remove(&mut self, uid: &Uid, token: &TokenId) {
+        if let Some(claim) = self.ledger.claims.get_mut(uid) {
+            claim.tokens.remove(token);
+            if claim.tokens.is_empty() {
+                self.ledger.claims.remove(uid);
+            }
+        }
+    }
+}
+
+/// The steps that turn one set of claims into another.
+pub(super) fn claim_steps(old: &Ledger, new: &Ledger) -> Vec<Step> {
+    let put = new
+        .claims
+        .iter()
+        .filter(|(uid, claim)| old.claims.get(*uid) != Some(claim))
+        .map(|(uid, claim)| Step::PutClaim(uid.clone(), claim.clone()));
+    let removed = old.claims.keys().filter(|uid| !new.claims.contains_key(*uid));
+    put.chain(removed.map(|uid| Step::RemoveClaim(uid.clone()))).collect()
+}

@@ -1,0 +1,343 @@
+//! What the holder of the lease does for every budget: settle what has happened, expire what has not, open what is new.
+//!
+//! There may be two holders for a while; every write here tests what it rests on.
+
+use std::time::Duration;
+
+use crate::basics::{Uid, Version};
+use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
+use crate::facts::{Budget, BudgetKey};
+use crate::ledger::desk::{Writing, claim_steps};
+use crate::ledger::patch::Step;
+use crate::ledger::replica::{Call, Member, Note, Output, PodRead, Purpose, Replica, Reply, Rule};
+
+/// How long the watch is given to show what a read has shown.
+const REREAD_AFTER: Duration = Duration::from_secs(5);
+
+/// How far the opening of a budget has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Opening {
+    /// The replicas are being listed.
+    Mustering,
+    /// Some replica has not acknowledged the budget: listed again when time passes.
+    Waiting,
+    /// Every replica has acknowledged it; its pods are being listed.
+    Surveying,
+}
+
+impl Replica {
+    /// Whether a budget has something that only time or the holder can finish.
+    pub(super) fn needs_tending(&self, key: &BudgetKey) -> bool {
+        self.holder
+            && self
+                .engine
+                .budget(key)
+                .is_some_and(|budget| !budget.ledger.claims.is_empty() || self.is_closed(key, budget))
+    }
+
+    /// Does the next thing a budget needs.
+    pub(super) fn tend(&mut self, key: &BudgetKey, budget: &Budget) {
+        let foreign = budget.ledger.protocol.is_some_and(|protocol| protocol != PROTOCOL);
+        if foreign || self.settle(key, budget) || self.finish_updates(key, budget) {
+            return;
+        }
+        self.find_expired(key, budget);
+        self.open(key, budget);
+    }
+
+    fn is_closed(&self, key: &BudgetKey, budget: &Budget) -> bool {
+        let coverage = self.desks.get(key).and_then(|desk| desk.coverage);
+        budget.spec.is_ok() && budget.ledger.enforced != coverage
+    }
+
+    /// Removes the claims of pods that are terminating or gone. Nobody's health comes back by that, so the number
+    /// stays: who still counts the claim is only too careful.
+    fn settle(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
+        let mut settled = budget.ledger.settled;
+        let mut over: Vec<Uid> = Vec::new();
+        for (uid, claim) in &budget.ledger.claims {
+            if let Some(version) = self.seen_ending(key, uid, claim) {
+                settled = settled.max(version);
+                over.push(uid.clone());
+            }
+        }
+        if over.is_empty() {
+            return false;
+        }
+        let mut steps = self.preamble(budget);
+        self.raise_settled(&budget.ledger, settled, &mut steps);
+        // Whatever was claimed on such a pod meanwhile is as moot as the rest, so the claims need no test.
+        steps.extend(over.into_iter().map(Step::RemoveClaim));
+        self.start_write(key, steps, Writing::default());
+        true
+    }
+
+    /// The version that showed a claimed pod terminating or gone.
+    fn seen_ending(&self, key: &BudgetKey, uid: &Uid, claim: &Claim) -> Option<Version> {
+        if let Some(pod) = self.engine.pod_by_uid(uid) {
+            return pod.terminating.then_some(pod.version);
+        }
+        if self.engine.knows(uid) {
+            return None;
+        }
+        // Never seen is not gone: the pods must be newer than the claim.
+        let seen = claim.tokens.keys().all(|token| {
+            let entry = (key.clone(), uid.clone(), token.clone());
+            self.first_seen.get(&entry).is_some_and(|first| first.version <= self.engine.pods_version())
+        });
+        let gone = self.gone_at.get(uid).copied();
+        if gone.is_none() && !seen && !self.without(Rule::SettleOnlySeen) {
+            return None;
+        }
+        Some(gone.unwrap_or_else(|| self.engine.pods_version()))
+    }
+
+    /// Removes the tokens of updates that have come to their end.
+    fn finish_updates(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
+        let mut ledger = budget.ledger.clone();
+        let mut settled = ledger.settled;
+        for uid in budget.ledger.claims.keys() {
+            let Some(pod) = self.engine.pod_by_uid(uid) else { continue };
+            if !self.engine.is_available(uid, key) {
+                continue;
+            }
+            let naive = self.without(Rule::UpdateSeenRunning);
+            let all = self.without(Rule::UpdateSettlesUpdates);
+            let over = |token: &Token| {
+                !token.operation.removes()
+                    && (token.target.is_reached(pod) || (naive && token.target.is_asked(pod)))
+            };
+            let Some(claim) = ledger.claims.get_mut(uid) else { continue };
+            let any = claim.tokens.values().any(over);
+            claim.tokens.retain(|_, token| !(over(token) || (any && all)));
+            if any {
+                settled = settled.max(pod.version);
+            }
+            if claim.tokens.is_empty() {
+                ledger.claims.remove(uid);
+            }
+        }
+        self.give_back(key, budget, &ledger, settled)
+    }
+
+    /// Reads the pod of the first token that is due: nothing is dropped on the word of a watch that may lag.
+    fn find_expired(&mut self, key: &BudgetKey, budget: &Budget) {
+        let reading = self.desks.get(key).is_none_or(|desk| {
+            desk.expiring.is_some() || desk.expire_after.is_some_and(|after| self.now < after)
+        });
+        if reading || self.without(Rule::Expiry) {
+            return;
+        }
+        let due =
+            budget.ledger.claims.iter().find(|(uid, claim)| {
+                claim.tokens.iter().any(|(token, what)| self.is_due(key, uid, token, what))
+            });
+        let Some((uid, claim)) = due else { return };
+        let pod =
+            crate::basics::ObjectKey { namespace: key.object.namespace.clone(), name: claim.pod.clone() };
+        let uid = uid.clone();
+        if self.without(Rule::ExpiryReads) {
+            self.drop_due(key, budget, &uid, None);
+            return;
+        }
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.expiring = Some(uid.clone());
+        }
+        self.call(Call::GetPod(pod), Purpose::Expire(key.clone(), uid));
+    }
+
+    /// Whether a token has stood for longer than what it admits can take. An update that was written is not due: it
+    /// ends when the containers run what was asked for, however long that takes.
+    fn is_due(&self, key: &BudgetKey, uid: &Uid, token: &TokenId, what: &Token) -> bool {
+        let entry = (key.clone(), uid.clone(), token.clone());
+        let stood =
+            self.first_seen.get(&entry).is_some_and(|first| self.now >= first.at.after(self.settings.expiry));
+        let written = !what.operation.removes()
+            && self.engine.pod_by_uid(uid).is_some_and(|pod| what.target.is_asked(pod));
+        stood && !written
+    }
+
+    /// The pod of a due token was read.
+    pub(super) fn expire(&mut self, key: &BudgetKey, uid: &Uid, reply: Reply) {
+        self.due.insert(key.clone());
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        desk.expiring = None;
+        // A write of this desk is under way: the next look at it starts over.
+        if desk.writing.is_some() || desk.rereading.is_some() || !self.holder {
+            return;
+        }
+        let Some(budget) = self.engine.budget(key).cloned() else { return };
+        if let Reply::Pod(PodRead::There(pod)) = reply
+            && pod.uid == *uid
+            && !pod.terminating
+        {
+            let version = pod.version;
+            let changes = self.engine.learn(*pod, self.now);
+            self.note_changes(changes);
+            self.drop_due(key, &budget, uid, Some(version));
+        } else if let Some(desk) = self.desks.get_mut(key) {
+            // Gone or terminating: the watch will show it, and then it is settled.
+            desk.expire_after = Some(self.now.after(REREAD_AFTER));
+        }
+    }
+
+    fn drop_due(&mut self, key: &BudgetKey, budget: &Budget, uid: &Uid, read: Option<Version>) {
+        let mut ledger = budget.ledger.clone();
+        let Some(claim) = ledger.claims.get_mut(uid) else { return };
+        let due: Vec<TokenId> = claim
+            .tokens
+            .iter()
+            .filter(|(token, what)| self.is_due(key, uid, token, what))
+            .map(|(token, _)| token.clone())
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        claim.tokens.retain(|token, _| !due.contains(token));
+        let pod = claim.pod.clone();
+        if claim.tokens.is_empty() {
+            ledger.claims.remove(uid);
+        }
+        let settled = read.unwrap_or(Version(0)).max(budget.ledger.settled);
+        if self.give_back(key, budget, &ledger, settled) {
+            self.outputs.push(Output::Note(Note::NotDisrupted { budget: key.clone(), pod }));
+        }
+    }
+
+    /// Writes a ledger with fewer tokens in it. Health comes back by that, so the number is raised: whoever counted on
+    /// the token being there has to look again.
+    fn give_back(&mut self, key: &BudgetKey, budget: &Budget, ledger: &Ledger, settled: Version) -> bool {
+        if ledger.claims == budget.ledger.claims {
+            return false;
+        }
+        let old = &budget.ledger;
+        let mut steps = self.preamble(budget);
+        if !self.without(Rule::TestNumber) {
+            steps.push(Step::TestNumber(old.number));
+        }
+        steps.push(Step::SetNumber(old.number + 1));
+        self.raise_settled(old, settled, &mut steps);
+        steps.extend(claim_steps(old, ledger));
+        self.start_write(key, steps, Writing::default());
+        true
+    }
+
+    /// The steps that raise the version which deciding needs, never the other way.
+    fn raise_settled(&self, old: &Ledger, settled: Version, steps: &mut Vec<Step>) {
+        if !self.without(Rule::TestSettled) {
+            steps.push(Step::TestSettled(old.settled));
+        }
+        if settled > old.settled && !self.without(Rule::RaiseSettled) {
+            steps.push(Step::SetSettled(settled));
+        }
+    }
+
+    /// Goes on with the opening of a budget that is closed.
+    fn open(&mut self, key: &BudgetKey, budget: &Budget) {
+        if !self.is_closed(key, budget) {
+            if let Some(desk) = self.desks.get_mut(key) {
+                desk.opening = None;
+            }
+            return;
+        }
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        match desk.opening {
+            Some(Opening::Mustering | Opening::Surveying) => return,
+            Some(Opening::Waiting) | None => {}
+        }
+        if self.without(Rule::ListAfterAcknowledgement) {
+            self.survey(key);
+        } else {
+            self.muster(key);
+        }
+    }
+
+    fn muster(&mut self, key: &BudgetKey) {
+        if let Some(known) = self.mustered.clone().filter(|_| self.without(Rule::ListReplicas)) {
+            self.all_know(key, &known);
+            return;
+        }
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.opening = Some(Opening::Mustering);
+        }
+        self.call(Call::ListReplicas, Purpose::Muster(key.clone()));
+    }
+
+    pub(super) fn mustered(&mut self, key: &BudgetKey, reply: Reply) {
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        if desk.opening != Some(Opening::Mustering) {
+            return;
+        }
+        desk.opening = Some(Opening::Waiting);
+        if let Reply::Replicas(members) = reply {
+            self.all_know(key, &members);
+            self.mustered = Some(members);
+        }
+    }
+
+    /// Opens the budget if every replica that answers anybody knows it.
+    fn all_know(&mut self, key: &BudgetKey, members: &[Member]) {
+        let Some(desk) = self.desks.get(key) else { return };
+        let seen_at = desk.seen_at;
+        let (no_wait, vanished_pass) =
+            (self.without(Rule::WaitForAcknowledgement), self.without(Rule::WaitForVanished));
+        let ready = members.iter().all(|member| {
+            let knows = member.acknowledged >= seen_at && !member.vanished;
+            knows || no_wait || (member.vanished && vanished_pass)
+        });
+        if !ready {
+            if let Some(desk) = self.desks.get_mut(key) {
+                desk.opening = Some(Opening::Waiting);
+            }
+        } else if self.without(Rule::ListAfterAcknowledgement) {
+            self.write_open(key, None);
+        } else {
+            self.survey(key);
+        }
+    }
+
+    fn survey(&mut self, key: &BudgetKey) {
+        if let Some(desk) = self.desks.get_mut(key) {
+            desk.opening = Some(Opening::Surveying);
+        }
+        self.call(Call::ListPods(key.clone()), Purpose::Survey(key.clone()));
+    }
+
+    pub(super) fn surveyed(&mut self, key: &BudgetKey, reply: Reply) {
+        self.due.insert(key.clone());
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        if desk.opening != Some(Opening::Surveying) {
+            return;
+        }
+        desk.opening = Some(Opening::Waiting);
+        let Reply::Pods(pods, version) = reply else { return };
+        desk.looked_version = desk.looked_version.max(version);
+        let changes = self.engine.look(key, pods, version, self.now);
+        self.note_changes(changes);
+        if self.without(Rule::ListAfterAcknowledgement) {
+            self.muster(key);
+        } else {
+            self.write_open(key, Some(version));
+        }
+    }
+
+    fn write_open(&mut self, key: &BudgetKey, listed: Option<Version>) {
+        let Some(desk) = self.desks.get(key) else { return };
+        if desk.writing.is_some() || desk.rereading.is_some() || !self.holder {
+            return;
+        }
+        let (Some(coverage), Some(budget)) = (desk.coverage, self.engine.budget(key).cloned()) else {
+            return;
+        };
+        let mut steps = self.preamble(&budget);
+        if !self.without(Rule::TestGeneration) {
+            steps.push(Step::TestGeneration(budget.generation));
+        }
+        let listed = listed.unwrap_or(desk.looked_version);
+        self.raise_settled(&budget.ledger, budget.ledger.settled.max(listed), &mut steps);
+        steps.push(Step::SetEnforced(coverage));
+        steps.push(Step::SetProtocol(PROTOCOL));
+        self.start_write(key, steps, Writing::default());
+        self.outputs.push(Output::Note(Note::Opened(key.clone())));
+    }
+}

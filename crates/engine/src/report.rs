@@ -1,0 +1,344 @@
+//! The status of a budget: its numbers, its groups, its conditions.
+
+use crate::basics::{Quantity, Text, Time};
+use crate::claims::{Claim, PROTOCOL};
+use crate::engine::{BudgetRecord, Engine};
+use crate::facts::{BudgetKey, Operation, Rules, Units};
+use crate::sentence;
+use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status, reason};
+use crate::verdict::{Noun, Numbers, Unresolved};
+
+/// How many pods a message names.
+const NAMED: usize = 3;
+
+impl Engine {
+    /// The status of a budget as it should be written now.
+    pub fn status(&mut self, key: &BudgetKey, now: Time) -> Option<Status> {
+        self.advance_quietly(now);
+        let budget = &self.budgets[self.budget_id(key)? as usize];
+        let rules = &budget.rules;
+        let tally = &budget.tally;
+        let valid = budget.fact.spec.is_ok();
+        let units = if valid { tally.numbers(rules) } else { Numbers::default() };
+        let unresolved = if valid { self.unresolved(budget, rules) } else { None };
+        // What cannot be known is denied.
+        let allowed = if unresolved.is_some() { 0 } else { units.allowed };
+        let units = Numbers { allowed, ..units };
+        let (groups, groups_omitted) = self.groups(budget);
+        let by_pods = matches!(rules.units, Units::Pods);
+        Some(Status {
+            generation: budget.fact.generation,
+            units,
+            pods_healthy: if valid { tally.pods_healthy } else { 0 },
+            pods_desired: if by_pods { units.desired } else { pods_needed(budget, units.desired) },
+            pods_expected: match (valid, by_pods) {
+                (false, _) => 0,
+                (true, true) => units.expected,
+                (true, false) => tally.pods,
+            },
+            disrupted: claimed(budget, Operation::removes),
+            updating: claimed(budget, |operation| !operation.removes()),
+            groups,
+            groups_omitted,
+            conditions: [
+                allowed_condition(budget, units, unresolved.as_ref()),
+                self.configured(budget, units),
+                enforced(budget),
+            ],
+        })
+    }
+
+    fn groups(&self, budget: &BudgetRecord) -> (Vec<Group>, u32) {
+        let tally = &budget.tally;
+        let mut groups: Vec<(bool, Group)> = tally
+            .units
+            .iter()
+            .map(|(_, unit)| {
+                let group = Group {
+                    name: unit.name.clone(),
+                    healthy: unit.healthy,
+                    min_count: unit.min_count.unwrap_or(0),
+                    pods: unit.members.len() as u32,
+                    gone_since: None,
+                };
+                (unit.is_whole() || unit.is_complete(), group)
+            })
+            .collect();
+        groups.extend(tally.gone.iter().map(|(name, since)| {
+            let group =
+                Group { name: name.clone(), healthy: 0, min_count: 0, pods: 0, gone_since: Some(*since) };
+            (false, group)
+        }));
+        groups.sort_by(|(a_whole, a), (b_whole, b)| {
+            a_whole.cmp(b_whole).then_with(|| natural(&a.name, &b.name))
+        });
+        let omitted = groups.len().saturating_sub(MAX_GROUPS) as u32;
+        (groups.into_iter().take(MAX_GROUPS).map(|(_, group)| group).collect(), omitted)
+    }
+
+    fn configured(&self, budget: &BudgetRecord, numbers: Numbers) -> Condition {
+        let (reason, message) =
+            self.misconfigured(budget, numbers).unwrap_or_else(|| (reason::VALID_CONFIG, valid(budget)));
+        Condition {
+            kind: ConditionType::BudgetConfigured,
+            status: reason == reason::VALID_CONFIG,
+            reason,
+            message,
+        }
+    }
+
+    /// What is wrong with a budget, the worst first.
+    fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(&'static str, String)> {
+        let (rules, tally) = (&budget.rules, &budget.tally);
+        let namespace = &budget.fact.key.object.namespace;
+        if let Err(broken) = &budget.fact.spec {
+            return Some((reason::INVALID, sentence::invalid(&broken.why)));
+        }
+        if budget.downgraded {
+            return Some((
+                reason::FEATURE_DISABLED,
+                "Groups are switched off (feature gate MultiPodPDBs): the numbers count single pods. \
+                 Switch the gate on to protect groups."
+                    .to_owned(),
+            ));
+        }
+        if self.world.namespaces.get(namespace).is_some_and(|ns| ns.excluded) {
+            return Some((
+                reason::NAMESPACE_EXCLUDED,
+                format!(
+                    "Namespace {namespace} is excluded: nothing is asked there, so nothing is protected."
+                ),
+            ));
+        }
+        if !tally.strays.is_empty() {
+            let pods = self.names(tally.strays.iter(), ("names", "name"));
+            return Some((
+                reason::MISSING_WORKLOAD_REFERENCE,
+                format!(
+                    "The scope is Workload, but {pods} no workload; such pods count as unhealthy and are not \
+                     evicted. Set schedulingGroup or the quorate.dev/workload labels in their template."
+                ),
+            ));
+        }
+        let unreachable = tally.units.iter().find(|(_, unit)| unit.unreachable);
+        if let (Some((_, unit)), Units::Label { min_ready: Some(asked), .. }) = (unreachable, &rules.units) {
+            let size = unit.min_count.unwrap_or(0);
+            return Some((
+                reason::UNREACHABLE_MINIMUM,
+                format!(
+                    "minReadyReplicas is {asked}, but a group has {size} pods and can never have more; {size} is \
+                     used. Set minReadyReplicas to {size} or less."
+                ),
+            ));
+        }
+        if never_allows(rules, Numbers { expected: tally.expected_at_most(rules, numbers), ..numbers }) {
+            return Some((reason::NEVER_ALLOWS, never_allows_message(rules, numbers)));
+        }
+        if tally.singles > 0 {
+            let lack = match &rules.units {
+                Units::Owner { kind, .. } => format!("owner of kind {}", kind.kind),
+                Units::Label { key, .. } => format!("label {key}"),
+                Units::Pods | Units::Workload => String::new(),
+            };
+            let pods = self.names(self.singles_of(budget).iter(), ("has", "have"));
+            return Some((
+                reason::MISSING_GROUP_LABEL,
+                format!("{pods} no {lack}; such pods are counted one by one. Set it in their template."),
+            ));
+        }
+        if tally.unmanaged > 0 && (matches!(rules.units, Units::Pods) && tally.pods > 0) && asks_scale(rules)
+        {
+            let pods = self.names(self.unmanaged_of(budget).iter(), ("has", "have"));
+            return Some((
+                reason::UNMANAGED_PODS,
+                format!(
+                    "{pods} no controller, so how many there should be is not known. \
+                     Use an integer minAvailable, or expectedReplicas."
+                ),
+            ));
+        }
+        let workloads = tally.workloads(namespace, &self.world);
+        if workloads.len() > 1 {
+            let names: Vec<&str> = workloads.iter().take(NAMED).map(|name| &**name).collect();
+            return Some((
+                reason::MULTIPLE_WORKLOADS_DETECTED,
+                format!(
+                    "The pods belong to {} workloads ({}{}); their groups are counted together. \
+                     Write one budget for each, unless that is what you want.",
+                    workloads.len(),
+                    names.join(", "),
+                    if workloads.len() > NAMED { ", …" } else { "" }
+                ),
+            ));
+        }
+        if tally.is_observed() && !matches!(rules.units, Units::Pods) && asks_scale(rules) {
+            return Some((
+                reason::EXPECTED_FROM_OBSERVATION,
+                "Nothing says how many groups there should be: those that were seen are counted. \
+                 Set expectedReplicas if that can be wrong."
+                    .to_owned(),
+            ));
+        }
+        None
+    }
+
+    fn singles_of(&self, budget: &BudgetRecord) -> Vec<u32> {
+        self.members_where(budget, |seat, _| seat == crate::tally::Seat::Single)
+    }
+
+    fn unmanaged_of(&self, budget: &BudgetRecord) -> Vec<u32> {
+        self.members_where(budget, |_, pod| pod.controller().is_none())
+    }
+
+    fn members_where(
+        &self,
+        budget: &BudgetRecord,
+        wanted: impl Fn(crate::tally::Seat, &crate::facts::Pod) -> bool,
+    ) -> Vec<u32> {
+        let Some(id) = self.budget_id(&budget.fact.key) else { return Vec::new() };
+        self.covered(&budget.fact.key)
+            .into_iter()
+            .filter_map(|pod| self.pod_id(&pod.uid))
+            .filter(|pod| {
+                let record = &self.pods[*pod as usize];
+                record.members.iter().any(|member| member.budget == id && wanted(member.seat, &record.fact))
+            })
+            .collect()
+    }
+
+    /// Names a few pods and counts the rest, with the verb: "pods web-0, web-1 and 3 more have".
+    fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a u32>, (one, many): (&str, &str)) -> String {
+        let total = ids.len();
+        let mut names: Vec<&str> = ids.map(|id| &*self.pods[*id as usize].fact.key.name).collect();
+        names.sort_by(|a, b| natural(a, b));
+        names.truncate(NAMED);
+        let listed = names.join(", ");
+        match total - names.len() {
+            0 if total == 1 => format!("pod {listed} {one}"),
+            0 => format!("pods {listed} {many}"),
+            more => format!("pods {listed} and {more} more {many}"),
+        }
+    }
+}
+
+fn valid(budget: &BudgetRecord) -> String {
+    let raised = budget.tally.units.iter().find(|(_, unit)| unit.raised);
+    match (raised.and_then(|(_, unit)| unit.min_count), &budget.rules.units) {
+        (Some(size), Units::Label { min_ready: Some(asked), .. }) => format!(
+            "The budget can do what it was written for. minReadyReplicas {asked} is not followed: a group that loses \
+             one pod is rebuilt whole, so all {size} are needed."
+        ),
+        _ => "The budget can do what it was written for.".to_owned(),
+    }
+}
+
+/// Orders names as people do: group 10 after group 9.
+pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
+    let key = |name: &str| {
+        let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let tail: u64 = name[head.len()..].parse().unwrap_or(0);
+        (head.to_owned(), tail)
+    };
+    key(a).cmp(&key(b)).then_with(|| a.cmp(b))
+}
+
+/// Whether the rules ask how many units there should be.
+fn asks_scale(rules: &Rules) -> bool {
+    rules.expected.is_none()
+        && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))))
+}
+
+fn never_allows(rules: &Rules, numbers: Numbers) -> bool {
+    numbers.expected > 0
+        && numbers.desired >= numbers.expected
+        && (matches!(rules.max_unavailable, Some(Quantity::Count(0) | Quantity::Percent(0)))
+            || rules.min_available.is_some_and(|min| min.of(numbers.expected) >= numbers.expected))
+}
+
+fn never_allows_message(rules: &Rules, numbers: Numbers) -> String {
+    let noun = sentence::noun(noun(rules), numbers.expected);
+    format!(
+        "The budget asks that all {} {noun} stay up, which blocks every drain for ever. \
+         Allow at least one to be down.",
+        numbers.expected
+    )
+}
+
+fn noun(rules: &Rules) -> Noun {
+    match rules.units {
+        Units::Pods => Noun::Pod,
+        _ => Noun::Group,
+    }
+}
+
+fn allowed_condition(budget: &BudgetRecord, numbers: Numbers, unresolved: Option<&Unresolved>) -> Condition {
+    let rules = &budget.rules;
+    let by_pods = matches!(rules.units, Units::Pods);
+    let (status, reason, message) = match (&budget.fact.spec, unresolved) {
+        (Err(broken), _) => (false, reason::SYNC_FAILED, sentence::invalid(&broken.why)),
+        (_, Some(unresolved)) => {
+            let reason = match unresolved {
+                Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
+                Unresolved::Controller { .. } | Unresolved::Scale { .. } => reason::SYNC_FAILED,
+            };
+            (false, reason, sentence::unresolved(unresolved))
+        }
+        _ => {
+            let reason = match (numbers.allowed > 0, by_pods) {
+                (true, true) => reason::SUFFICIENT_PODS,
+                (true, false) => reason::SUFFICIENT_REPLICAS,
+                (false, true) => reason::INSUFFICIENT_PODS,
+                (false, false) => reason::INSUFFICIENT_REPLICAS,
+            };
+            (numbers.allowed > 0, reason, sentence::standing(noun(rules), numbers))
+        }
+    };
+    Condition { kind: ConditionType::DisruptionAllowed, status, reason, message }
+}
+
+fn enforced(budget: &BudgetRecord) -> Condition {
+    let ledger = &budget.fact.ledger;
+    let open = ledger.enforced == Some(budget.coverage);
+    let other = ledger.protocol.filter(|protocol| *protocol != PROTOCOL);
+    let (status, reason, message) = match (open, other) {
+        (_, Some(protocol)) => (
+            false,
+            reason::WAITING_FOR_REPLICA,
+            format!("Another version of Quorate writes this budget (protocol {protocol}, not {PROTOCOL})."),
+        ),
+        (true, None) => (true, reason::ALL_REPLICAS, "Every replica enforces it.".to_owned()),
+        (false, None) => (
+            false,
+            reason::JUST_CREATED,
+            "Not every replica knows it yet; until then it allows nothing.".to_owned(),
+        ),
+    };
+    Condition { kind: ConditionType::Enforced, status, reason, message }
+}
+
+/// The pods that so many units need at least. Those that are complete or not wanted need none.
+fn pods_needed(budget: &BudgetRecord, desired: u32) -> u32 {
+    let units = budget.tally.units.iter().filter(|(_, unit)| !unit.is_complete() && !unit.surge);
+    let mut minimums: Vec<u32> = units.filter_map(|(_, unit)| unit.min_count).collect();
+    minimums.sort_unstable();
+    let smallest = minimums.first().copied().unwrap_or(1);
+    let unseen = desired.saturating_sub(minimums.len() as u32).saturating_mul(smallest);
+    minimums.iter().take(desired as usize).fold(unseen, |sum, min| sum.saturating_add(*min))
+}
+
+/// The pods claimed for some operations, and since when.
+fn claimed(budget: &BudgetRecord, wanted: impl Fn(Operation) -> bool) -> Vec<(Text, Time)> {
+    let earliest = |claim: &Claim| {
+        claim.tokens.values().filter(|token| wanted(token.operation)).map(|token| token.at).min()
+    };
+    let mut pods: Vec<(Text, Time)> = budget
+        .fact
+        .ledger
+        .claims
+        .values()
+        .filter_map(|claim| Some((claim.pod.clone(), earliest(claim)?)))
+        .collect();
+    pods.sort();
+    pods.dedup_by(|a, b| a.0 == b.0);
+    pods
+}

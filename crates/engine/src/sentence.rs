@@ -1,0 +1,315 @@
+//! Words for verdicts: the product's main screen.
+//!
+//! Each says which budget, what is counted, the numbers, what is in the way, and what it waits for, in less than 300
+//! characters.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::basics::{Text, Time};
+use crate::facts::BudgetKey;
+use crate::verdict::{
+    Block, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
+};
+
+/// No sentence is longer than this.
+pub const MAX_LENGTH: usize = 300;
+
+/// One sentence for a refusal: the first budget's, and how many others agree with it.
+pub fn refusal(blocks: &[Block], now: Time) -> String {
+    let Some(first) = blocks.first() else { return "not now".to_owned() };
+    let sentence = self::block(first, now);
+    match blocks.len() - 1 {
+        0 => sentence,
+        1 => shorten(format!("{sentence} One more budget says no.")),
+        more => shorten(format!("{sentence} {more} more budgets say no.")),
+    }
+}
+
+/// The sentence for one "no".
+pub fn block(block: &Block, now: Time) -> String {
+    let budget = block.budget.as_ref().map(ToString::to_string);
+    let says = |what: String| match &budget {
+        Some(budget) => format!("{budget}: {what}"),
+        None => what,
+    };
+    shorten(match &block.reason {
+        Reason::NotSynced => says("not now: Quorate is still starting. Ask again in a moment.".to_owned()),
+        Reason::NotFresh { seconds } => says(format!(
+            "not now: Quorate has not heard from the API server for {seconds}s. Ask again in a moment."
+        )),
+        Reason::Deadline => {
+            says("not now: the budget could not be written in time. Ask again in a moment.".to_owned())
+        }
+        Reason::Invalid(why) => says(invalid(why)),
+        Reason::Unresolved(unresolved) => says(self::unresolved(unresolved)),
+        Reason::NotOpen => says(
+            "not now: just created, or changed in what it covers. Waits until every replica knows it."
+                .to_owned(),
+        ),
+        Reason::Protocol(protocol) => says(format!(
+            "not now: another version of Quorate writes this budget (protocol {protocol}). \
+             Waits until all replicas run the same version."
+        )),
+        Reason::OutdatedDefinition => says(
+            "not now: claims do not stick, the CustomResourceDefinition is older than this server. \
+             Apply the current one (quorate crds)."
+                .to_owned(),
+        ),
+        Reason::TooManyClaims => says(
+            "not now: too many admitted disruptions have not happened yet. Waits for the pods to go."
+                .to_owned(),
+        ),
+        Reason::Probe { pod, why, since } => says(probe(pod, why, *since, now)),
+        Reason::NoGroup { pod } => says(format!(
+            "pod {pod} names no workload, so which group it would break is not known. \
+             Set schedulingGroup or the quorate.dev/workload labels in its template."
+        )),
+        Reason::Exhausted(exhausted) => match &block.budget {
+            Some(budget) => self::exhausted(budget, exhausted, now),
+            None => "not now: a budget is exhausted.".to_owned(),
+        },
+        Reason::Native { name, healthy: (has, needs) } => {
+            format!("PodDisruptionBudget {name} allows nothing now (has {has} healthy pods, needs {needs}).")
+        }
+    })
+}
+
+/// Why a budget cannot be read.
+pub fn invalid(why: &str) -> String {
+    format!("the budget is invalid, so it allows nothing: {why}")
+}
+
+/// What cannot be found.
+pub fn unresolved(unresolved: &Unresolved) -> String {
+    match unresolved {
+        Unresolved::Group { pod, name } => format!(
+            "pod {pod} belongs to {name}, which is not there, so what makes the group whole is not known. \
+             Create it, or correct the pod's template."
+        ),
+        Unresolved::Controller { pod, kind, name } => format!(
+            "{kind} {name}, the controller of pod {pod}, is not known, so how many pods there should be is not \
+             either. Set expectedReplicas, or an integer minAvailable."
+        ),
+        Unresolved::Scale { kind, name } => format!(
+            "{kind} {name} has no scale, so how many pods there should be is not known. \
+             Set expectedReplicas, or an integer minAvailable."
+        ),
+    }
+}
+
+/// How a budget stands: "3 of 4 groups are healthy, 3 must stay: none may be disrupted now."
+pub fn standing(what: Noun, numbers: Numbers) -> String {
+    let Numbers { allowed, current, desired, expected } = numbers;
+    if expected == 0 {
+        return format!("No {} are expected, so none may be disrupted.", noun(what, 0));
+    }
+    let may = match allowed {
+        0 => "none may be disrupted now".to_owned(),
+        n => format!("{n} may be disrupted now"),
+    };
+    let is = of_number(current);
+    let healthy = match current > expected {
+        true => format!("{current} {} {is} healthy, {expected} expected", noun(what, current)),
+        false => format!("{current} of {expected} {} {is} healthy", noun(what, expected)),
+    };
+    format!("{healthy}, {desired} must stay: {may}.")
+}
+
+/// "pod", "pods", "group", "groups".
+pub fn noun(what: Noun, count: u32) -> &'static str {
+    match (what, count) {
+        (Noun::Pod, 1) => "pod",
+        (Noun::Pod, _) => "pods",
+        (Noun::Group, 1) => "group",
+        (Noun::Group, _) => "groups",
+    }
+}
+
+fn exhausted(budget: &BudgetKey, why: &Exhausted, now: Time) -> String {
+    // Names may be as long as 253 characters; then their middle is the part that is missed least.
+    let lengths = [usize::MAX, 40, 24, 12];
+    let mut texts = lengths.into_iter().map(|length| exhausted_with(budget, why, now, length));
+    let first = texts.next().unwrap_or_default();
+    match first.chars().count() <= MAX_LENGTH {
+        true => first,
+        false => texts.find(|text| text.chars().count() <= MAX_LENGTH).unwrap_or(first),
+    }
+}
+
+fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize) -> String {
+    let Exhausted { noun: what, unit, unit_is_down, numbers, down, down_total, .. } = why;
+    let Numbers { current, desired, expected, .. } = *numbers;
+    let (word, words) = (noun(*what, 1), noun(*what, 2));
+    let name = |name: &str| elide(name, length);
+    let budget = format!("{}/{}", name(&budget.object.namespace), name(&budget.object.name));
+    let unit = name(unit);
+    if expected == 0 {
+        return format!(
+            "{budget} expects no {words}, so none may go: {word} {unit} is more than it knows of. \
+             Scale its workload up, or set expectedReplicas."
+        );
+    }
+    let own = u32::from(*unit_is_down);
+    let unseen = expected.saturating_sub(current + own).saturating_sub(*down_total as u32);
+    let others = *down_total + unseen as usize;
+    let because = match down.first() {
+        Some(first) => format!(" ({})", self::down(*what, first, now, length)),
+        None if unseen > 0 => format!(" ({unseen} {} {} not there)", noun(*what, unseen), of_number(unseen)),
+        None => String::new(),
+    };
+    let mut text = match desired > expected {
+        true => format!("{budget} keeps {desired} {words} where {expected} {} expected", of_number(expected)),
+        false => format!("{budget} keeps {desired} of {expected} {words}"),
+    };
+    if *unit_is_down {
+        let more = desired.saturating_sub(current);
+        let _ = write!(
+            text,
+            " and has {current}: {word} {unit} is down, but may come back, and is kept until {more} more {} \
+             healthy{because}. unhealthyPodEvictionPolicy: AlwaysAllow would let it go.",
+            of_number(more),
+        );
+        return text;
+    }
+    if others == 0 {
+        let _ = write!(
+            text,
+            ": {word} {unit} would be the first one down, and none may be. \
+             Allow at least one to be down, or add replicas."
+        );
+        return text;
+    }
+    let nth = ordinal(others + 1);
+    let _ = write!(text, ": {word} {unit} would be the {nth} one down{because}. Waits for ");
+    let _ = match (down.first(), others) {
+        (Some(first), 1) => write!(text, "{word} {}.", name(&first.unit)),
+        (Some(first), 2) => write!(text, "{word} {} and one more.", name(&first.unit)),
+        (Some(first), _) => write!(text, "{word} {} and {} more.", name(&first.unit), others - 1),
+        (None, _) => write!(text, "{others} more {}.", noun(*what, others as u32)),
+    };
+    text
+}
+
+fn of_number(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// A long name without its middle.
+fn elide(name: &str, length: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= length {
+        return name.to_owned();
+    }
+    let tail = length / 2;
+    let head: String = letters[..length - tail - 1].iter().collect();
+    let tail: String = letters[letters.len() - tail..].iter().collect();
+    format!("{head}…{tail}")
+}
+
+/// Why a unit is down: "group 1 is missing llm-1-3, not ready for 4m".
+fn down(what: Noun, down: &Down, now: Time, length: usize) -> String {
+    let unit = elide(&down.unit, length);
+    let (healthy, needs) = down.healthy;
+    match (what, down.missing.first()) {
+        (Noun::Pod, Some(first)) => format!("{unit} is {}", why(first, now)),
+        (Noun::Pod, None) => format!("{unit} is down"),
+        (Noun::Group, None) if needs == 0 => format!("group {unit} is gone"),
+        (Noun::Group, None) => format!("group {unit} has {healthy} of the {needs} pods it needs"),
+        (Noun::Group, Some(first)) if healthy + 1 == needs => {
+            format!("group {unit} is missing {}, {}", elide(&first.pod, length), why(first, now))
+        }
+        (Noun::Group, Some(first)) => format!(
+            "group {unit} has {healthy} of the {needs} pods it needs, {} is {}",
+            elide(&first.pod, length),
+            why(first, now)
+        ),
+    }
+}
+
+fn why(missing: &Missing, now: Time) -> String {
+    let state = match missing.why {
+        Unhealthy::Held => "being disrupted",
+        Unhealthy::Terminating => "terminating",
+        Unhealthy::Ended => "ended",
+        Unhealthy::NotReady => "not ready",
+        Unhealthy::NotDisruptable => "not disruptable",
+        Unhealthy::Inconsistent => "being updated",
+        Unhealthy::NoGroup => "in no group",
+    };
+    match missing.since {
+        Some(since) if missing.why == Unhealthy::Held => {
+            format!("{state}, admitted {} ago", span(now.since(since)))
+        }
+        Some(since) => format!("{state} for {}", span(now.since(since))),
+        None => state.to_owned(),
+    }
+}
+
+fn probe(pod: &Text, doubt: &ProbeDoubt, since: Option<Time>, now: Time) -> String {
+    let (why, waits) = match doubt {
+        ProbeDoubt::SaysNo(None) => ("its disruption probe says no".to_owned(), "Waits for a yes"),
+        ProbeDoubt::SaysNo(Some(message)) => {
+            (format!("its disruption probe says no ({message})"), "Waits for a yes")
+        }
+        ProbeDoubt::Silent => {
+            ("its disruption probe has not answered yet".to_owned(), "Waits for its first answer")
+        }
+        ProbeDoubt::Malformed(what) => (
+            format!("its disruption probe cannot be read ({what})"),
+            "Correct the annotation in the pod's template",
+        ),
+        ProbeDoubt::NoAgent => {
+            ("nobody runs its disruption probe".to_owned(), "Start the Quorate agent on its node")
+        }
+        ProbeDoubt::AgentStale => (
+            "the agent on its node has gone quiet, so what its probe said is not believed".to_owned(),
+            "Waits for the agent",
+        ),
+        ProbeDoubt::NodeNotReady => {
+            ("its node is not ready, so what its probe said is not believed".to_owned(), "Waits for the node")
+        }
+        ProbeDoubt::Outdated => (
+            "its probe has not answered since the agent or the container started".to_owned(),
+            "Waits for its next answer",
+        ),
+    };
+    let since = since.map(|since| format!(", for {}", span(now.since(since)))).unwrap_or_default();
+    format!("pod {pod} is not to be disrupted: {why}{since}. {waits}.")
+}
+
+/// A duration as people say it: 40s, 4m, 3h, 2d.
+fn span(duration: Duration) -> String {
+    match duration.as_secs() {
+        s @ 0..120 => format!("{s}s"),
+        s @ 120..7200 => format!("{}m", s / 60),
+        s @ 7200..172_800 => format!("{}h", s / 3600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
+fn ordinal(n: usize) -> String {
+    match n {
+        1 => "first".to_owned(),
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        n => {
+            let suffix = match (n % 10, n % 100) {
+                (1, h) if h != 11 => "st",
+                (2, h) if h != 12 => "nd",
+                (3, h) if h != 13 => "rd",
+                _ => "th",
+            };
+            format!("{n}{suffix}")
+        }
+    }
+}
+
+fn shorten(text: String) -> String {
+    if text.chars().count() <= MAX_LENGTH {
+        return text;
+    }
+    let mut short: String = text.chars().take(MAX_LENGTH - 1).collect();
+    short.push('…');
+    short
+}

@@ -1,0 +1,312 @@
+//! What is known beside pods and budgets: controllers, groups, nodes, agents, namespaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
+
+use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
+use crate::facts::{
+    Agent, Controller, Counts, Namespace, NativeBudget, Node, Pod, PodGroup, Probe, Workload, WorkloadGroup,
+    WorkloadSource,
+};
+use crate::verdict::ProbeDoubt;
+
+/// The label by which LeaderWorkerSet marks its pods.
+pub(crate) const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+/// The label with the group's number, unique within one LeaderWorkerSet only.
+pub(crate) const LWS_GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+/// The label with the group's hash, unique everywhere.
+pub(crate) const LWS_GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
+/// The API group and kind of LeaderWorkerSet.
+pub(crate) const LWS_KIND: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
+
+/// How long the walk from a pod to its workload may be: pod, ReplicaSet, Deployment, and what may own that.
+const MAX_OWNERS: usize = 5;
+
+/// Everything known beside pods and budgets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct World {
+    controllers: FxHashMap<Uid, Controller>,
+    by_name: FxHashMap<(GroupKind, ObjectKey), Uid>,
+    owned: FxHashMap<Uid, BTreeSet<Uid>>,
+    pod_groups: FxHashMap<ObjectKey, PodGroup>,
+    /// How many PodGroups were made from a template: namespace, workload, template.
+    templates: FxHashMap<(Text, Text, Text), u32>,
+    workloads: FxHashMap<(WorkloadSource, ObjectKey), Workload>,
+    pub(crate) namespaces: FxHashMap<Text, Namespace>,
+    nodes: FxHashMap<Text, Node>,
+    agents: FxHashMap<Text, Agent>,
+    /// By namespace, then by name.
+    native: FxHashMap<Text, BTreeMap<Text, NativeBudget>>,
+    /// The `DisruptionProbe` gate: without it Ready decides.
+    pub(crate) probes: bool,
+}
+
+impl World {
+    pub(crate) fn new(probes: bool) -> Self {
+        Self { probes, ..Self::default() }
+    }
+
+    pub(crate) fn controller(&self, uid: &str) -> Option<&Controller> {
+        self.controllers.get(uid)
+    }
+
+    /// Takes a controller in. `None` if nothing changed; else what it was.
+    pub(crate) fn set_controller(&mut self, controller: Controller) -> Option<Option<Controller>> {
+        if self.controllers.get(&controller.uid) == Some(&controller) {
+            return None;
+        }
+        self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
+        let old = self.controllers.insert(controller.uid.clone(), controller.clone());
+        self.disown(old.as_ref());
+        if let Some(owner) = controller.owner {
+            self.owned.entry(owner.uid).or_default().insert(controller.uid);
+        }
+        Some(old)
+    }
+
+    pub(crate) fn remove_controller(&mut self, uid: &str) -> Option<Controller> {
+        let old = self.controllers.remove(uid)?;
+        let name = (old.kind.clone(), old.key.clone());
+        if self.by_name.get(&name).is_some_and(|known| **known == *uid) {
+            self.by_name.remove(&name);
+        }
+        self.disown(Some(&old));
+        Some(old)
+    }
+
+    fn disown(&mut self, controller: Option<&Controller>) {
+        let Some((uid, owner)) = controller.and_then(|c| Some((&c.uid, c.owner.as_ref()?))) else { return };
+        if let Some(owned) = self.owned.get_mut(&owner.uid) {
+            owned.remove(uid);
+            if owned.is_empty() {
+                self.owned.remove(&owner.uid);
+            }
+        }
+    }
+
+    /// The controllers that this one owns.
+    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Uid> {
+        self.owned.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn controllers_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Controller> {
+        self.controllers.values().filter(move |controller| controller.kind == *kind)
+    }
+
+    pub(crate) fn pod_group(&self, key: &ObjectKey) -> Option<&PodGroup> {
+        self.pod_groups.get(key)
+    }
+
+    pub(crate) fn pod_group_keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.pod_groups.keys()
+    }
+
+    /// Returns whether anything changed.
+    pub(crate) fn set_pod_group(&mut self, key: &ObjectKey, group: Option<PodGroup>) -> bool {
+        if self.pod_groups.get(key) == group.as_ref() {
+            return false;
+        }
+        let count = |templates: &mut FxHashMap<_, u32>, group: Option<&PodGroup>, up: bool| {
+            if let Some((workload, template)) = group.and_then(|g| g.template.clone()) {
+                let entry = templates.entry((key.namespace.clone(), workload, template)).or_default();
+                *entry = if up { *entry + 1 } else { entry.saturating_sub(1) };
+            }
+        };
+        count(&mut self.templates, group.as_ref(), true);
+        let old = match group {
+            Some(group) => self.pod_groups.insert(key.clone(), group),
+            None => self.pod_groups.remove(key),
+        };
+        count(&mut self.templates, old.as_ref(), false);
+        self.templates.retain(|_, n| *n > 0);
+        true
+    }
+
+    /// How many PodGroups were made from a template.
+    pub(crate) fn template_count(&self, namespace: &Text, workload: &Text, template: &Text) -> u32 {
+        let key = (namespace.clone(), workload.clone(), template.clone());
+        self.templates.get(&key).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn workload_group(
+        &self,
+        source: WorkloadSource,
+        key: ObjectKey,
+        group: &str,
+    ) -> Option<&WorkloadGroup> {
+        self.workloads.get(&(source, key))?.groups.iter().find(|g| *g.name == *group)
+    }
+
+    pub(crate) fn workload_keys(&self, source: WorkloadSource) -> impl Iterator<Item = &ObjectKey> {
+        self.workloads.keys().filter(move |(s, _)| *s == source).map(|(_, key)| key)
+    }
+
+    /// Returns whether anything changed.
+    pub(crate) fn set_workload(
+        &mut self,
+        source: WorkloadSource,
+        key: ObjectKey,
+        workload: Option<Workload>,
+    ) -> bool {
+        replace(&mut self.workloads, (source, key), workload)
+    }
+
+    /// Returns whether anything changed.
+    pub(crate) fn set_node(&mut self, name: Text, node: Option<Node>) -> bool {
+        replace(&mut self.nodes, name, node)
+    }
+
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &Text> {
+        self.nodes.keys()
+    }
+
+    /// Returns whether anything changed that a pod's health could rest on: a renewal by itself does not.
+    pub(crate) fn set_agent(&mut self, node: Text, agent: Option<Agent>, now: Time) -> bool {
+        let before = self.agents.get(&node).map(|a| (a.started, is_fresh(a, now)));
+        let after = agent.as_ref().map(|a| (a.started, is_fresh(a, now)));
+        replace(&mut self.agents, node, agent);
+        before != after
+    }
+
+    pub(crate) fn agent_names(&self) -> impl Iterator<Item = &Text> {
+        self.agents.keys()
+    }
+
+    /// When the agent of a node will count as stale.
+    pub(crate) fn agent_expiry(&self, node: &str) -> Option<Time> {
+        self.agents.get(node).map(expiry)
+    }
+
+    pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) {
+        let within = self.native.entry(key.namespace.clone()).or_default();
+        match budget {
+            Some(budget) => within.insert(key.name.clone(), budget),
+            None => within.remove(&key.name),
+        };
+        if within.is_empty() {
+            self.native.remove(&key.namespace);
+        }
+    }
+
+    pub(crate) fn native_keys(&self) -> impl Iterator<Item = ObjectKey> {
+        self.native.iter().flat_map(|(namespace, within)| {
+            within.keys().map(|name| ObjectKey { namespace: namespace.clone(), name: name.clone() })
+        })
+    }
+
+    /// The native budget over a pod. Where there are several the API server evicts nothing, whatever we say.
+    pub(crate) fn native_over(&self, pod: &Pod) -> Option<(&Text, &NativeBudget)> {
+        let mut within = self.native.get(&pod.key.namespace)?.iter();
+        within.find(|(_, budget)| budget.selector.matches(&pod.labels))
+    }
+
+    /// The LeaderWorkerSet of that name.
+    pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
+        let kind = GroupKind::new(LWS_KIND.0, LWS_KIND.1);
+        let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+        self.by_name.get(&(kind, key)).and_then(|uid| self.controllers.get(uid))
+    }
+
+    /// The workloads a pod belongs to, from its controller upwards: kind and name of each.
+    pub(crate) fn workloads_of(&self, pod: &Pod) -> Vec<(GroupKind, Text)> {
+        let mut found = Vec::new();
+        let mut next = pod.controller();
+        while let Some(owner) = next {
+            found.push((owner.kind.clone(), owner.name.clone()));
+            if found.len() == MAX_OWNERS {
+                break;
+            }
+            next = self.controllers.get(&owner.uid).and_then(|controller| controller.owner.as_ref());
+        }
+        if let Some(name) = pod.labels.get(LWS_NAME) {
+            found.push((GroupKind::new(LWS_KIND.0, LWS_KIND.1), name.clone()));
+        }
+        found
+    }
+
+    /// The controller whose scale counts for a pod's controller: the Deployment above a ReplicaSet, else itself.
+    /// No other owner is followed, as upstream does not either.
+    pub(crate) fn scaled(&self, uid: &str) -> Option<&Controller> {
+        let controller = self.controllers.get(uid)?;
+        let deployment = controller
+            .owner
+            .as_ref()
+            .filter(|_| &*controller.kind.kind == "ReplicaSet" && is_apps(&controller.kind.group))
+            .filter(|owner| &*owner.kind.kind == "Deployment" && is_apps(&owner.kind.group))
+            .and_then(|owner| self.controllers.get(&owner.uid));
+        Some(deployment.unwrap_or(controller))
+    }
+
+    /// Why the probes of a pod count as a no; `None` where they say yes and can be believed.
+    pub(crate) fn doubt(&self, pod: &Pod, probe: &Probe, now: Time) -> Option<ProbeDoubt> {
+        if let Some(why) = &probe.malformed {
+            return Some(ProbeDoubt::Malformed(why.clone()));
+        }
+        let Some(agent) = pod.node.as_ref().and_then(|node| self.agents.get(node)) else {
+            return Some(ProbeDoubt::NoAgent);
+        };
+        if !is_fresh(agent, now) {
+            return Some(ProbeDoubt::AgentStale);
+        }
+        if !pod.node.as_ref().and_then(|node| self.nodes.get(node)).is_some_and(|node| node.ready) {
+            return Some(ProbeDoubt::NodeNotReady);
+        }
+        match probe.disruptable {
+            None => Some(ProbeDoubt::Silent),
+            Some(false) => Some(ProbeDoubt::SaysNo(probe.message.clone())),
+            Some(true) => {
+                let believed = probe.probed.is_some_and(|probed| {
+                    probed >= agent.started && probe.started.is_none_or(|started| probed >= started)
+                });
+                if believed { None } else { Some(ProbeDoubt::Outdated) }
+            }
+        }
+    }
+}
+
+fn is_apps(group: &str) -> bool {
+    matches!(group, "apps" | "extensions")
+}
+
+fn expiry(agent: &Agent) -> Time {
+    agent.renewed.after(agent.holds)
+}
+
+fn is_fresh(agent: &Agent, now: Time) -> bool {
+    now < expiry(agent)
+}
+
+fn replace<K: std::hash::Hash + Eq, V: PartialEq>(
+    map: &mut FxHashMap<K, V>,
+    key: K,
+    value: Option<V>,
+) -> bool {
+    if map.get(&key) == value.as_ref() {
+        return false;
+    }
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+    true
+}
+
+/// The group size and whether the group falls whole, for pods of a LeaderWorkerSet.
+pub(crate) fn lws_group(set: Option<&Controller>, hint: Option<u32>) -> (Option<u32>, bool) {
+    match set.map(|set| set.counts) {
+        // Where the object is not known its default is: any loss rebuilds the group.
+        None | Some(Counts::Pods) => (hint, true),
+        Some(Counts::Groups { size, falls_whole }) => (size.or(hint), falls_whole),
+    }
+}
+
+/// Whether a label key names the groups of a LeaderWorkerSet.
+pub(crate) fn is_lws_group_key(key: &str) -> bool {
+    matches!(key, LWS_GROUP_INDEX | LWS_GROUP_KEY)
+}
+
+/// The LeaderWorkerSet that a pod says it belongs to.
+pub(crate) fn lws_name(labels: &Labels) -> Option<&Text> {
+    labels.get(LWS_NAME)
+}

@@ -1,0 +1,13 @@
+//! The ledger protocol, tried where it can go wrong.
+//!
+//! - `world`: an API server, its watches and its clients, small enough to be searched.
+//! - `truth`: what must never happen in it.
+//! - `scenarios`: the small cases.
+//! - `search`: every interleaving of each of them.
+//! - `mutations`: each rule left out once; the search must find what that breaks.
+
+mod mutations;
+mod scenarios;
+mod search;
+mod truth;
+mod world;

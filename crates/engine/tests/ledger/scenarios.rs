@@ -1,0 +1,265 @@
+//! The small cases. Pods x, y, z; two of them must stay healthy unless said.
+
+use std::collections::BTreeSet;
+
+use quorate_engine::basics::{Quantity, Text};
+use quorate_engine::facts::{
+    Covers, HealthRule, Operation, Operations, Phase, Rules, UnhealthyPolicy, Units,
+};
+use quorate_engine::selector::Selector;
+
+use super::world::{Ask, Deed, Mishaps, Scenario};
+
+use Operation::{Delete, Evict, Update};
+
+/// A budget over the pods with this label that keeps so many.
+fn keeps(count: u32, label: (&str, &str)) -> Rules {
+    Rules {
+        covers: Covers::Selector(Selector::labels([label])),
+        min_available: Some(Quantity::Count(count)),
+        max_unavailable: None,
+        units: Units::Pods,
+        expected: None,
+        unhealthy: UnhealthyPolicy::IfHealthyBudget,
+        operations: Operations::of(&[Evict, Delete, Update]),
+        observe: false,
+        health: HealthRule::Ready,
+    }
+}
+
+const ALL: (&str, &str) = ("app", "web");
+
+/// A case with requests that may come to any replica.
+fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario {
+    Scenario {
+        name,
+        pods: ["x", "y", "z"].map(|name| (name, Phase::Running, true)).to_vec(),
+        budgets: vec![("a", keeps(2, ALL))],
+        replicas: vec![(true, true), (true, false)],
+        requests: requests.iter().map(|(operation, pod)| (*operation, *pod, Ask::Any)).collect(),
+        deeds: Vec::new(),
+        mishaps: Mishaps::default(),
+        successors: false,
+        without: BTreeSet::new(),
+        large: false,
+    }
+}
+
+impl Scenario {
+    fn pods(mut self, pods: &[(&'static str, bool)]) -> Self {
+        self.pods = pods.iter().map(|(name, ready)| (*name, Phase::Running, *ready)).collect();
+        self
+    }
+
+    fn pending(mut self, name: &'static str) -> Self {
+        for pod in &mut self.pods {
+            if pod.0 == name {
+                *pod = (name, Phase::Pending, false);
+            }
+        }
+        self
+    }
+
+    fn budgets(mut self, budgets: &[(&'static str, Rules)]) -> Self {
+        self.budgets = budgets.to_vec();
+        self
+    }
+
+    fn replicas(mut self, replicas: &[(bool, bool)]) -> Self {
+        self.replicas = replicas.to_vec();
+        self
+    }
+
+    fn deeds(mut self, deeds: &[Deed]) -> Self {
+        self.deeds = deeds.to_vec();
+        self
+    }
+
+    fn mishaps(mut self, mishaps: Mishaps) -> Self {
+        self.mishaps = mishaps;
+        self
+    }
+
+    /// Says to which replica each request comes.
+    fn at(mut self, replicas: &[usize]) -> Self {
+        for (request, replica) in self.requests.iter_mut().zip(replicas) {
+            request.2 = Ask::At(*replica);
+        }
+        self
+    }
+
+    fn large(mut self) -> Self {
+        self.large = true;
+        self
+    }
+
+    fn successors(mut self) -> Self {
+        self.successors = true;
+        self
+    }
+}
+
+fn quiet() -> Mishaps {
+    Mishaps::default()
+}
+
+/// Every case, by name.
+pub(crate) fn all() -> Vec<Scenario> {
+    vec![
+        case("two evictions at two replicas", &[(Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { refusals: 1, ..quiet() }),
+        case("one pod twice, and another", &[(Evict, "x"), (Evict, "x"), (Evict, "y")]),
+        case("refused elsewhere, asked again", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("a successor of the same name", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
+            .replicas(&[(true, true)])
+            .successors(),
+        case("a successor, two replicas", &[(Evict, "x"), (Evict, "y")]).successors(),
+        case("an unready pod heals", &[(Delete, "z"), (Evict, "x")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .deeds(&[Deed::Heal("z")]),
+        case("an unready pod heals, asked twice", &[(Delete, "z"), (Delete, "z"), (Evict, "x")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .deeds(&[Deed::Heal("z")])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("an unready pod heals, late and asked twice", &[(Delete, "z"), (Delete, "z"), (Evict, "x")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .deeds(&[Deed::Heal("z")])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+        case("a pending pod starts", &[(Evict, "z"), (Evict, "x")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .pending("z")
+            .deeds(&[Deed::Heal("z")]),
+        case("a pod that is not yet seen", &[(Evict, "w"), (Evict, "x")])
+            .pods(&[("x", true), ("y", true)])
+            .deeds(&[Deed::Create("w", true)]),
+        case("a lost reply", &[(Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { lost: 1, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("a lost reply, two replicas", &[(Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { lost: 1, ..quiet() }),
+        case("an API server that gives up", &[(Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { timeouts: 1, time: 2, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("a crash and a restart", &[(Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { crashes: 1, ..quiet() })
+            .deeds(&[Deed::Start(1)]),
+        case("two holders", &[(Evict, "x"), (Evict, "y")]).replicas(&[(true, true), (true, true)]),
+        case("two holders, expiry", &[(Evict, "x"), (Evict, "y")])
+            .replicas(&[(true, true), (true, true)])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+        case("the holder changes", &[(Evict, "x"), (Evict, "y")])
+            .deeds(&[Deed::Holder(1, true), Deed::Holder(0, false)])
+            .mishaps(Mishaps { time: 2, ..quiet() }),
+        case("a watch starts over", &[(Evict, "x"), (Evict, "y")])
+            .mishaps(Mishaps { relists: 1, ..quiet() })
+            .successors(),
+        case("three at one replica", &[(Evict, "x"), (Delete, "y"), (Evict, "z")]).replicas(&[(true, true)]),
+        case("groups", &[(Evict, "a0"), (Evict, "b0"), (Evict, "a1")])
+            .pods(&[("a0", true), ("a1", true), ("b0", true), ("b1", true)])
+            .budgets(&[(
+                "a",
+                Rules {
+                    units: Units::Label { key: Text::from("group"), min_ready: Some(2) },
+                    ..keeps(1, ALL)
+                },
+            )])
+            .replicas(&[(true, true)]),
+        case("groups at two replicas", &[(Evict, "a0"), (Evict, "b0")])
+            .pods(&[("a0", true), ("a1", true), ("b0", true), ("b1", true)])
+            .budgets(&[(
+                "a",
+                Rules {
+                    units: Units::Label { key: Text::from("group"), min_ready: Some(2) },
+                    ..keeps(1, ALL)
+                },
+            )]),
+        case("two budgets on one pod", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
+            .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
+            .replicas(&[(true, true)]),
+        case("the second budget says no", &[(Evict, "x"), (Evict, "y")])
+            .budgets(&[("a", keeps(2, ALL)), ("b", keeps(1, ("name", "x")))]),
+        case("the second budget is tightened", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
+            .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
+            .deeds(&[Deed::ChangeBudget("b", keeps(1, ("name", "x")))])
+            .replicas(&[(true, true)]),
+        case("a budget is deleted and a stricter one made", &[(Evict, "x")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(0, ALL))])
+            .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(2, ALL))]),
+        case("two holders settle two pods", &[(Evict, "x"), (Evict, "y"), (Evict, "z")])
+            .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
+            .replicas(&[(true, true), (true, true)])
+            .at(&[0, 0, 1]),
+        case("a free pass is not inherited", &[(Delete, "z"), (Delete, "z")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .budgets(&[("a", keeps(3, ALL))])
+            .deeds(&[Deed::Heal("z")])
+            .mishaps(Mishaps { refusals: 1, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("a new budget, its holder elsewhere", &[(Evict, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .replicas(&[(true, false), (true, true)])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
+            .at(&[1, 0]),
+        case("a new budget", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))]),
+        case("a second budget appears", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(0, ALL))])
+            .deeds(&[Deed::MakeBudget("b", keeps(1, ALL))]),
+        case("a budget is deleted and made again", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(1, ALL))]),
+        case("a replica is lost while a budget opens", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
+            .mishaps(Mishaps { crashes: 1, ..quiet() }),
+        case("a replica starts while a budget opens", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .replicas(&[(true, true), (false, false)])
+            .deeds(&[
+                Deed::MakeBudget("other", keeps(0, ("name", "none"))),
+                Deed::Start(1),
+                Deed::MakeBudget("a", keeps(1, ALL)),
+            ]),
+        case("a budget is tightened", &[(Evict, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(0, ALL))])
+            .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
+        case("a budget covers more", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ("name", "y")))])
+            .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
+        case("an update", &[(Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))]),
+        case("an update and an eviction of one pod", &[(Update, "x"), (Evict, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .replicas(&[(true, true)]),
+        case("an update that never comes", &[(Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
+            .replicas(&[(true, true)]),
+    ]
+}
+
+pub(crate) fn named(name: &str) -> Scenario {
+    all().into_iter().find(|scenario| scenario.name == name).unwrap_or_else(|| panic!("no scenario {name:?}"))
+}

@@ -1,0 +1,184 @@
+//! What must never happen, judged by the API server's own objects.
+//!
+//! For each open budget there is a floor: the healthy units it must keep, or what there was when it was opened if that
+//! was less. Nothing that is admitted may bring a budget below its floor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_engine::basics::{Quantity, Uid};
+use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
+
+use super::world::{Stage, World};
+
+/// The floors of the open budgets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Floors {
+    floors: BTreeMap<BudgetKey, Floor>,
+    /// A pod that was healthy all the time was let go although the budget had no room.
+    uncharged: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Floor {
+    units: u32,
+    /// Requests that were under way when the numbers changed: they may have been claimed by the old ones.
+    excused: BTreeSet<usize>,
+}
+
+impl Floors {
+    pub(crate) fn drop(&mut self, key: &BudgetKey) {
+        self.floors.remove(key);
+    }
+}
+
+impl World {
+    /// A budget was opened: from now on it binds everybody.
+    pub(crate) fn note_open(&mut self, key: &BudgetKey) {
+        let Some(budget) = self.budgets.get(key) else { return };
+        let units = desired(budget).min(self.standing(budget));
+        let floor = Floor { units, excused: BTreeSet::new() };
+        self.floors.floors.insert(key.clone(), floor);
+    }
+
+    /// A budget's rules were changed.
+    pub(crate) fn note_change(&mut self, key: &BudgetKey) {
+        let Some(budget) = self.budgets.get(key) else { return };
+        if !self.is_open(budget) {
+            self.floors.floors.remove(key);
+            return;
+        }
+        let units = desired(budget).min(self.standing(budget));
+        let excused = self
+            .requests
+            .iter()
+            .enumerate()
+            .filter(|(_, journey)| matches!(journey.stage, Stage::Asked(_)))
+            .map(|(request, _)| request)
+            .collect();
+        self.floors.floors.insert(key.clone(), Floor { units, excused });
+    }
+
+    /// A request was sent: whatever is open now binds it.
+    pub(crate) fn note_sent(&mut self, request: usize) {
+        let bound = self
+            .budgets
+            .values()
+            .filter(|budget| self.is_open(budget))
+            .map(|budget| (budget.key.clone(), budget.generation))
+            .collect();
+        let pod = self.pod_named(&self.requests[request].pod).filter(|pod| is_healthy(pod));
+        let healthy = pod.map(|pod| pod.uid.clone());
+        let journey = &mut self.requests[request];
+        journey.bound = bound;
+        journey.healthy = healthy;
+    }
+
+    /// A request was admitted. If its pod was healthy all the while, every budget that bound it must have had room.
+    pub(crate) fn note_admitted(&mut self, request: usize) {
+        let journey = &self.requests[request];
+        let (Stage::Admitted(uid), Some(healthy)) = (&journey.stage, &journey.healthy) else { return };
+        let Some(pod) = self.pods.get(uid).filter(|pod| uid == healthy && is_healthy(pod)) else { return };
+        for (key, generation) in &journey.bound {
+            let Some(budget) = self.budgets.get(key).filter(|budget| budget.generation == *generation) else {
+                continue;
+            };
+            let Ok(rules) = &budget.spec else { continue };
+            let asked = covers(rules, pod) && rules.operations.contains(journey.operation);
+            let whole = matches!(rules.units, Units::Pods);
+            if asked && whole && self.is_open(budget) && self.standing(budget) < desired(budget) {
+                self.floors.uncharged = Some(format!("{uid} was let go without room in {key}"));
+                return;
+            }
+        }
+    }
+
+    /// Lowers floors by what may lower them: requests that were excused, or that the budget does not look at.
+    pub(crate) fn keep_floors(&mut self) {
+        let lowered: Vec<(BudgetKey, u32)> = self
+            .floors
+            .floors
+            .iter()
+            .filter_map(|(key, floor)| {
+                let budget = self.budgets.get(key)?;
+                let rules = budget.spec.as_ref().ok()?;
+                let forgiven = self.requests.iter().enumerate().any(|(request, journey)| {
+                    matches!(journey.stage, Stage::Admitted(_))
+                        && (floor.excused.contains(&request) || !rules.operations.contains(journey.operation))
+                });
+                let standing = self.standing(budget);
+                (forgiven && standing < floor.units).then(|| (key.clone(), standing))
+            })
+            .collect();
+        for (key, units) in lowered {
+            if let Some(floor) = self.floors.floors.get_mut(&key) {
+                floor.units = units;
+            }
+        }
+    }
+
+    /// The budgets that have fewer healthy units than their floor.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        self.floors
+            .floors
+            .iter()
+            .filter_map(|(key, floor)| {
+                let standing = self.standing(self.budgets.get(key)?);
+                (standing < floor.units)
+                    .then(|| format!("{key} has {standing} healthy, floor {}", floor.units))
+            })
+            .chain(self.floors.uncharged.iter().cloned())
+            .collect()
+    }
+
+    /// The healthy units of a budget, those left out that something admitted is about to strike.
+    fn standing(&self, budget: &Budget) -> u32 {
+        let Ok(rules) = &budget.spec else { return 0 };
+        let doomed: BTreeSet<&Uid> = self
+            .requests
+            .iter()
+            .filter_map(|journey| match &journey.stage {
+                Stage::Admitted(uid) => Some(uid),
+                _ => None,
+            })
+            .collect();
+        let counts = |pod: &&Pod| covers(rules, pod) && is_healthy(pod) && !doomed.contains(&pod.uid);
+        let healthy: Vec<&Pod> = self.pods.values().filter(counts).collect();
+        match &rules.units {
+            Units::Label { key, min_ready } => {
+                let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
+                for pod in healthy {
+                    if let Some(group) = pod.labels.get(key) {
+                        *groups.entry(group).or_default() += 1;
+                    }
+                }
+                groups.values().filter(|n| **n >= min_ready.unwrap_or(1)).count() as u32
+            }
+            _ => healthy.len() as u32,
+        }
+    }
+
+    /// Claims that nobody will ever take away.
+    pub(crate) fn leftovers(&self) -> usize {
+        self.budgets.values().map(|budget| budget.ledger.claims.len()).sum()
+    }
+}
+
+fn is_healthy(pod: &Pod) -> bool {
+    pod.ready
+        && !pod.terminating
+        && pod.containers.iter().all(|container| container.image == container.asked_image)
+}
+
+fn desired(budget: &Budget) -> u32 {
+    match budget.spec.as_ref().ok().and_then(|rules| rules.min_available) {
+        Some(Quantity::Count(n)) => n,
+        _ => 0,
+    }
+}
+
+fn covers(rules: &Rules, pod: &Pod) -> bool {
+    match &rules.covers {
+        Covers::Selector(selector) => selector.matches(&pod.labels),
+        Covers::Target(..) => false,
+    }
+}
