@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements that print and judge nothing.
+//! `cargo xtask bench`: measurements, each a program that prints what it measured and judges nothing.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -14,6 +14,8 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Bench {
+    /// Decisions, events and memory of the engine by itself.
+    Engine,
     /// The embedded cluster's API server: pods created, watch fan-out, time until it is up.
     Cluster,
 }
@@ -21,17 +23,19 @@ enum Bench {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
     for bench in chosen {
-        match bench {
-            Bench::Cluster => workspace::run(&mut workspace::cargo(&[
-                "bench",
-                "--quiet",
-                "--locked",
-                "--package",
-                "quorate-devcluster",
-                "--bench",
-                "cluster",
-            ]))?,
-        }
+        let (package, name) = match bench {
+            Bench::Engine => ("quorate-engine", "engine"),
+            Bench::Cluster => ("quorate-devcluster", "cluster"),
+        };
+        workspace::run(&mut workspace::cargo(&[
+            "bench",
+            "--quiet",
+            "--locked",
+            "--package",
+            package,
+            "--bench",
+            name,
+        ]))?;
     }
     Ok(())
 }

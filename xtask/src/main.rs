@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `generate`, and what comes with them.
+//! The project's own commands: `cargo xtask test`, `bench`, `control-plane`, `generate`, and what comes with them.
 
 mod bench;
 mod control_plane;
@@ -20,22 +20,22 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures, and prints one `name=value unit` per line.
+    Bench(bench::Args),
     /// Writes the files that are made from code.
     Generate,
     /// Runs every check and every test, or only the named suites.
     Test(test::Args),
     /// Builds a real Kubernetes control plane to test against; needs Go.
     ControlPlane(control_plane::Args),
-    /// Measures, and prints what it measured.
-    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Generate => generate::run(),
         Command::Test(args) => test::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
-        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,19 +1,25 @@
 //! The decision, in the order in which its questions are asked.
 
-use crate::basics::Time;
+use std::collections::BTreeSet;
+
+use crate::basics::{Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
 use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
 use crate::facts::{BudgetKey, Covers, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy};
+use crate::report::natural;
 use crate::request::Request;
-use crate::tally::Seat;
+use crate::tally::{Seat, Unit};
 use crate::verdict::{
-    Allow, Block, Down, Exhausted, Ground, Missing, Moot, Noun, Numbers, ProbeDoubt, Reason, Unhealthy,
-    Unresolved, Verdict,
+    Allow, Block, Down, Exhausted, Ground, Missing, Moot, NOBODY, Noun, Numbers, ProbeDoubt, Reason,
+    Unhealthy, Unresolved, Verdict,
 };
 
 /// How many of the units that are down, and of the pods missing in each, a refusal names.
 const NAMED: usize = 3;
+
+/// How many are looked at to find those with the lowest names: a refusal must not cost more where more is down.
+const LOOKED_AT: usize = 100;
 
 impl Engine {
     /// Answers a request. Nothing is written: whoever admits something has to record it in the ledger first.
@@ -23,29 +29,29 @@ impl Engine {
             return Verdict::exempt(entry);
         }
         if request.object.as_ref().is_some_and(|object| object.terminating) {
-            return moot(Moot::Terminating);
+            return moot(Moot::Terminating, None);
         }
         if self.world.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
-            return moot(Moot::NamespaceTerminating);
+            return moot(Moot::NamespaceTerminating, None);
         }
         let id = match &request.object {
             Some(object) => self.pod_id(&object.uid),
             None => self.pod_id_by_name(&request.pod),
         };
-        let Some(id) = id else { return moot(Moot::Gone) };
+        let Some(id) = id else { return moot(Moot::Gone, Some(NOBODY.into())) };
         let record = &self.pods[id as usize];
         if record.absent {
-            return moot(Moot::Gone);
+            return moot(Moot::Gone, Some(NOBODY.into()));
         }
         let pod = &record.fact;
         if request.precondition.as_ref().is_some_and(|uid| *uid != pod.uid) {
-            return moot(Moot::OtherUid);
+            return moot(Moot::OtherUid, request.precondition.clone());
         }
         if pod.terminating {
-            return moot(Moot::Terminating);
+            return moot(Moot::Terminating, Some(pod.uid.clone()));
         }
         if pod.phase.is_terminal() {
-            return moot(Moot::Terminal);
+            return moot(Moot::Terminal, Some(pod.uid.clone()));
         }
         self.ask_budgets(request, record)
     }
@@ -114,16 +120,7 @@ impl Engine {
 
     /// A native budget that would refuse what we admit: better said before anything is claimed.
     fn native_block(&self, pod: &Pod) -> Option<Block> {
-        let mut covering = self
-            .world
-            .native
-            .iter()
-            .filter(|(key, budget)| {
-                key.namespace == pod.key.namespace && budget.selector.matches(&pod.labels)
-            })
-            .collect::<Vec<_>>();
-        covering.sort_by_key(|(key, _)| *key);
-        let (key, budget) = covering.first()?;
+        let (name, budget) = self.world.native_over(pod)?;
         let (healthy, desired) = budget.healthy;
         let unready_passes = budget.always_allow_unready || (healthy >= desired && desired > 0);
         let refuses = budget.current
@@ -132,7 +129,7 @@ impl Engine {
             && (pod.ready || !unready_passes);
         refuses.then(|| Block {
             budget: None,
-            reason: Reason::Native { name: key.name.clone(), healthy: budget.healthy },
+            reason: Reason::Native { name: name.clone(), healthy: budget.healthy },
         })
     }
 
@@ -148,37 +145,45 @@ impl Engine {
                 healthy: (0, 1),
             }
         };
+        let of_pods = |ids: &BTreeSet<u32>| {
+            let mut first: Vec<&u32> = ids.iter().take(LOOKED_AT).collect();
+            first.sort_by(|a, b| natural(self.pod_name(**a), self.pod_name(**b)));
+            (first.into_iter().take(NAMED).map(of_pod).collect(), ids.len())
+        };
         match seat {
-            Seat::Pod => (tally.down.iter().take(NAMED).map(of_pod).collect(), tally.down.len()),
-            Seat::Single => {
-                (tally.singles_down.iter().take(NAMED).map(of_pod).collect(), tally.singles_down.len())
-            }
+            Seat::Pod => of_pods(&tally.down),
+            Seat::Single => of_pods(&tally.singles_down),
             Seat::Group(_) | Seat::Stray => {
-                let mut down: Vec<Down> = tally
-                    .down
-                    .iter()
+                let mut units: Vec<&Unit> =
+                    tally.down.iter().take(LOOKED_AT).map(|id| &tally.units[*id as usize]).collect();
+                units.sort_by(|a, b| natural(&a.name, &b.name));
+                let mut down: Vec<Down> = units
+                    .into_iter()
                     .take(NAMED)
-                    .map(|id| {
-                        let unit = &tally.units[*id as usize];
+                    .map(|unit| {
                         let mut missing: Vec<Missing> = unit
                             .members
                             .iter()
                             .filter_map(|pod| self.missing(&self.pods[*pod as usize], budget, rules.health))
                             .collect();
-                        missing.sort_by(|a, b| a.pod.cmp(&b.pod));
+                        missing.sort_by(|a, b| natural(&a.pod, &b.pod));
                         missing.truncate(NAMED);
                         let needs = unit.min_count.unwrap_or(0);
-                        Down { unit: unit.name.clone(), missing, healthy: (unit.healthy, needs) }
+                        Down { unit: tally.shown(&unit.name), missing, healthy: (unit.healthy, needs) }
                     })
                     .collect();
                 down.extend(tally.gone.keys().take(NAMED - down.len().min(NAMED)).map(|name| Down {
-                    unit: name.clone(),
+                    unit: tally.shown(name),
                     missing: Vec::new(),
                     healthy: (0, 0),
                 }));
                 (down, tally.down.len() + tally.gone.len())
             }
         }
+    }
+
+    fn pod_name(&self, id: u32) -> &str {
+        &self.pods[id as usize].fact.key.name
     }
 
     fn missing(&self, record: &PodRecord, budget: &BudgetRecord, health: HealthRule) -> Option<Missing> {
@@ -227,6 +232,12 @@ impl Question<'_> {
         }
         if self.is_recreated() {
             return Ok(Ground::Recreate);
+        }
+
+        if let Seat::Group(unit) = self.member.seat
+            && self.budget.tally.units[unit as usize].surge
+        {
+            return Ok(Ground::Surplus);
         }
 
         // A pod that is held is judged as if its own tokens were not there: asking twice costs what asking once
@@ -329,9 +340,8 @@ impl Question<'_> {
             }
             Seat::Group(unit) => {
                 let mut numbers = tally.numbers(self.rules);
-                if own > 0 {
-                    numbers.current = tally.current_with(unit);
-                }
+                // What a controller takes away first is what it has too many of.
+                numbers.current = tally.current(unit, own > 0, self.is_own_controller());
                 numbers
             }
             Seat::Stray => tally.numbers(self.rules),
@@ -339,7 +349,11 @@ impl Question<'_> {
         if self.is_own_controller() {
             // A workload that is scaled down, to zero or away must be able to end.
             let namespace = &self.budget.fact.key.object.namespace;
-            if let Some(wanted) = tally.wanted(self.rules, &self.engine.world, namespace) {
+            let wanted = match self.member.seat {
+                Seat::Single => Some(tally.wants.singles_wanted()),
+                _ => tally.wanted(self.rules, namespace, &self.engine.world),
+            };
+            if let Some(wanted) = wanted {
                 numbers.desired = numbers.desired.min(wanted);
             }
             numbers.expected = numbers.expected.max(1);
@@ -361,7 +375,10 @@ impl Question<'_> {
         let seat = self.member.seat;
         let (mut down, mut down_total) = self.engine.downs(self.budget, self.rules, seat);
         let unit = match seat {
-            Seat::Group(unit) => self.budget.tally.units[unit as usize].name.clone(),
+            Seat::Group(unit) => {
+                let tally = &self.budget.tally;
+                tally.shown(&tally.units[unit as usize].name)
+            }
             _ => self.record.fact.key.name.clone(),
         };
         // A pod that asks again is not in its own way.
@@ -390,17 +407,18 @@ impl Engine {
             let pod = unit.members.iter().map(|id| &self.pods[*id as usize].fact.key.name).min()?;
             return Some(Unresolved::Group { pod: pod.clone(), name: unit.name.clone() });
         }
-        if !tally.scale_is_unknown(rules) {
-            return None;
-        }
+        let of_singles = tally.asks_scale_of_singles(rules)?;
         let owner_of = |uid: &crate::basics::Uid| {
+            let id = self.budget_id(&budget.fact.key)?;
             let pod = self
                 .pods_of_controller(uid)
-                .map(|id| &self.pods[id as usize].fact)
+                .map(|pod| &self.pods[pod as usize])
+                .filter(|record| record.members.iter().any(|member| member.budget == id))
+                .map(|record| &record.fact)
                 .min_by_key(|pod| pod.key.name.clone())?;
             Some((pod, pod.controller()?))
         };
-        if let Some(uid) = tally.scales.missing.first() {
+        if let Some(uid) = tally.wants.missing(of_singles) {
             let (pod, owner) = owner_of(uid)?;
             return Some(Unresolved::Controller {
                 pod: pod.key.name.clone(),
@@ -408,7 +426,7 @@ impl Engine {
                 name: owner.name.clone(),
             });
         }
-        let (_, owner) = owner_of(tally.scales.scaleless.first()?)?;
+        let (_, owner) = owner_of(tally.wants.scaleless(of_singles)?)?;
         Some(Unresolved::Scale { kind: owner.kind.kind.clone(), name: owner.name.clone() })
     }
 }
@@ -466,6 +484,6 @@ fn block(budget: &BudgetRecord, reason: Reason) -> Block {
     Block { budget: Some(budget.fact.key.clone()), reason }
 }
 
-fn moot(why: Moot) -> Verdict {
-    Verdict::Allow(Allow::Moot(why))
+fn moot(why: Moot, uid: Option<Uid>) -> Verdict {
+    Verdict::Allow(Allow::Moot { why, uid })
 }

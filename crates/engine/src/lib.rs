@@ -18,6 +18,7 @@ pub mod status;
 mod tally;
 mod units;
 pub mod verdict;
+mod wants;
 mod world;
 
 pub use decide::coverage;

@@ -77,9 +77,8 @@ impl Engine {
     }
 
     fn configured(&self, budget: &BudgetRecord, numbers: Numbers) -> Condition {
-        let (reason, message) = self
-            .misconfigured(budget, numbers)
-            .unwrap_or((reason::VALID_CONFIG, "The budget can do what it was written for.".to_owned()));
+        let (reason, message) =
+            self.misconfigured(budget, numbers).unwrap_or_else(|| (reason::VALID_CONFIG, valid(budget)));
         Condition {
             kind: ConditionType::BudgetConfigured,
             status: reason == reason::VALID_CONFIG,
@@ -112,11 +111,11 @@ impl Engine {
             ));
         }
         if !tally.strays.is_empty() {
-            let pods = self.names(tally.strays.iter());
+            let pods = self.names(tally.strays.iter(), ("names", "name"));
             return Some((
                 reason::MISSING_WORKLOAD_REFERENCE,
                 format!(
-                    "The scope is Workload, but {pods} name no workload; they count as unhealthy and are not \
+                    "The scope is Workload, but {pods} no workload; such pods count as unhealthy and are not \
                      evicted. Set schedulingGroup or the quorate.dev/workload labels in their template."
                 ),
             ));
@@ -132,27 +131,28 @@ impl Engine {
                 ),
             ));
         }
-        if never_allows(rules, numbers) {
+        if never_allows(rules, Numbers { expected: tally.expected_at_most(rules, numbers), ..numbers }) {
             return Some((reason::NEVER_ALLOWS, never_allows_message(rules, numbers)));
         }
-        if tally.singles > 0
-            && let Units::Label { key, .. } = &rules.units
-        {
-            let pods = self.names(self.singles_of(budget).iter());
+        if tally.singles > 0 {
+            let lack = match &rules.units {
+                Units::Owner { kind, .. } => format!("owner of kind {}", kind.kind),
+                Units::Label { key, .. } => format!("label {key}"),
+                Units::Pods | Units::Workload => String::new(),
+            };
+            let pods = self.names(self.singles_of(budget).iter(), ("has", "have"));
             return Some((
                 reason::MISSING_GROUP_LABEL,
-                format!(
-                    "{pods} lack the label {key} and are counted as single pods. Label them in their template."
-                ),
+                format!("{pods} no {lack}; such pods are counted one by one. Set it in their template."),
             ));
         }
         if tally.unmanaged > 0 && (matches!(rules.units, Units::Pods) && tally.pods > 0) && asks_scale(rules)
         {
-            let pods = self.names(self.unmanaged_of(budget).iter());
+            let pods = self.names(self.unmanaged_of(budget).iter(), ("has", "have"));
             return Some((
                 reason::UNMANAGED_PODS,
                 format!(
-                    "{pods} have no controller, so how many there should be is not known. \
+                    "{pods} no controller, so how many there should be is not known. \
                      Use an integer minAvailable, or expectedReplicas."
                 ),
             ));
@@ -163,10 +163,11 @@ impl Engine {
             return Some((
                 reason::MULTIPLE_WORKLOADS_DETECTED,
                 format!(
-                    "The pods belong to {} workloads ({}…); their groups are counted together. \
+                    "The pods belong to {} workloads ({}{}); their groups are counted together. \
                      Write one budget for each, unless that is what you want.",
                     workloads.len(),
-                    names.join(", ")
+                    names.join(", "),
+                    if workloads.len() > NAMED { ", …" } else { "" }
                 ),
             ));
         }
@@ -205,23 +206,34 @@ impl Engine {
             .collect()
     }
 
-    /// Names a few pods and counts the rest: "web-0, web-1 and 3 more pods".
-    fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a u32>) -> String {
+    /// Names a few pods and counts the rest, with the verb: "pods web-0, web-1 and 3 more have".
+    fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a u32>, (one, many): (&str, &str)) -> String {
         let total = ids.len();
         let mut names: Vec<&str> = ids.map(|id| &*self.pods[*id as usize].fact.key.name).collect();
         names.sort_by(|a, b| natural(a, b));
         names.truncate(NAMED);
         let listed = names.join(", ");
         match total - names.len() {
-            0 if total == 1 => format!("pod {listed}"),
-            0 => format!("pods {listed}"),
-            more => format!("pods {listed} and {more} more"),
+            0 if total == 1 => format!("pod {listed} {one}"),
+            0 => format!("pods {listed} {many}"),
+            more => format!("pods {listed} and {more} more {many}"),
         }
     }
 }
 
+fn valid(budget: &BudgetRecord) -> String {
+    let raised = budget.tally.units.iter().find(|(_, unit)| unit.raised);
+    match (raised.and_then(|(_, unit)| unit.min_count), &budget.rules.units) {
+        (Some(size), Units::Label { min_ready: Some(asked), .. }) => format!(
+            "The budget can do what it was written for. minReadyReplicas {asked} is not followed: a group that loses \
+             one pod is rebuilt whole, so all {size} are needed."
+        ),
+        _ => "The budget can do what it was written for.".to_owned(),
+    }
+}
+
 /// Orders names as people do: group 10 after group 9.
-fn natural(a: &str, b: &str) -> std::cmp::Ordering {
+pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
     let key = |name: &str| {
         let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let tail: u64 = name[head.len()..].parse().unwrap_or(0);
@@ -304,14 +316,14 @@ fn enforced(budget: &BudgetRecord) -> Condition {
     Condition { kind: ConditionType::Enforced, status, reason, message }
 }
 
-/// The pods that so many units need at least.
+/// The pods that so many units need at least. Those that are complete or not wanted need none.
 fn pods_needed(budget: &BudgetRecord, desired: u32) -> u32 {
-    let mut minimums: Vec<u32> = budget.tally.units.iter().filter_map(|(_, unit)| unit.min_count).collect();
+    let units = budget.tally.units.iter().filter(|(_, unit)| !unit.is_complete() && !unit.surge);
+    let mut minimums: Vec<u32> = units.filter_map(|(_, unit)| unit.min_count).collect();
     minimums.sort_unstable();
     let smallest = minimums.first().copied().unwrap_or(1);
-    let known: u32 = minimums.iter().take(desired as usize).sum();
-    let unseen = desired.saturating_sub(minimums.len() as u32);
-    known + unseen * smallest
+    let unseen = desired.saturating_sub(minimums.len() as u32).saturating_mul(smallest);
+    minimums.iter().take(desired as usize).fold(unseen, |sum, min| sum.saturating_add(*min))
 }
 
 /// The pods claimed for some operations, and since when.

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::basics::{Text, Time};
+use crate::facts::BudgetKey;
 use crate::verdict::{
     Block, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
 };
@@ -64,9 +65,10 @@ pub fn block(block: &Block, now: Time) -> String {
             "pod {pod} names no workload, so which group it would break is not known. \
              Set schedulingGroup or the quorate.dev/workload labels in its template."
         )),
-        Reason::Exhausted(exhausted) => {
-            self::exhausted(budget.as_deref().unwrap_or("budget"), exhausted, now)
-        }
+        Reason::Exhausted(exhausted) => match &block.budget {
+            Some(budget) => self::exhausted(budget, exhausted, now),
+            None => "not now: a budget is exhausted.".to_owned(),
+        },
         Reason::Native { name, healthy: (has, needs) } => {
             format!("PodDisruptionBudget {name} allows nothing now (has {has} healthy pods, needs {needs}).")
         }
@@ -106,8 +108,12 @@ pub fn standing(what: Noun, numbers: Numbers) -> String {
         0 => "none may be disrupted now".to_owned(),
         n => format!("{n} may be disrupted now"),
     };
-    let is = if current == 1 { "is" } else { "are" };
-    format!("{current} of {expected} {} {is} healthy, {desired} must stay: {may}.", noun(what, expected))
+    let is = of_number(current);
+    let healthy = match current > expected {
+        true => format!("{current} {} {is} healthy, {expected} expected", noun(what, current)),
+        false => format!("{current} of {expected} {} {is} healthy", noun(what, expected)),
+    };
+    format!("{healthy}, {desired} must stay: {may}.")
 }
 
 /// "pod", "pods", "group", "groups".
@@ -120,64 +126,110 @@ pub fn noun(what: Noun, count: u32) -> &'static str {
     }
 }
 
-fn exhausted(budget: &str, why: &Exhausted, now: Time) -> String {
+fn exhausted(budget: &BudgetKey, why: &Exhausted, now: Time) -> String {
+    // Names may be as long as 253 characters; then their middle is the part that is missed least.
+    let lengths = [usize::MAX, 40, 24, 12];
+    let mut texts = lengths.into_iter().map(|length| exhausted_with(budget, why, now, length));
+    let first = texts.next().unwrap_or_default();
+    match first.chars().count() <= MAX_LENGTH {
+        true => first,
+        false => texts.find(|text| text.chars().count() <= MAX_LENGTH).unwrap_or(first),
+    }
+}
+
+fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize) -> String {
     let Exhausted { noun: what, unit, unit_is_down, numbers, down, down_total, .. } = why;
     let Numbers { current, desired, expected, .. } = *numbers;
-    let word = noun(*what, 1);
-    let words = noun(*what, expected);
-    let mut text = format!("{budget} keeps {desired} of {expected} {words}: ");
+    let (word, words) = (noun(*what, 1), noun(*what, 2));
+    let name = |name: &str| elide(name, length);
+    let budget = format!("{}/{}", name(&budget.object.namespace), name(&budget.object.name));
+    let unit = name(unit);
     if expected == 0 {
-        text = format!("{budget} expects no {words}, so it allows none to be disrupted: ");
+        return format!(
+            "{budget} expects no {words}, so none may go: {word} {unit} is more than it knows of. \
+             Scale its workload up, or set expectedReplicas."
+        );
     }
+    let own = u32::from(*unit_is_down);
+    let unseen = expected.saturating_sub(current + own).saturating_sub(*down_total as u32);
+    let others = *down_total + unseen as usize;
+    let because = match down.first() {
+        Some(first) => format!(" ({})", self::down(*what, first, now, length)),
+        None if unseen > 0 => format!(" ({unseen} {} {} not there)", noun(*what, unseen), of_number(unseen)),
+        None => String::new(),
+    };
+    let mut text = match desired > expected {
+        true => format!("{budget} keeps {desired} {words} where {expected} {} expected", of_number(expected)),
+        false => format!("{budget} keeps {desired} of {expected} {words}"),
+    };
     if *unit_is_down {
-        let _ = write!(text, "{word} {unit} is down, and only {current} are healthy");
-    } else {
-        let nth = ordinal(down_total + 1);
-        let _ = match down_total {
-            0 => write!(text, "{word} {unit} cannot be spared"),
-            _ => write!(text, "{word} {unit} would be the {nth} one down"),
-        };
-    }
-    if let Some(first) = down.first() {
-        let _ = write!(text, " ({})", self::down(*what, first, now));
-        let _ = match down_total {
-            1 => write!(text, ". Waits for {word} {}.", first.unit),
-            2 => write!(text, ". Waits for {word} {} and one more.", first.unit),
-            more => write!(text, ". Waits for {word} {} and {} more.", first.unit, more - 1),
-        };
-    } else if current < desired {
+        let more = desired.saturating_sub(current);
         let _ = write!(
             text,
-            ". Waits for {} more healthy {}.",
-            desired - current,
-            noun(*what, desired - current)
+            " and has {current}: {word} {unit} is down, but may come back, and is kept until {more} more {} \
+             healthy{because}. unhealthyPodEvictionPolicy: AlwaysAllow would let it go.",
+            of_number(more),
         );
-    } else {
-        text.push_str(". The budget has no room at all: allow more to be down, or add replicas.");
+        return text;
     }
+    if others == 0 {
+        let _ = write!(
+            text,
+            ": {word} {unit} would be the first one down, and none may be. \
+             Allow at least one to be down, or add replicas."
+        );
+        return text;
+    }
+    let nth = ordinal(others + 1);
+    let _ = write!(text, ": {word} {unit} would be the {nth} one down{because}. Waits for ");
+    let _ = match (down.first(), others) {
+        (Some(first), 1) => write!(text, "{word} {}.", name(&first.unit)),
+        (Some(first), 2) => write!(text, "{word} {} and one more.", name(&first.unit)),
+        (Some(first), _) => write!(text, "{word} {} and {} more.", name(&first.unit), others - 1),
+        (None, _) => write!(text, "{others} more {}.", noun(*what, others as u32)),
+    };
     text
 }
 
+fn of_number(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// A long name without its middle.
+fn elide(name: &str, length: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= length {
+        return name.to_owned();
+    }
+    let tail = length / 2;
+    let head: String = letters[..length - tail - 1].iter().collect();
+    let tail: String = letters[letters.len() - tail..].iter().collect();
+    format!("{head}…{tail}")
+}
+
 /// Why a unit is down: "group 1 is missing llm-1-3, not ready for 4m".
-fn down(what: Noun, down: &Down, now: Time) -> String {
-    let Some(first) = down.missing.first() else {
-        return format!("{} {} has no pods", noun(what, 1), down.unit);
-    };
-    match what {
-        Noun::Pod => format!("{} is {}", down.unit, why(first, now)),
-        Noun::Group => {
-            let others = match down.missing.len() {
-                1 => String::new(),
-                n => format!(", and {} more", n - 1),
-            };
-            format!("group {} is missing {}, {}{others}", down.unit, first.pod, why(first, now))
+fn down(what: Noun, down: &Down, now: Time, length: usize) -> String {
+    let unit = elide(&down.unit, length);
+    let (healthy, needs) = down.healthy;
+    match (what, down.missing.first()) {
+        (Noun::Pod, Some(first)) => format!("{unit} is {}", why(first, now)),
+        (Noun::Pod, None) => format!("{unit} is down"),
+        (Noun::Group, None) if needs == 0 => format!("group {unit} is gone"),
+        (Noun::Group, None) => format!("group {unit} has {healthy} of the {needs} pods it needs"),
+        (Noun::Group, Some(first)) if healthy + 1 == needs => {
+            format!("group {unit} is missing {}, {}", elide(&first.pod, length), why(first, now))
         }
+        (Noun::Group, Some(first)) => format!(
+            "group {unit} has {healthy} of the {needs} pods it needs, {} is {}",
+            elide(&first.pod, length),
+            why(first, now)
+        ),
     }
 }
 
 fn why(missing: &Missing, now: Time) -> String {
     let state = match missing.why {
-        Unhealthy::Held => "admitted for disruption",
+        Unhealthy::Held => "being disrupted",
         Unhealthy::Terminating => "terminating",
         Unhealthy::Ended => "ended",
         Unhealthy::NotReady => "not ready",
@@ -186,25 +238,44 @@ fn why(missing: &Missing, now: Time) -> String {
         Unhealthy::NoGroup => "in no group",
     };
     match missing.since {
-        Some(since) if missing.why == Unhealthy::Held => format!("{state} {} ago", span(now.since(since))),
+        Some(since) if missing.why == Unhealthy::Held => {
+            format!("{state}, admitted {} ago", span(now.since(since)))
+        }
         Some(since) => format!("{state} for {}", span(now.since(since))),
         None => state.to_owned(),
     }
 }
 
 fn probe(pod: &Text, doubt: &ProbeDoubt, since: Option<Time>, now: Time) -> String {
-    let why = match doubt {
-        ProbeDoubt::SaysNo(None) => "its disruption probe says not now".to_owned(),
-        ProbeDoubt::SaysNo(Some(message)) => format!("its disruption probe says not now ({message})"),
-        ProbeDoubt::Silent => "its disruption probe has not answered yet".to_owned(),
-        ProbeDoubt::Malformed(what) => format!("its disruption probe cannot be read ({what})"),
-        ProbeDoubt::NoAgent => "no agent probes on its node".to_owned(),
-        ProbeDoubt::AgentStale => "the agent on its node has gone quiet".to_owned(),
-        ProbeDoubt::NodeNotReady => "its node is not ready, so its probe is not believed".to_owned(),
-        ProbeDoubt::Outdated => "its last probe is older than the agent or the container".to_owned(),
+    let (why, waits) = match doubt {
+        ProbeDoubt::SaysNo(None) => ("its disruption probe says no".to_owned(), "Waits for a yes"),
+        ProbeDoubt::SaysNo(Some(message)) => {
+            (format!("its disruption probe says no ({message})"), "Waits for a yes")
+        }
+        ProbeDoubt::Silent => {
+            ("its disruption probe has not answered yet".to_owned(), "Waits for its first answer")
+        }
+        ProbeDoubt::Malformed(what) => (
+            format!("its disruption probe cannot be read ({what})"),
+            "Correct the annotation in the pod's template",
+        ),
+        ProbeDoubt::NoAgent => {
+            ("nobody runs its disruption probe".to_owned(), "Start the Quorate agent on its node")
+        }
+        ProbeDoubt::AgentStale => (
+            "the agent on its node has gone quiet, so what its probe said is not believed".to_owned(),
+            "Waits for the agent",
+        ),
+        ProbeDoubt::NodeNotReady => {
+            ("its node is not ready, so what its probe said is not believed".to_owned(), "Waits for the node")
+        }
+        ProbeDoubt::Outdated => (
+            "its probe has not answered since the agent or the container started".to_owned(),
+            "Waits for its next answer",
+        ),
     };
     let since = since.map(|since| format!(", for {}", span(now.since(since)))).unwrap_or_default();
-    format!("pod {pod} is not disruptable: {why}{since}. Waits for the pod to say yes.")
+    format!("pod {pod} is not to be disrupted: {why}{since}. {waits}.")
 }
 
 /// A duration as people say it: 40s, 4m, 3h, 2d.

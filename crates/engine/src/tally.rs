@@ -12,11 +12,12 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use crate::basics::{Quantity, Text, Time, Uid};
+use crate::basics::{Quantity, Text, Time};
 use crate::facts::{Phase, Pod, Rules, Units};
 use crate::units::{self, Family, GroupKey, Place};
 use crate::verdict::Numbers;
-use crate::world::{Scales, World};
+use crate::wants::Wants;
+use crate::world::World;
 
 /// How long a group that vanished stays expected where nobody says how many there should be.
 pub const GONE_FOR: std::time::Duration = std::time::Duration::from_secs(15 * 60);
@@ -57,8 +58,11 @@ pub(crate) struct Unit {
     sizes: SmallVec<[(u32, u32); 1]>,
     pub(crate) min_count: Option<u32>,
     pub(crate) family: Family,
+    /// Who would know how many there should be if the budget did not say so.
+    source: Family,
     pub(crate) unreachable: bool,
     pub(crate) raised: bool,
+    pub(crate) surge: bool,
 }
 
 impl Unit {
@@ -93,15 +97,6 @@ pub(crate) struct FamilyTally {
     adds: (u32, u32),
 }
 
-/// The pods of one controller in a budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Owned {
-    /// In groups, or in a budget that counts pods.
-    seated: u32,
-    /// Without a group.
-    single: u32,
-}
-
 /// The counters of one budget.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -110,16 +105,19 @@ pub(crate) struct Tally {
     pub(crate) unmanaged: u32,
     pub(crate) singles: u32,
     singles_healthy: u32,
-    unmanaged_singles: u32,
     pub(crate) strays: BTreeSet<u32>,
     pub(crate) units: Slab<Unit>,
     by_key: FxHashMap<GroupKey, u32>,
     families: FxHashMap<Family, FamilyTally>,
+    /// Where the budget says how many groups there should be: who else would know, and for how many groups.
+    sources: FxHashMap<Family, u32>,
+    /// How many groups there are of each LeaderWorkerSet.
+    sets: FxHashMap<Text, u32>,
     groups_current: u32,
+    /// The same without a limit: surge and all.
+    groups_whole: u32,
     groups_expected: u32,
-    owned: FxHashMap<Uid, Owned>,
-    pub(crate) scales: Scales,
-    singles_expected: u32,
+    pub(crate) wants: Wants,
     /// Units that are down; for a budget that counts pods, pods.
     pub(crate) down: BTreeSet<u32>,
     /// Single pods that are down.
@@ -167,6 +165,7 @@ impl Tally {
                 }
                 self.stand(rules, &pod.key.namespace, unit, world);
                 self.deposit(unit);
+                self.drop_unused(&Family::Observed);
                 Seat::Group(unit)
             }
         }
@@ -207,10 +206,16 @@ impl Tally {
                 if entry.members.is_empty() {
                     let removed = self.units.remove(unit as usize);
                     self.by_key.remove(&removed.key);
-                    if removed.family == Family::Observed && !was_complete {
+                    self.count_set(&removed.key, false);
+                    if removed.family == Family::Observed
+                        && !was_complete
+                        && !self.is_there(&removed)
+                        && units::is_observed(rules, &pod.key.namespace, &removed.name, world)
+                    {
                         self.gone.insert(removed.name, now);
                     }
                     self.refresh_observed();
+                    self.drop_unused(&removed.family);
                 } else {
                     self.stand(rules, &pod.key.namespace, unit, world);
                     self.deposit(unit);
@@ -257,17 +262,20 @@ impl Tally {
     /// Works everything out again that comes from controllers and group objects.
     pub(crate) fn regroup(&mut self, rules: &Rules, namespace: &Text, world: &World) {
         self.families.clear();
+        self.sources.clear();
         self.down.retain(|_| matches!(rules.units, Units::Pods));
         self.unresolved.clear();
         self.groups_current = 0;
+        self.groups_whole = 0;
         self.groups_expected = 0;
         let units: Vec<u32> = self.units.iter().map(|(id, _)| id as u32).collect();
         for unit in units {
             self.stand(rules, namespace, unit, world);
             self.deposit(unit);
         }
+        self.gone.retain(|name, _| units::is_observed(rules, namespace, name, world));
         self.refresh_observed();
-        self.rescale(world);
+        self.wants.refresh(world);
     }
 
     /// Drops groups that have been gone for long enough; returns whether there were any.
@@ -282,10 +290,17 @@ impl Tally {
     }
 
     /// Takes over groups that the budget's status remembers as gone.
-    pub(crate) fn recall_gone(&mut self, gone: &[(Text, Time)], now: Time) {
+    pub(crate) fn recall_gone(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        gone: &[(Text, Time)],
+        world: &World,
+        now: Time,
+    ) {
         for (name, since) in gone {
             let seen = self.units.iter().any(|(_, unit)| unit.name == *name);
-            if !seen && now < since.after(GONE_FOR) {
+            if !seen && now < since.after(GONE_FOR) && units::is_observed(rules, namespace, name, world) {
                 self.gone.insert(name.clone(), *since);
             }
         }
@@ -307,45 +322,67 @@ impl Tally {
 
     /// The numbers of the pods that have no group.
     pub(crate) fn single_numbers(&self, rules: &Rules) -> Numbers {
-        let expected = if needs_scale(rules) { self.singles_expected } else { self.singles };
+        let expected = if needs_scale(rules) { self.wants.singles_expected() } else { self.singles };
         numbers(rules, self.singles_healthy, expected)
     }
 
-    /// How many units the workloads want from now on, where that is known.
-    pub(crate) fn wanted(&self, rules: &Rules, world: &World, namespace: &Text) -> Option<u32> {
-        match rules.units {
-            Units::Pods => {
-                let known = self.scales.missing.is_empty() && self.scales.scaleless.is_empty();
-                (known && !self.owned.is_empty()).then_some(self.scales.wanted)
-            }
-            _ => self.families.keys().try_fold(0u32, |sum, family| {
-                let wanted = match family {
-                    Family::Scale(uid) if world.controller(uid).is_some_and(|c| c.deleting) => 0,
-                    // What the budget's owner declared is no controller's wish.
-                    Family::Declared => return None,
-                    _ => units::family_size(rules, namespace, family, world)?,
-                };
-                Some(sum.saturating_add(wanted))
-            }),
+    /// How many units the workloads want from now on, where they have a say.
+    pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, world: &World) -> Option<u32> {
+        if matches!(rules.units, Units::Pods) {
+            return (!self.wants.nobody()).then(|| self.wants.wanted());
         }
+        let wanted = |source: &Family| match source {
+            Family::Scale(uid) if world.controller(uid).is_some_and(|c| c.deleting) => 0,
+            // So many groups can be whole with the pods that are wanted.
+            Family::Observed => self.wants.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1),
+            known => units::family_size(rules, namespace, known, world).unwrap_or(u32::MAX),
+        };
+        let sum = |sources: &mut dyn Iterator<Item = &Family>| {
+            sources.map(wanted).fold(0u32, |sum, n| sum.saturating_add(n))
+        };
+        let sum = match rules.expected {
+            Some(_) => sum(&mut self.sources.keys()),
+            None => sum(&mut self.families.keys()),
+        };
+        Some(sum)
     }
 
-    /// The number of units after one of its pods, which is held, counts again.
-    pub(crate) fn current_with(&self, unit: u32) -> u32 {
+    /// The number of units that are whole: no more than there should be or, where all are asked for, all of them.
+    /// With `own`, one more pod of that unit counts, which is held.
+    pub(crate) fn current(&self, unit: u32, own: bool, all: bool) -> u32 {
         let unit = &self.units[unit as usize];
-        let crosses = !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
+        let crosses = own && !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
+        if all {
+            return self.groups_whole + u32::from(crosses);
+        }
         let room = self.families.get(&unit.family).is_some_and(|f| f.whole < self.size_of(&unit.family, f));
         self.groups_current + u32::from(crosses && room)
     }
 
-    /// Whether the expected number of pods, or of single pods, rests on scales that cannot be had.
-    pub(crate) fn scale_is_unknown(&self, rules: &Rules) -> bool {
-        let asked = match rules.units {
-            Units::Pods => needs_scale(rules) && rules.expected.is_none(),
-            Units::Workload => false,
-            _ => needs_scale(rules) && self.singles > 0,
-        };
-        asked && !(self.scales.missing.is_empty() && self.scales.scaleless.is_empty())
+    /// Whether the expected number of pods, or of single pods, rests on scales; and if so, on which.
+    pub(crate) fn asks_scale_of_singles(&self, rules: &Rules) -> Option<bool> {
+        match rules.units {
+            Units::Pods => (needs_scale(rules) && rules.expected.is_none()).then_some(false),
+            Units::Workload => None,
+            _ => (needs_scale(rules) && self.singles > 0).then_some(true),
+        }
+    }
+
+    /// The most units that there will be, as far as anybody says: pods that are still to come are no reason to call
+    /// a minimum too high.
+    pub(crate) fn expected_at_most(&self, rules: &Rules, numbers: Numbers) -> u32 {
+        match rules.units {
+            Units::Pods if rules.expected.is_none() => numbers.expected.max(self.wants.scale()),
+            _ => numbers.expected,
+        }
+    }
+
+    /// A group's name in a sentence. Within one LeaderWorkerSet a number says enough.
+    pub(crate) fn shown(&self, name: &Text) -> Text {
+        match name.split_once('/') {
+            Some((set, index)) if self.sets.len() == 1 && self.sets.contains_key(set) => index.into(),
+            _ => name.clone(),
+        }
     }
 
     /// Whether some expected number rests on what was seen only.
@@ -372,7 +409,7 @@ impl Tally {
     fn pods_expected(&self, rules: &Rules) -> u32 {
         match rules.expected {
             Some(expected) => expected,
-            None if needs_scale(rules) => self.scales.sum,
+            None if needs_scale(rules) => self.wants.scale(),
             None => self.pods,
         }
     }
@@ -391,9 +428,12 @@ impl Tally {
             sizes: SmallVec::new(),
             min_count: None,
             family: Family::Observed,
+            source: Family::Observed,
             unreachable: false,
             raised: false,
+            surge: false,
         }) as u32;
+        self.count_set(&key, true);
         self.by_key.insert(key, unit);
         unit
     }
@@ -405,9 +445,11 @@ impl Tally {
         let size = entry.sizes.iter().map(|(size, _)| *size).max();
         let standing = units::standing(rules, namespace, &entry.key, size, alive, world);
         entry.min_count = standing.min_count;
-        entry.family = standing.family;
+        entry.source = standing.family.clone();
+        entry.family = if rules.expected.is_some() { Family::Declared } else { standing.family };
         entry.unreachable = standing.unreachable;
         entry.raised = standing.raised;
+        entry.surge = standing.surge;
         if !self.families.contains_key(&entry.family) {
             let size = units::family_size(rules, namespace, &entry.family, world);
             self.families.insert(entry.family.clone(), FamilyTally { size, ..FamilyTally::default() });
@@ -429,9 +471,17 @@ impl Tally {
         if entry.members.is_empty() {
             return;
         }
-        let (whole, complete) = (entry.is_whole(), entry.is_complete());
-        let (down, unresolved) = (!whole && !complete, entry.min_count.is_none() && !complete);
+        let (whole, complete) = (entry.is_whole() && !entry.surge, entry.is_complete() && !entry.surge);
+        let (down, unresolved) =
+            (!whole && !complete && !entry.surge, entry.min_count.is_none() && !complete);
         let key = entry.family.clone();
+        if key == Family::Declared {
+            let count = self.sources.entry(entry.source.clone()).or_default();
+            *count = if up { *count + 1 } else { *count - 1 };
+            if *count == 0 {
+                self.sources.remove(&entry.source);
+            }
+        }
         let Some(family) = self.families.get_mut(&key) else { return };
         let step = |count: &mut u32, by: bool| {
             let by = u32::from(by);
@@ -440,6 +490,7 @@ impl Tally {
         step(&mut family.units, true);
         step(&mut family.whole, whole);
         step(&mut family.complete, complete);
+        step(&mut self.groups_whole, whole);
         self.refresh_family(&key);
         mark(&mut self.down, unit, up && down);
         mark(&mut self.unresolved, unit, up && unresolved);
@@ -449,20 +500,44 @@ impl Tally {
     fn refresh_observed(&mut self) {
         self.families.entry(Family::Observed).or_default();
         self.refresh_family(&Family::Observed);
+        self.drop_unused(&Family::Observed);
     }
 
-    /// Brings what a family adds to the sums up to date, and drops the family when nothing is left of it.
+    /// Brings what a family adds to the sums up to date.
     fn refresh_family(&mut self, key: &Family) {
         let Some(family) = self.families.get(key) else { return };
-        let used = family.units > 0 || (*key == Family::Observed && !self.gone.is_empty());
-        let size = if used { self.size_of(key, family) } else { 0 };
+        let size = if self.is_used(key, family) { self.size_of(key, family) } else { 0 };
         let adds = (family.whole.min(size), size);
         self.groups_current = self.groups_current + adds.0 - family.adds.0;
         self.groups_expected = self.groups_expected + adds.1 - family.adds.1;
-        if !used {
-            self.families.remove(key);
-        } else if let Some(family) = self.families.get_mut(key) {
+        if let Some(family) = self.families.get_mut(key) {
             family.adds = adds;
+        }
+    }
+
+    fn is_used(&self, key: &Family, family: &FamilyTally) -> bool {
+        family.units > 0 || (*key == Family::Observed && !self.gone.is_empty())
+    }
+
+    /// Forgets a family of which nothing is left. Never while one of its units is only withdrawn for a moment.
+    fn drop_unused(&mut self, key: &Family) {
+        if self.families.get(key).is_some_and(|family| !self.is_used(key, family)) {
+            self.families.remove(key);
+        }
+    }
+
+    /// Whether another unit goes by the name of one that has just been removed. Few kinds can share a name.
+    fn is_there(&self, removed: &Unit) -> bool {
+        matches!(removed.key, GroupKey::Owner(_) | GroupKey::Replica(..))
+            && self.units.iter().any(|(_, unit)| unit.name == removed.name)
+    }
+
+    fn count_set(&mut self, key: &GroupKey, up: bool) {
+        let GroupKey::LeaderWorker(set, _) = key else { return };
+        let count = self.sets.entry(set.clone()).or_default();
+        *count = if up { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.sets.remove(set);
         }
     }
 
@@ -482,49 +557,10 @@ impl Tally {
 
     /// Keeps the pods of each controller counted.
     fn own(&mut self, pod: &Pod, single: bool, up: bool, world: &World) {
-        let step = |count: &mut u32| *count = if up { *count + 1 } else { *count - 1 };
-        let Some(owner) = pod.controller() else {
-            step(&mut self.unmanaged);
-            if single {
-                step(&mut self.unmanaged_singles);
-            }
-            return;
-        };
-        let known = self.owned.contains_key(&owner.uid);
-        let entry = self.owned.entry(owner.uid.clone()).or_default();
-        step(if single { &mut entry.single } else { &mut entry.seated });
-        let gone = *entry == Owned::default();
-        if gone {
-            self.owned.remove(&owner.uid);
+        match pod.controller() {
+            Some(owner) => self.wants.step(&owner.uid, single, up, world),
+            None => self.unmanaged = if up { self.unmanaged + 1 } else { self.unmanaged - 1 },
         }
-        if gone || !known {
-            self.rescale(world);
-        } else if single || self.singles > 0 {
-            self.resingle(world);
-        }
-    }
-
-    fn rescale(&mut self, world: &World) {
-        self.scales = world.scales(self.owned.keys());
-        self.resingle(world);
-    }
-
-    /// How many single pods there should be: what their controllers want, less what sits in groups.
-    fn resingle(&mut self, world: &World) {
-        let mut seated: FxHashMap<&Uid, (u32, u32, u32)> = FxHashMap::default();
-        for (uid, owned) in &self.owned {
-            if let Some(scaled) = world.scaled(uid) {
-                let entry = seated.entry(&scaled.uid).or_default();
-                entry.0 += owned.seated;
-                entry.1 += owned.single;
-                entry.2 = scaled.replicas.unwrap_or(0);
-            }
-        }
-        self.singles_expected = seated
-            .values()
-            .filter(|(_, single, _)| *single > 0)
-            .map(|(seated, single, replicas)| (*single).max(replicas.saturating_sub(*seated)))
-            .sum();
     }
 }
 

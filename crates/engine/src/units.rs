@@ -52,11 +52,15 @@ pub(crate) enum Family {
 pub(crate) struct Standing {
     /// The healthy pods it needs; `None` where the object that says so is missing.
     pub(crate) min_count: Option<u32>,
+    /// Who knows, the budget itself apart.
     pub(crate) family: Family,
     /// The budget asks for more pods than a group can have.
     pub(crate) unreachable: bool,
     /// The budget asks for fewer pods than a group that falls whole needs.
     pub(crate) raised: bool,
+    /// Its number lies beyond the replicas of its LeaderWorkerSet: a surge, or about to be scaled away. It is not one
+    /// of those that there should be, so it counts for nothing and costs nothing.
+    pub(crate) surge: bool,
 }
 
 /// Finds a pod's place under a budget.
@@ -147,38 +151,65 @@ pub(crate) fn standing(
         GroupKey::Label(_) | GroupKey::Owner(_) => {
             Standing::plain(Some(asked_minimum(rules).unwrap_or(1)), Family::Observed)
         }
-        GroupKey::LeaderWorker(name, _) => {
+        GroupKey::LeaderWorker(name, index) => {
             let set = world.leader_worker_set(namespace, name);
             let family = match set.filter(|set| set.replicas.is_some()) {
                 Some(set) => Family::Scale(set.uid.clone()),
                 None => Family::Observed,
             };
             let asked = asked_minimum(rules);
+            let by_index = matches!(&rules.units, Units::Label { key, .. } if **key == *LWS_GROUP_INDEX);
+            let surge = by_index
+                && rules.expected.is_none()
+                && set
+                    .and_then(|set| set.replicas)
+                    .is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
             match lws_group(set, size) {
                 (Some(size), falls_whole) => Standing {
+                    surge,
                     min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
                     family,
                     unreachable: asked.is_some_and(|asked| asked > size),
                     raised: falls_whole && asked.is_some_and(|asked| asked < size),
                 },
-                (None, _) => Standing::plain(Some(asked.unwrap_or(1)), family),
+                (None, _) => Standing { surge, ..Standing::plain(Some(asked.unwrap_or(1)), family) },
             }
         }
     };
     standing.min_count = standing.min_count.map(|n| n.max(1));
-    if rules.expected.is_some() {
-        standing.family = Family::Declared;
-    }
     standing
+}
+
+/// Whether nobody but the eye says that there should be a group of this name.
+pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, world: &World) -> bool {
+    if rules.expected.is_some() {
+        return false;
+    }
+    let family = |key: &GroupKey| standing(rules, namespace, key, None, 0, world).family;
+    match (&rules.units, name.split('/').collect::<Vec<_>>().as_slice()) {
+        (Units::Pods, _) => false,
+        (Units::Workload, [_]) => family(&GroupKey::PodGroup(name.clone())) == Family::Observed,
+        (Units::Workload, [workload, group, ..]) => {
+            [WorkloadSource::Own, WorkloadSource::Upstream].into_iter().all(|source| {
+                let key = GroupKey::Replica(source, (*workload).into(), (*group).into(), "".into());
+                family(&key) == Family::Observed
+            })
+        }
+        (Units::Label { key, .. }, [set, index]) if is_lws_group_key(key) => {
+            family(&GroupKey::LeaderWorker((*set).into(), (*index).into())) == Family::Observed
+        }
+        _ => true,
+    }
 }
 
 impl Standing {
     fn plain(min_count: Option<u32>, family: Family) -> Self {
-        Self { min_count, family, unreachable: false, raised: false }
+        Self { min_count, family, unreachable: false, raised: false, surge: false }
     }
 }
 
-fn asked_minimum(rules: &Rules) -> Option<u32> {
+/// How many healthy pods the budget asks of a group.
+pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
     match rules.units {
         Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } => min_ready,
         Units::Pods | Units::Workload => None,

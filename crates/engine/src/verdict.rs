@@ -19,7 +19,12 @@ pub enum Allow {
     /// The caller is never held up.
     Exempt(&'static str),
     /// The pod or its namespace is on its way out already, or the request cannot succeed.
-    Moot(Moot),
+    Moot {
+        /// Which of these.
+        why: Moot,
+        /// The pod that was meant: an eviction must not strike its successor.
+        uid: Option<Uid>,
+    },
     /// No budget covers the pod.
     NotCovered {
         /// The pod that was meant.
@@ -32,6 +37,20 @@ pub enum Allow {
         /// On what ground each agrees, in the order in which they are claimed.
         grounds: Vec<(BudgetKey, Ground)>,
     },
+}
+
+/// A UID that no pod has. An eviction of a pod that is gone is pinned to it, in case another pod takes the name.
+pub const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
+
+impl Allow {
+    /// The only pod that the request may strike.
+    pub fn pin(&self) -> Option<&Uid> {
+        match self {
+            Self::Exempt(_) => None,
+            Self::Moot { uid, .. } => uid.as_ref(),
+            Self::NotCovered { uid } | Self::Agreed { uid, .. } => Some(uid),
+        }
+    }
 }
 
 /// Why a request changes nothing for any budget.
@@ -72,9 +91,9 @@ pub enum Ground {
 
 impl Ground {
     /// Whether stale eyes could be wrong about it in the dangerous direction: an uncharged pass because something is
-    /// down already, which may have healed since.
+    /// down already, or never ran, which may have healed since.
     pub fn needs_fresh_eyes(self) -> bool {
-        matches!(self, Self::Unhealthy | Self::Broken)
+        matches!(self, Self::Unhealthy | Self::Broken | Self::Pending)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is known beside pods and budgets: controllers, groups, nodes, agents, namespaces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
 use crate::facts::{
@@ -36,22 +36,10 @@ pub(crate) struct World {
     pub(crate) namespaces: FxHashMap<Text, Namespace>,
     nodes: FxHashMap<Text, Node>,
     agents: FxHashMap<Text, Agent>,
-    pub(crate) native: FxHashMap<ObjectKey, NativeBudget>,
+    /// By namespace, then by name.
+    native: FxHashMap<Text, BTreeMap<Text, NativeBudget>>,
     /// The `DisruptionProbe` gate: without it Ready decides.
     pub(crate) probes: bool,
-}
-
-/// What the scale of a set of pods' controllers comes to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scales {
-    /// The sum over distinct workloads.
-    pub(crate) sum: u32,
-    /// The same, less the workloads that are being deleted: what is wanted from now on.
-    pub(crate) wanted: u32,
-    /// Controllers of which nothing is known.
-    pub(crate) missing: Vec<Uid>,
-    /// Controllers that have no scale.
-    pub(crate) scaleless: Vec<Uid>,
 }
 
 impl World {
@@ -190,6 +178,29 @@ impl World {
         self.agents.get(node).map(expiry)
     }
 
+    pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) {
+        let within = self.native.entry(key.namespace.clone()).or_default();
+        match budget {
+            Some(budget) => within.insert(key.name.clone(), budget),
+            None => within.remove(&key.name),
+        };
+        if within.is_empty() {
+            self.native.remove(&key.namespace);
+        }
+    }
+
+    pub(crate) fn native_keys(&self) -> impl Iterator<Item = ObjectKey> {
+        self.native.iter().flat_map(|(namespace, within)| {
+            within.keys().map(|name| ObjectKey { namespace: namespace.clone(), name: name.clone() })
+        })
+    }
+
+    /// The native budget over a pod. Where there are several the API server evicts nothing, whatever we say.
+    pub(crate) fn native_over(&self, pod: &Pod) -> Option<(&Text, &NativeBudget)> {
+        let mut within = self.native.get(&pod.key.namespace)?.iter();
+        within.find(|(_, budget)| budget.selector.matches(&pod.labels))
+    }
+
     /// The LeaderWorkerSet of that name.
     pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
         let kind = GroupKind::new(LWS_KIND.0, LWS_KIND.1);
@@ -221,38 +232,10 @@ impl World {
         let deployment = controller
             .owner
             .as_ref()
-            .filter(|_| &*controller.kind.kind == "ReplicaSet")
+            .filter(|_| &*controller.kind.kind == "ReplicaSet" && is_apps(&controller.kind.group))
             .filter(|owner| &*owner.kind.kind == "Deployment" && is_apps(&owner.kind.group))
             .and_then(|owner| self.controllers.get(&owner.uid));
         Some(deployment.unwrap_or(controller))
-    }
-
-    /// Sums the scale over the distinct workloads of these controllers.
-    pub(crate) fn scales<'a>(&self, controllers: impl Iterator<Item = &'a Uid>) -> Scales {
-        let mut scales = Scales::default();
-        let mut seen = FxHashSet::default();
-        for uid in controllers {
-            let Some(scaled) = self.scaled(uid) else {
-                scales.missing.push(uid.clone());
-                continue;
-            };
-            if !seen.insert(scaled.uid.clone()) {
-                continue;
-            }
-            match scaled.replicas {
-                Some(replicas) => {
-                    scales.sum = scales.sum.saturating_add(replicas);
-                    if !scaled.deleting {
-                        scales.wanted = scales.wanted.saturating_add(replicas);
-                    }
-                }
-                None => scales.scaleless.push(uid.clone()),
-            }
-        }
-        // The order of a hash map must not show.
-        scales.missing.sort();
-        scales.scaleless.sort();
-        scales
     }
 
     /// Why the probes of a pod count as a no; `None` where they say yes and can be believed.

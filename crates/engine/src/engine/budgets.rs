@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::basics::{Text, Uid};
 use crate::engine::{BudgetRecord, Engine};
-use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Rules, UnhealthyPolicy, Units};
+use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Phase, Rules, UnhealthyPolicy, Units};
 use crate::tally::Tally;
 
 impl Engine {
@@ -25,16 +25,17 @@ impl Engine {
         }
         if known.spec != budget.spec {
             let gone = std::mem::take(&mut self.budgets[id as usize].tally.gone);
-            let same_units =
-                known_units(&self.budgets[id as usize].fact) == known_units(&budget) && budget.spec.is_ok();
-            let key = budget.key.clone();
-            self.remove_budget(&key);
-            self.add_budget(budget);
-            if let (true, Some(id)) = (same_units, self.budget_id(&key)) {
-                let gone: Vec<_> = gone.into_iter().collect();
-                self.budgets[id as usize].tally.recall_gone(&gone, self.now);
-                self.set_gone_alarm(id);
-            }
+            let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
+            let (same_units, unread) = (before == after, before.is_none());
+            self.remove_budget(&budget.key);
+            // What vanished is remembered by its name, which means nothing where groups are formed otherwise. What
+            // was seen here is newer than what the status remembers.
+            let gone = match (same_units, unread) {
+                (true, false) => gone.into_iter().collect(),
+                (_, true) => budget.gone,
+                (false, false) => Box::default(),
+            };
+            self.add_budget(Budget { gone, ..budget });
             return;
         }
         self.dirty.insert(id);
@@ -88,7 +89,9 @@ impl Engine {
                 self.seat(pod, id);
             }
         }
-        self.budgets[id as usize].tally.recall_gone(&gone, self.now);
+        let record = &mut self.budgets[id as usize];
+        let namespace = &record.fact.key.object.namespace;
+        record.tally.recall_gone(&record.rules, namespace, &gone, &self.world, self.now);
         self.set_gone_alarm(id);
         self.dirty.insert(id);
     }
@@ -151,9 +154,14 @@ impl Engine {
     }
 
     pub(super) fn refresh_controller(&mut self, uid: &Uid, namespace: &Text, moved: bool) {
-        let pods: Vec<u32> = self.pods_below(uid);
+        let mut pods: Vec<u32> = self.pods_below(uid);
         let mut budgets: BTreeSet<u32> = self.grouping_budgets(namespace);
+        for id in &pods {
+            budgets.extend(self.pods[*id as usize].members.iter().map(|member| member.budget));
+        }
+        self.regroup(budgets);
         if moved {
+            self.leave_last_what_is_undone(&mut pods);
             // Its pods may now belong to the target of another budget.
             let targeted = self.namespaces.get(namespace).is_some_and(|index| !index.targets.is_empty());
             for id in &pods {
@@ -163,17 +171,25 @@ impl Engine {
                 }
             }
         }
-        for id in &pods {
-            budgets.extend(self.pods[*id as usize].members.iter().map(|member| member.budget));
-        }
-        self.regroup(budgets);
+    }
+
+    /// Puts pods that have succeeded first: where several leave at once, a group is complete only if all of them had.
+    pub(super) fn leave_last_what_is_undone(&self, pods: &mut [u32]) {
+        pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
     }
 
     /// The pods of a controller, and those of the controllers it owns.
     fn pods_below(&self, uid: &Uid) -> Vec<u32> {
-        let mut pods: Vec<u32> = self.pods_of_controller(uid).collect();
-        for owned in self.world.owned_by(uid) {
-            pods.extend(self.pods_of_controller(&owned));
+        let mut controllers = vec![uid.clone()];
+        let mut pods = Vec::new();
+        let mut at = 0;
+        while let Some(controller) = controllers.get(at) {
+            pods.extend(self.pods_of_controller(controller));
+            let owned = self.world.owned_by(controller);
+            // Owners may be written in a circle.
+            controllers
+                .extend(owned.into_iter().filter(|uid| !controllers.contains(uid)).collect::<Vec<_>>());
+            at += 1;
         }
         pods.sort_unstable();
         pods.dedup();

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::basics::Uid;
+use crate::basics::{ObjectKey, Uid};
 use crate::engine::{Engine, Snapshot};
 use crate::facts::{BudgetKey, Input};
 
@@ -11,14 +11,16 @@ impl Engine {
         match snapshot {
             Snapshot::Pods(pods, version) => {
                 let listed: FxHashSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
-                let gone: Vec<Uid> = self
+                let mut gone: Vec<u32> = self
                     .pods
                     .iter()
                     .filter(|(_, record)| {
                         !listed.contains(&record.fact.uid) && record.fact.version <= version
                     })
-                    .map(|(_, record)| record.fact.uid.clone())
+                    .map(|(id, _)| id as u32)
                     .collect();
+                self.leave_last_what_is_undone(&mut gone);
+                let gone: Vec<Uid> = gone.iter().map(|id| self.pods[*id as usize].fact.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove_pod(uid));
                 pods.into_iter().for_each(|pod| self.set_pod(pod));
                 self.pods_version = self.pods_version.max(version);
@@ -67,7 +69,8 @@ impl Engine {
                 list.into_iter().for_each(|(name, agent)| self.take(Input::Agent(name, Some(agent))));
             }
             Snapshot::NativeBudgets(list) => {
-                let gone = missing(self.world.native.keys(), &list);
+                let known: Vec<ObjectKey> = self.world.native_keys().collect();
+                let gone = missing(known.iter(), &list);
                 gone.into_iter().for_each(|key| self.take(Input::NativeBudget(key, None)));
                 list.into_iter().for_each(|(key, b)| self.take(Input::NativeBudget(key, Some(b))));
             }

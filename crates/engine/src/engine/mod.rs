@@ -383,10 +383,7 @@ impl Engine {
                 self.set_agent_alarm(&node);
             }
             Input::NativeBudget(key, budget) => {
-                match budget {
-                    Some(budget) => self.world.native.insert(key, budget),
-                    None => self.world.native.remove(&key),
-                };
+                self.world.set_native(&key, budget);
             }
         }
     }

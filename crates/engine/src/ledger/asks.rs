@@ -9,7 +9,7 @@ use crate::facts::BudgetKey;
 use crate::ledger::desk::Join;
 use crate::ledger::replica::{Admission, AskId, Call, Output, PodRead, Purpose, Replica, Reply, Rule};
 use crate::request::Request;
-use crate::verdict::{Allow, Block, Ground, Moot, Reason, Verdict};
+use crate::verdict::{Allow, Block, Ground, Moot, NOBODY, Reason, Verdict};
 
 /// A request that has not been answered yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ pub(super) struct Ask {
     pub(super) token: TokenId,
     /// The budgets that were asked, those included that only watch.
     asked: BTreeSet<BudgetKey>,
+    /// Those of them that only watch.
+    watching: BTreeSet<BudgetKey>,
     /// The budgets that have to agree, in the order in which they are claimed.
     route: Vec<BudgetKey>,
     /// Those that have its token.
@@ -61,7 +63,7 @@ impl Replica {
             Some(_) => true,
             None => self.engine.pod(&request.pod).is_some_and(|pod| !pod.terminating),
         };
-        let find = (!known && !self.without(Rule::UnknownRead)).then(|| Call::GetPod(request.pod.clone()));
+        let find = (!known).then(|| Call::GetPod(request.pod.clone()));
         let ask = Ask {
             request,
             deadline,
@@ -69,6 +71,7 @@ impl Replica {
             uid: None,
             token,
             asked: BTreeSet::new(),
+            watching: BTreeSet::new(),
             route: Vec::new(),
             committed: BTreeSet::new(),
         };
@@ -90,7 +93,7 @@ impl Replica {
             return Some(Verdict::exempt(entry));
         }
         let terminating = request.object.as_ref().is_some_and(|object| object.terminating);
-        terminating.then_some(Verdict::Allow(Allow::Moot(Moot::Terminating)))
+        terminating.then_some(Verdict::Allow(Allow::Moot { why: Moot::Terminating, uid: None }))
     }
 
     /// Why this replica cannot decide anything now.
@@ -113,9 +116,12 @@ impl Replica {
             }
             Reply::Pod(PodRead::There(pod)) => {
                 let why = if pod.terminating { Moot::Terminating } else { Moot::Terminal };
-                self.finish(id, Verdict::Allow(Allow::Moot(why)));
+                self.finish(id, Verdict::Allow(Allow::Moot { why, uid: Some(pod.uid) }));
             }
-            Reply::Pod(PodRead::Gone) => self.finish(id, Verdict::Allow(Allow::Moot(Moot::Gone))),
+            Reply::Pod(PodRead::Gone) => {
+                let gone = Allow::Moot { why: Moot::Gone, uid: Some(NOBODY.into()) };
+                self.finish(id, Verdict::Allow(gone));
+            }
             // No answer: the deadline of the ask bounds how often this is tried.
             _ => {
                 let call = Call::GetPod(ask.request.pod.clone());
@@ -149,6 +155,8 @@ impl Replica {
         let Some(ask) = self.asks.get_mut(&id) else { return };
         ask.uid = Some(uid);
         ask.asked = grounds.iter().map(|(key, _)| key.clone()).collect();
+        ask.watching =
+            grounds.iter().filter(|(_, ground)| only_watches(*ground)).map(|(key, _)| key.clone()).collect();
         ask.route = grounds
             .iter()
             .filter(|(_, ground)| !only_watches(*ground))
@@ -194,8 +202,7 @@ impl Replica {
                 at: self.now,
             };
             // Budgets that only watch are told too, but nobody waits for that.
-            let watching: Vec<BudgetKey> =
-                ask.asked.iter().filter(|key| !ask.committed.contains(*key)).cloned().collect();
+            let watching = ask.watching.clone();
             let join = Join { uid: uid.clone(), pod: admission.pod.name.clone(), what, binding: false };
             for key in watching {
                 self.due.insert(key.clone());

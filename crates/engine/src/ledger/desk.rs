@@ -293,14 +293,10 @@ impl Replica {
         if !self.without(Rule::TestGeneration) {
             steps.push(Step::TestGeneration(budget.generation));
         }
-        let gives_back = draft.ledger.claims.len() < old.claims.len() && draft.writing.asks.is_empty();
-        let counts = !(gives_back && self.without(Rule::NumberRaisedByHealth));
         if !self.without(Rule::TestNumber) {
             steps.push(Step::TestNumber(old.number));
         }
-        if counts {
-            steps.push(Step::SetNumber(old.number + 1));
-        }
+        steps.push(Step::SetNumber(old.number + 1));
         if old.protocol.is_none() {
             steps.push(Step::SetProtocol(PROTOCOL));
         }

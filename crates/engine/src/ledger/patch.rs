@@ -24,8 +24,6 @@ pub enum Step {
     TestNumber(u64),
     /// Nobody has settled anything since.
     TestSettled(Version),
-    /// This claim is still what it was.
-    TestClaim(Uid, Claim),
     /// Counts the write.
     SetNumber(u64),
     /// Deciding needs pods at least this new from now on.
@@ -61,7 +59,6 @@ impl LedgerPatch {
                 Step::TestGeneration(generation) => *generation == stored.generation,
                 Step::TestNumber(number) => *number == ledger.number,
                 Step::TestSettled(version) => *version == ledger.settled,
-                Step::TestClaim(uid, claim) => ledger.claims.get(uid) == Some(claim),
                 Step::SetNumber(number) => set(&mut ledger.number, *number),
                 Step::SetSettled(version) => set(&mut ledger.settled, *version),
                 Step::PutClaim(uid, claim) => {

@@ -8,7 +8,7 @@ use quorate_engine::facts::{
 };
 use quorate_engine::selector::Selector;
 
-use crate::world::{Deed, Mishaps, Scenario};
+use super::world::{Ask, Deed, Mishaps, Scenario};
 
 use Operation::{Delete, Evict, Update};
 
@@ -29,17 +29,19 @@ fn keeps(count: u32, label: (&str, &str)) -> Rules {
 
 const ALL: (&str, &str) = ("app", "web");
 
+/// A case with requests that may come to any replica.
 fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario {
     Scenario {
         name,
         pods: ["x", "y", "z"].map(|name| (name, Phase::Running, true)).to_vec(),
         budgets: vec![("a", keeps(2, ALL))],
         replicas: vec![(true, true), (true, false)],
-        requests: requests.to_vec(),
+        requests: requests.iter().map(|(operation, pod)| (*operation, *pod, Ask::Any)).collect(),
         deeds: Vec::new(),
         mishaps: Mishaps::default(),
         successors: false,
         without: BTreeSet::new(),
+        large: false,
     }
 }
 
@@ -78,6 +80,19 @@ impl Scenario {
         self
     }
 
+    /// Says to which replica each request comes.
+    fn at(mut self, replicas: &[usize]) -> Self {
+        for (request, replica) in self.requests.iter_mut().zip(replicas) {
+            request.2 = Ask::At(*replica);
+        }
+        self
+    }
+
+    fn large(mut self) -> Self {
+        self.large = true;
+        self
+    }
+
     fn successors(mut self) -> Self {
         self.successors = true;
         self
@@ -95,7 +110,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             .mishaps(Mishaps { refusals: 1, ..quiet() }),
         case("one pod twice, and another", &[(Evict, "x"), (Evict, "x"), (Evict, "y")]),
         case("refused elsewhere, asked again", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
-            .mishaps(Mishaps { refusals: 1, time: 1, ..quiet() })
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
             .replicas(&[(true, true)]),
         case("a successor of the same name", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true)])
@@ -107,12 +122,12 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("an unready pod heals, asked twice", &[(Delete, "z"), (Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")])
-            .mishaps(Mishaps { refusals: 1, time: 1, ..quiet() })
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
             .replicas(&[(true, true)]),
         case("an unready pod heals, late and asked twice", &[(Delete, "z"), (Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")])
-            .mishaps(Mishaps { refusals: 1, time: 1, ..quiet() }),
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
         case("a pending pod starts", &[(Evict, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .pending("z")
@@ -126,18 +141,18 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("a lost reply, two replicas", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { lost: 1, ..quiet() }),
         case("an API server that gives up", &[(Evict, "x"), (Evict, "y")])
-            .mishaps(Mishaps { timeouts: 1, time: 1, ..quiet() })
+            .mishaps(Mishaps { timeouts: 1, time: 2, ..quiet() })
             .replicas(&[(true, true)]),
         case("a crash and a restart", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { crashes: 1, ..quiet() })
-            .deeds(&[Deed::Start(0)]),
+            .deeds(&[Deed::Start(1)]),
         case("two holders", &[(Evict, "x"), (Evict, "y")]).replicas(&[(true, true), (true, true)]),
         case("two holders, expiry", &[(Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true), (true, true)])
-            .mishaps(Mishaps { refusals: 1, time: 1, ..quiet() }),
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
         case("the holder changes", &[(Evict, "x"), (Evict, "y")])
             .deeds(&[Deed::Holder(1, true), Deed::Holder(0, false)])
-            .mishaps(Mishaps { time: 1, ..quiet() }),
+            .mishaps(Mishaps { time: 2, ..quiet() }),
         case("a watch starts over", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { relists: 1, ..quiet() })
             .successors(),
@@ -166,24 +181,53 @@ pub(crate) fn all() -> Vec<Scenario> {
             .replicas(&[(true, true)]),
         case("the second budget says no", &[(Evict, "x"), (Evict, "y")])
             .budgets(&[("a", keeps(2, ALL)), ("b", keeps(1, ("name", "x")))]),
+        case("the second budget is tightened", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
+            .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
+            .deeds(&[Deed::ChangeBudget("b", keeps(1, ("name", "x")))])
+            .replicas(&[(true, true)]),
+        case("a budget is deleted and a stricter one made", &[(Evict, "x")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(0, ALL))])
+            .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(2, ALL))]),
+        case("two holders settle two pods", &[(Evict, "x"), (Evict, "y"), (Evict, "z")])
+            .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
+            .replicas(&[(true, true), (true, true)])
+            .at(&[0, 0, 1]),
+        case("a free pass is not inherited", &[(Delete, "z"), (Delete, "z")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .budgets(&[("a", keeps(3, ALL))])
+            .deeds(&[Deed::Heal("z")])
+            .mishaps(Mishaps { refusals: 1, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("a new budget, its holder elsewhere", &[(Evict, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .replicas(&[(true, false), (true, true)])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
+            .at(&[1, 0]),
         case("a new budget", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))]),
         case("a second budget appears", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
             .deeds(&[Deed::MakeBudget("b", keeps(1, ALL))]),
         case("a budget is deleted and made again", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))])
             .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(1, ALL))]),
         case("a replica is lost while a budget opens", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
-            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL)), Deed::Start(1)])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
             .mishaps(Mishaps { crashes: 1, ..quiet() }),
         case("a replica starts while a budget opens", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
             .replicas(&[(true, true), (false, false)])
@@ -197,10 +241,13 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[("a", keeps(0, ALL))])
             .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
         case("a budget covers more", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ("name", "y")))])
             .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
-        case("an update", &[(Update, "x"), (Evict, "y")]).pods(&[("x", true), ("y", true)]).budgets(&[("a", keeps(1, ALL))]),
+        case("an update", &[(Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))]),
         case("an update and an eviction of one pod", &[(Update, "x"), (Evict, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))])
@@ -208,7 +255,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("an update that never comes", &[(Update, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))])
-            .mishaps(Mishaps { refusals: 1, time: 1, ..quiet() })
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
             .replicas(&[(true, true)]),
     ]
 }

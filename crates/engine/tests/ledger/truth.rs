@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_engine::basics::{Quantity, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use crate::world::{Stage, World};
+use super::world::{Stage, World};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Floors {
     floors: BTreeMap<BudgetKey, Floor>,
+    /// A pod that was healthy all the time was let go although the budget had no room.
+    uncharged: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +58,40 @@ impl World {
         self.floors.floors.insert(key.clone(), Floor { units, excused });
     }
 
+    /// A request was sent: whatever is open now binds it.
+    pub(crate) fn note_sent(&mut self, request: usize) {
+        let bound = self
+            .budgets
+            .values()
+            .filter(|budget| self.is_open(budget))
+            .map(|budget| (budget.key.clone(), budget.generation))
+            .collect();
+        let pod = self.pod_named(&self.requests[request].pod).filter(|pod| is_healthy(pod));
+        let healthy = pod.map(|pod| pod.uid.clone());
+        let journey = &mut self.requests[request];
+        journey.bound = bound;
+        journey.healthy = healthy;
+    }
+
+    /// A request was admitted. If its pod was healthy all the while, every budget that bound it must have had room.
+    pub(crate) fn note_admitted(&mut self, request: usize) {
+        let journey = &self.requests[request];
+        let (Stage::Admitted(uid), Some(healthy)) = (&journey.stage, &journey.healthy) else { return };
+        let Some(pod) = self.pods.get(uid).filter(|pod| uid == healthy && is_healthy(pod)) else { return };
+        for (key, generation) in &journey.bound {
+            let Some(budget) = self.budgets.get(key).filter(|budget| budget.generation == *generation) else {
+                continue;
+            };
+            let Ok(rules) = &budget.spec else { continue };
+            let asked = covers(rules, pod) && rules.operations.contains(journey.operation);
+            let whole = matches!(rules.units, Units::Pods);
+            if asked && whole && self.is_open(budget) && self.standing(budget) < desired(budget) {
+                self.floors.uncharged = Some(format!("{uid} was let go without room in {key}"));
+                return;
+            }
+        }
+    }
+
     /// Lowers floors by what may lower them: requests that were excused, or that the budget does not look at.
     pub(crate) fn keep_floors(&mut self) {
         let lowered: Vec<(BudgetKey, u32)> = self
@@ -87,8 +123,10 @@ impl World {
             .iter()
             .filter_map(|(key, floor)| {
                 let standing = self.standing(self.budgets.get(key)?);
-                (standing < floor.units).then(|| format!("{key} has {standing} healthy, floor {}", floor.units))
+                (standing < floor.units)
+                    .then(|| format!("{key} has {standing} healthy, floor {}", floor.units))
             })
+            .chain(self.floors.uncharged.iter().cloned())
             .collect()
     }
 
@@ -103,13 +141,7 @@ impl World {
                 _ => None,
             })
             .collect();
-        let counts = |pod: &&Pod| {
-            covers(rules, pod)
-                && pod.ready
-                && !pod.terminating
-                && !doomed.contains(&pod.uid)
-                && pod.containers.iter().all(|container| container.image == container.asked_image)
-        };
+        let counts = |pod: &&Pod| covers(rules, pod) && is_healthy(pod) && !doomed.contains(&pod.uid);
         let healthy: Vec<&Pod> = self.pods.values().filter(counts).collect();
         match &rules.units {
             Units::Label { key, min_ready } => {
@@ -129,6 +161,12 @@ impl World {
     pub(crate) fn leftovers(&self) -> usize {
         self.budgets.values().map(|budget| budget.ledger.claims.len()).sum()
     }
+}
+
+fn is_healthy(pod: &Pod) -> bool {
+    pod.ready
+        && !pod.terminating
+        && pod.containers.iter().all(|container| container.image == container.asked_image)
 }
 
 fn desired(budget: &Budget) -> u32 {

@@ -18,14 +18,15 @@ use quorate_engine::ledger::{
     Call, CallId, Event, Member, Output, PodRead, Replica, Reply, Rule, Settings, Stored, Wrote,
 };
 use quorate_engine::request::Request;
-use quorate_engine::verdict::{Allow, Verdict};
+use quorate_engine::verdict::Verdict;
 use quorate_engine::{Gates, Snapshot};
 
-use crate::truth::Floors;
+use super::truth::Floors;
 
 pub(crate) const NAMESPACE: &str = "ns";
-/// Longer than the expiry of tokens, the memory of admissions and the life of a vanished replica's Lease.
-const A_LONG_TIME: Duration = Duration::from_secs(121);
+/// Two of these are longer than the expiry of tokens, the memory of admissions and the life of a vanished replica's
+/// Lease. What the API server carries out takes less than two.
+const A_WHILE: Duration = Duration::from_secs(61);
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Everything there is.
@@ -36,6 +37,7 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<Uid, Pod>,
     pub(crate) budgets: BTreeMap<BudgetKey, Budget>,
     leases: BTreeMap<Text, Member>,
+    vanished: BTreeMap<Text, Time>,
     /// Shared with the states before and after, as long as nothing happens to a replica.
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) requests: Vec<Journey>,
@@ -44,6 +46,8 @@ pub(crate) struct World {
     /// How often a reply may still be lost, a replica crash, a watch start over.
     pub(crate) mishaps: Mishaps,
     pub(crate) floors: Floors,
+    /// The rule is left out that a budget is opened again when it covers other pods.
+    always_open: bool,
 }
 
 /// How much may still go wrong.
@@ -116,7 +120,9 @@ impl Node {
     /// The next event of a budget that tells this replica something it does not know from its own writes.
     fn skip_known_budgets(&mut self) -> Option<Version> {
         let mut seen = None;
-        while let (Some((version, Input::Budget(budget))), Some(replica)) = (self.budgets.front(), &self.replica) {
+        while let (Some((version, Input::Budget(budget))), Some(replica)) =
+            (self.budgets.front(), &self.replica)
+        {
             let known = replica.engine().budget(&budget.key);
             if known.is_none_or(|known| known.uid != budget.uid || known.version < budget.version) {
                 break;
@@ -145,6 +151,12 @@ pub(crate) struct Journey {
     pub(crate) operation: Operation,
     pub(crate) pod: Text,
     pub(crate) stage: Stage,
+    /// It was under way already when time last passed.
+    aged: bool,
+    /// The budgets that were open when it was sent, and their generations.
+    pub(crate) bound: Vec<(BudgetKey, i64)>,
+    /// The pod, if it was healthy when it was sent and has been since.
+    pub(crate) healthy: Option<Uid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,6 +169,13 @@ pub(crate) enum Stage {
     Admitted(Uid),
     /// It is over.
     Over,
+}
+
+/// Which replica a request may come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Any,
+    At(usize),
 }
 
 /// Something that a scenario may do to the world, once.
@@ -209,12 +228,15 @@ pub(crate) struct Scenario {
     pub(crate) budgets: Vec<(&'static str, Rules)>,
     /// Replicas: whether each runs from the start, and is holder.
     pub(crate) replicas: Vec<(bool, bool)>,
-    pub(crate) requests: Vec<(Operation, &'static str)>,
+    /// What is asked, and of which replica.
+    pub(crate) requests: Vec<(Operation, &'static str, Ask)>,
     pub(crate) deeds: Vec<Deed>,
     pub(crate) mishaps: Mishaps,
     /// A pod that is gone comes back under its name, ready.
     pub(crate) successors: bool,
     pub(crate) without: BTreeSet<Rule>,
+    /// Too many states for every day: left to `cargo xtask soak`.
+    pub(crate) large: bool,
 }
 
 impl Scenario {
@@ -236,15 +258,24 @@ impl World {
             pods: BTreeMap::new(),
             budgets: BTreeMap::new(),
             leases: BTreeMap::new(),
+            vanished: BTreeMap::new(),
             nodes: Vec::new(),
             requests: scenario
                 .requests
                 .iter()
-                .map(|(operation, pod)| Journey { operation: *operation, pod: Text::from(*pod), stage: Stage::Planned })
+                .map(|(operation, pod, _)| Journey {
+                    operation: *operation,
+                    pod: Text::from(*pod),
+                    stage: Stage::Planned,
+                    aged: false,
+                    bound: Vec::new(),
+                    healthy: None,
+                })
                 .collect(),
             store: (0..scenario.deeds.len()).collect(),
             mishaps: scenario.mishaps,
             floors: Floors::default(),
+            always_open: scenario.without.contains(&Rule::ReopenOnCoverage),
         };
         for (name, phase, ready) in &scenario.pods {
             world.create_pod(name, *phase, *ready);
@@ -324,10 +355,10 @@ impl World {
             }]
             .into(),
         };
-        self.put_pod(pod);
+        self.put_pod(&pod);
     }
 
-    fn put_pod(&mut self, pod: Pod) {
+    fn put_pod(&mut self, pod: &Pod) {
         self.pods.insert(pod.uid.clone(), pod.clone());
         for node in self.running() {
             node.pods.push_back(Input::Pod(pod.clone()));
@@ -339,7 +370,7 @@ impl World {
         if let Some(mut pod) = self.pods.get(uid).cloned() {
             change(&mut pod);
             pod.version = version;
-            self.put_pod(pod);
+            self.put_pod(&pod);
         }
     }
 
@@ -351,7 +382,7 @@ impl World {
         }
     }
 
-    fn put_budget(&mut self, budget: Budget) {
+    fn put_budget(&mut self, budget: &Budget) {
         self.budgets.insert(budget.key.clone(), budget.clone());
         for node in self.running() {
             node.budgets.push_back((budget.version, Input::Budget(budget.clone())));
@@ -377,8 +408,7 @@ impl World {
         node.budgets.clear();
         node.calls.clear();
         let holder = node.holder;
-        self.leases
-            .insert(name.clone(), Member { name, acknowledged: Version(0), vanished: false });
+        self.leases.insert(name.clone(), Member { name, acknowledged: Version(0), vanished: false });
         let pods = self.pods.values().cloned().collect();
         let budgets = self.budgets.values().cloned().collect();
         let version = Version(self.revision);
@@ -424,15 +454,17 @@ impl World {
             return;
         }
         let uid = match verdict {
-            Verdict::Allow(Allow::NotCovered { uid } | Allow::Agreed { uid, .. }) => Some(uid.clone()),
-            // Nothing is pinned: it strikes whatever has the name.
-            Verdict::Allow(_) => self.pod_named(&self.requests[request].pod).map(|pod| pod.uid.clone()),
+            Verdict::Allow(allow) => match allow.pin() {
+                Some(uid) => Some(uid.clone()),
+                None => self.pod_named(&self.requests[request].pod).map(|pod| pod.uid.clone()),
+            },
             Verdict::Deny(_) => None,
         };
         self.requests[request].stage = match uid {
             Some(uid) => Stage::Admitted(uid),
             None => Stage::Over,
         };
+        self.note_admitted(request);
     }
 
     /// Everything that may happen next.
@@ -441,7 +473,13 @@ impl World {
         for (request, journey) in self.requests.iter().enumerate() {
             match &journey.stage {
                 Stage::Planned => {
-                    let running = self.nodes.iter().enumerate().filter(|(_, node)| node.replica.is_some());
+                    let at = scenario.requests[request].2;
+                    let running = self
+                        .nodes
+                        .iter()
+                        .enumerate()
+                        .filter(|(index, _)| at == Ask::Any || at == Ask::At(*index))
+                        .filter(|(_, node)| node.replica.is_some());
                     actions.extend(running.map(|(node, _)| Action::Send(request, node)));
                 }
                 Stage::Asked(node) => {
@@ -479,7 +517,7 @@ impl World {
                     }
                 }
             }
-            if self.mishaps.crashes > 0 {
+            if self.mishaps.crashes > 0 && index + 1 == self.nodes.len() {
                 actions.push(Action::Crash(index));
             }
             if self.mishaps.relists > 0 && !node.pods.is_empty() {
@@ -496,7 +534,10 @@ impl World {
             }
         }
         actions.extend(
-            self.store.iter().filter(|deed| self.is_possible(&scenario.deeds[**deed])).map(|deed| Action::Do(*deed)),
+            self.store
+                .iter()
+                .filter(|deed| self.is_possible(&scenario.deeds[**deed]))
+                .map(|deed| Action::Do(*deed)),
         );
         for (index, node) in self.nodes.iter().enumerate() {
             let closed = self.budgets.values().any(|budget| !self.is_open(budget));
@@ -504,8 +545,10 @@ impl World {
                 actions.push(Action::Tick(index));
             }
         }
-        let waiting = self.requests.iter().any(|j| matches!(j.stage, Stage::Asked(_) | Stage::Admitted(_)));
-        if self.mishaps.time > 0 && !waiting {
+        // Nothing is under way for long.
+        let old =
+            self.requests.iter().any(|j| j.aged && matches!(j.stage, Stage::Asked(_) | Stage::Admitted(_)));
+        if self.mishaps.time > 0 && !old {
             actions.push(Action::TimePasses);
         }
         actions
@@ -528,8 +571,8 @@ impl World {
     pub(crate) fn act(&mut self, action: &Action, scenario: &Scenario) {
         let before = self.nodes.clone();
         self.happen(action, scenario);
-        for index in 0..self.nodes.len() {
-            if Arc::ptr_eq(&before[index], &self.nodes[index]) {
+        for (index, was) in before.iter().enumerate() {
+            if Arc::ptr_eq(was, &self.nodes[index]) {
                 continue;
             }
             if let Some(version) = self.node(index).skip_known_budgets() {
@@ -607,7 +650,8 @@ impl World {
                 self.step(*node, Event::List(Snapshot::Pods(pods, Version(self.revision))));
             }
             Action::Timeout(request) => {
-                if matches!(self.requests[*request].stage, Stage::Asked(node) if self.nodes[node].replica.is_some()) {
+                if matches!(self.requests[*request].stage, Stage::Asked(node) if self.nodes[node].replica.is_some())
+                {
                     self.mishaps.timeouts -= 1;
                 }
                 self.requests[*request].stage = Stage::Over;
@@ -647,6 +691,7 @@ impl World {
             target,
         };
         self.requests[request].stage = Stage::Asked(node);
+        self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
         self.step(node, Event::Ask { id: request as u64, request: Box::new(asked), deadline });
     }
@@ -668,7 +713,7 @@ impl World {
                 budget.ledger = ledger;
                 budget.version = self.next_revision();
                 let opened = !was_open && self.is_open(&budget);
-                self.put_budget(budget.clone());
+                self.put_budget(&budget);
                 if opened {
                     self.note_open(&budget.key);
                 }
@@ -682,7 +727,9 @@ impl World {
             Call::ListPods(key) => {
                 let known = self.nodes[node].replica.as_ref().and_then(|r| r.engine().budget(key));
                 let selected = |pod: &&Pod| match known.map(|budget| &budget.spec) {
-                    Some(Ok(Rules { covers: Covers::Selector(selector), .. })) => selector.matches(&pod.labels),
+                    Some(Ok(Rules { covers: Covers::Selector(selector), .. })) => {
+                        selector.matches(&pod.labels)
+                    }
                     _ => false,
                 };
                 let pods = self.pods.values().filter(selected).cloned().collect();
@@ -693,6 +740,9 @@ impl World {
     }
 
     pub(crate) fn is_open(&self, budget: &Budget) -> bool {
+        if self.always_open {
+            return budget.ledger.enforced.is_some();
+        }
         let coverage = budget.spec.as_ref().ok().map(|rules| quorate_engine::coverage(&budget.uid, rules));
         budget.ledger.enforced == coverage
     }
@@ -728,7 +778,7 @@ impl World {
             Deed::Create(name, ready) => self.create_pod(name, Phase::Running, *ready),
             Deed::MakeBudget(name, rules) => {
                 let budget = self.new_budget(name, rules.clone());
-                self.put_budget(budget);
+                self.put_budget(&budget);
             }
             Deed::ChangeBudget(name, rules) => {
                 let version = self.next_revision();
@@ -736,7 +786,7 @@ impl World {
                     budget.spec = Ok(rules.clone());
                     budget.generation += 1;
                     budget.version = version;
-                    self.put_budget(budget);
+                    self.put_budget(&budget);
                     self.note_change(&budget_key(name));
                 }
             }
@@ -767,15 +817,25 @@ impl World {
         node.calls.clear();
         if let Some(lease) = self.leases.get_mut(&name) {
             lease.vanished = true;
+            self.vanished.insert(name, self.clock);
         }
     }
 
     /// Enough time for every bound of the protocol to pass.
     fn pass_time(&mut self) {
         self.mishaps.time -= 1;
-        self.clock = self.clock.after(A_LONG_TIME);
-        self.leases.retain(|_, lease| !lease.vanished);
+        self.clock = self.clock.after(A_WHILE);
+        let clock = self.clock;
+        let vanished = &self.vanished;
+        self.leases.retain(|name, _| vanished.get(name).is_none_or(|at| clock < at.after(2 * A_WHILE)));
+        for journey in &mut self.requests {
+            journey.aged = matches!(journey.stage, Stage::Asked(_) | Stage::Admitted(_));
+        }
         for index in 0..self.nodes.len() {
+            // A watch that has nothing to show says how far it has come.
+            if self.nodes[index].pods.is_empty() {
+                self.step(index, Event::Fact(Box::new(Input::PodsAt(Version(self.revision)))));
+            }
             self.step(index, Event::Heard);
             self.step(index, Event::Tick);
         }
@@ -784,11 +844,14 @@ impl World {
     /// Lets everything that is under way come to its end, and then enough time pass, a few times over. Whoever holds
     /// the lease has then had every chance to tidy up.
     pub(crate) fn run_out(&mut self, scenario: &Scenario) {
-        for _ in 0..3 {
+        for _ in 0..5 {
             self.mishaps = Mishaps { time: 1, ..Mishaps::default() };
             self.pass_time();
             while let Some(action) = self.actions(scenario).into_iter().find(|action| {
-                matches!(action, Action::ShowPod(_) | Action::ShowBudget(_) | Action::Perform(..) | Action::Deliver(..))
+                matches!(
+                    action,
+                    Action::ShowPod(_) | Action::ShowBudget(_) | Action::Perform(..) | Action::Deliver(..)
+                )
             }) {
                 self.act(&action, scenario);
             }
@@ -797,15 +860,14 @@ impl World {
 
     /// Nothing is under way anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.nodes.iter().all(|node| {
-            node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty()
-        }) && self.requests.iter().all(|journey| journey.stage == Stage::Over)
+        self.nodes.iter().all(|node| node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty())
+            && self.requests.iter().all(|journey| journey.stage == Stage::Over)
     }
 }
 
 impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.revision, self.clock, &self.leases).hash(state);
+        (self.revision, self.clock, &self.leases, &self.vanished).hash(state);
         for budget in self.budgets.values() {
             (&budget.uid, budget.version, budget.generation, &budget.ledger).hash(state);
         }

@@ -1,0 +1,199 @@
+//! How many pods the controllers of a budget's pods want: kept in steps, since a budget may have thousands of them.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use crate::basics::Uid;
+use crate::world::World;
+
+/// The controllers of a budget's pods, and what they want.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wants {
+    /// By the controller that a pod names.
+    owned: FxHashMap<Uid, Owned>,
+    /// By the workload whose scale counts: the Deployment above its ReplicaSets.
+    workloads: FxHashMap<Uid, Wanting>,
+    /// Controllers of which nothing is known.
+    missing: BTreeSet<Uid>,
+    /// Controllers that have no scale.
+    scaleless: BTreeSet<Uid>,
+    totals: Totals,
+}
+
+/// The pods of one controller in a budget.
+#[derive(Clone, Debug)]
+struct Owned {
+    pods: Pods,
+    /// Whose scale counts for them; the controller itself where nothing is known.
+    workload: Uid,
+}
+
+/// The pods of one workload in a budget, and what it wants.
+#[derive(Clone, Debug)]
+struct Wanting {
+    pods: Pods,
+    replicas: Option<u32>,
+    deleting: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pods {
+    /// In groups, or in a budget that counts pods.
+    seated: u32,
+    /// Without a group.
+    single: u32,
+}
+
+impl Pods {
+    fn step(&mut self, single: bool, up: bool) {
+        let count = if single { &mut self.single } else { &mut self.seated };
+        *count = if up { *count + 1 } else { *count - 1 };
+    }
+
+    fn are_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Sums over all workloads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    scale: u64,
+    wanted: u64,
+    singles_expected: u64,
+    singles_wanted: u64,
+}
+
+impl Totals {
+    fn step(&mut self, by: Self, up: bool) {
+        let step = |sum: &mut u64, by: u64| *sum = if up { *sum + by } else { *sum - by };
+        step(&mut self.scale, by.scale);
+        step(&mut self.wanted, by.wanted);
+        step(&mut self.singles_expected, by.singles_expected);
+        step(&mut self.singles_wanted, by.singles_wanted);
+    }
+}
+
+impl Wanting {
+    fn adds(&self) -> Totals {
+        let Pods { seated, single } = self.pods;
+        let if_any = |pods: u32, n: u32| if pods > 0 { u64::from(n) } else { 0 };
+        // Who has no scale wants the pods there are.
+        let replicas = self.replicas.unwrap_or(seated.saturating_add(single));
+        let from_now_on = if self.deleting { 0 } else { replicas };
+        Totals {
+            scale: u64::from(self.replicas.unwrap_or(0)),
+            wanted: if_any(seated, from_now_on),
+            singles_expected: if_any(single, single.max(replicas.saturating_sub(seated))),
+            singles_wanted: if_any(single, from_now_on.saturating_sub(seated)),
+        }
+    }
+}
+
+impl Wants {
+    /// A pod of this controller comes or goes.
+    pub(crate) fn step(&mut self, controller: &Uid, single: bool, up: bool, world: &World) {
+        if !self.owned.contains_key(controller) {
+            self.meet(controller, world);
+        }
+        let Some(owned) = self.owned.get_mut(controller) else { return };
+        owned.pods.step(single, up);
+        if let Some(wanting) = self.workloads.get_mut(&owned.workload) {
+            self.totals.step(wanting.adds(), false);
+            wanting.pods.step(single, up);
+            self.totals.step(wanting.adds(), true);
+            if wanting.pods.are_none() {
+                self.totals.step(wanting.adds(), false);
+                self.workloads.remove(&owned.workload);
+            }
+        }
+        if owned.pods.are_none() {
+            self.owned.remove(controller);
+            self.missing.remove(controller);
+            self.scaleless.remove(controller);
+        }
+    }
+
+    /// Finds out whose scale counts for a controller that had no pods here yet.
+    fn meet(&mut self, controller: &Uid, world: &World) {
+        let scaled = world.scaled(controller);
+        match scaled {
+            None => drop(self.missing.insert(controller.clone())),
+            Some(scaled) if scaled.replicas.is_none() => drop(self.scaleless.insert(controller.clone())),
+            Some(_) => {}
+        }
+        let workload = scaled.map_or_else(|| controller.clone(), |scaled| scaled.uid.clone());
+        let wanting = || Wanting {
+            pods: Pods::default(),
+            replicas: scaled.and_then(|scaled| scaled.replicas),
+            deleting: scaled.is_some_and(|scaled| scaled.deleting),
+        };
+        if !self.workloads.contains_key(&workload) {
+            let wanting = wanting();
+            self.totals.step(wanting.adds(), true);
+            self.workloads.insert(workload.clone(), wanting);
+        }
+        self.owned.insert(controller.clone(), Owned { pods: Pods::default(), workload });
+    }
+
+    /// Looks up every controller again.
+    pub(crate) fn refresh(&mut self, world: &World) {
+        let owned = std::mem::take(self).owned;
+        for (controller, Owned { pods, .. }) in owned {
+            self.meet(&controller, world);
+            let Some(owned) = self.owned.get_mut(&controller) else { continue };
+            owned.pods = pods;
+            if let Some(wanting) = self.workloads.get_mut(&owned.workload) {
+                self.totals.step(wanting.adds(), false);
+                wanting.pods.seated += pods.seated;
+                wanting.pods.single += pods.single;
+                self.totals.step(wanting.adds(), true);
+            }
+        }
+    }
+
+    /// The sum of the scales: the pods that there should be.
+    pub(crate) fn scale(&self) -> u32 {
+        shorten(self.totals.scale)
+    }
+
+    /// The pods wanted from now on by those who have pods in groups, or in a budget that counts pods.
+    pub(crate) fn wanted(&self) -> u32 {
+        shorten(self.totals.wanted)
+    }
+
+    /// The pods without a group that there should be: what their controllers want, less what sits in groups.
+    pub(crate) fn singles_expected(&self) -> u32 {
+        shorten(self.totals.singles_expected)
+    }
+
+    /// The same, from now on.
+    pub(crate) fn singles_wanted(&self) -> u32 {
+        shorten(self.totals.singles_wanted)
+    }
+
+    /// Whether all pods are without a controller.
+    pub(crate) fn nobody(&self) -> bool {
+        self.owned.is_empty()
+    }
+
+    /// The first controller of which nothing is known; of those with single pods only, where these are asked for.
+    pub(crate) fn missing(&self, of_singles: bool) -> Option<&Uid> {
+        self.first(&self.missing, of_singles)
+    }
+
+    /// The first controller that has no scale.
+    pub(crate) fn scaleless(&self, of_singles: bool) -> Option<&Uid> {
+        self.first(&self.scaleless, of_singles)
+    }
+
+    fn first<'a>(&self, set: &'a BTreeSet<Uid>, of_singles: bool) -> Option<&'a Uid> {
+        let has_singles = |uid: &&Uid| self.owned.get(*uid).is_some_and(|owned| owned.pods.single > 0);
+        set.iter().find(|uid| !of_singles || has_singles(uid))
+    }
+}
+
+fn shorten(sum: u64) -> u32 {
+    u32::try_from(sum).unwrap_or(u32::MAX)
+}

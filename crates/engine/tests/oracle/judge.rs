@@ -1,0 +1,270 @@
+//! Decisions, made afresh in the order of the design.
+
+use quorate_engine::facts::{Budget, Operation, Phase, UnhealthyPolicy, Units};
+use quorate_engine::request::Request;
+use quorate_engine::verdict::{Allow, Ground, Numbers, ProbeDoubt, Reason, Unresolved, Verdict};
+
+use super::count::{Count, Group, Source, asked};
+use super::{LWS, Oracle, Seen};
+
+/// A verdict without its sentences.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer {
+    Exempt,
+    Moot(&'static str),
+    NotCovered,
+    Agreed(Vec<(String, Ground)>),
+    Denied(Vec<(String, No)>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum No {
+    Plain(&'static str),
+    Unresolved(&'static str),
+    Probe(&'static str),
+    Exhausted { numbers: Numbers, is_down: bool },
+}
+
+impl Answer {
+    pub(crate) fn of(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Allow(Allow::Exempt(_)) => Self::Exempt,
+            Verdict::Allow(Allow::Moot { why, .. }) => Self::Moot(match format!("{why:?}").as_str() {
+                "Gone" => "Gone",
+                "Terminal" => "Terminal",
+                "Terminating" => "Terminating",
+                "NamespaceTerminating" => "NamespaceTerminating",
+                _ => "OtherUid",
+            }),
+            Verdict::Allow(Allow::NotCovered { .. }) => Self::NotCovered,
+            Verdict::Allow(Allow::Agreed { grounds, .. }) => Self::Agreed(
+                grounds.iter().map(|(budget, ground)| (format!("{budget:?}"), *ground)).collect(),
+            ),
+            Verdict::Deny(blocks) => Self::Denied(
+                blocks
+                    .iter()
+                    .map(|block| (format!("{:?}", block.budget.as_ref().unwrap()), no(&block.reason)))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+fn no(reason: &Reason) -> No {
+    match reason {
+        Reason::Invalid(_) => No::Plain("Invalid"),
+        Reason::Protocol(_) => No::Plain("Protocol"),
+        Reason::NotOpen => No::Plain("NotOpen"),
+        Reason::NoGroup { .. } => No::Plain("NoGroup"),
+        Reason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
+        Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
+        Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
+        Reason::Probe { why, .. } => No::Probe(match why {
+            ProbeDoubt::SaysNo(_) => "SaysNo",
+            ProbeDoubt::Silent => "Silent",
+            ProbeDoubt::Malformed(_) => "Malformed",
+            ProbeDoubt::NoAgent => "NoAgent",
+            ProbeDoubt::AgentStale => "AgentStale",
+            ProbeDoubt::NodeNotReady => "NodeNotReady",
+            ProbeDoubt::Outdated => "Outdated",
+        }),
+        Reason::Exhausted(why) => No::Exhausted { numbers: why.numbers, is_down: why.unit_is_down },
+        other => panic!("the engine does not say this by itself: {other:?}"),
+    }
+}
+
+impl Oracle {
+    /// The budgets that cover a pod, in the order in which they are asked.
+    pub(crate) fn covering(&self, uid: &str) -> Vec<&Budget> {
+        let Some(seen) = self.pods.get(uid) else { return Vec::new() };
+        self.budgets.values().filter(|budget| self.covers(budget, &seen.pod)).collect()
+    }
+
+    pub(crate) fn decide(&self, request: &Request) -> Answer {
+        let user = &*request.caller.user;
+        let deletes = request.operation == Operation::Delete;
+        let precise = request.caller.names_uid || request.caller.no_grace;
+        let exempt = match user.strip_prefix("system:serviceaccount:kube-system:") {
+            Some("generic-garbage-collector" | "namespace-controller" | "pod-garbage-collector") => true,
+            Some("taint-eviction-controller" | "device-taint-eviction-controller" | "node-controller") => {
+                deletes
+            }
+            Some(_) => false,
+            None if user.starts_with("system:node:") => true,
+            None if user == "system:kube-scheduler" => deletes,
+            None => user == "system:kube-controller-manager" && deletes && precise,
+        };
+        if exempt {
+            return Answer::Exempt;
+        }
+        if request.object.as_ref().is_some_and(|object| object.terminating) {
+            return Answer::Moot("Terminating");
+        }
+        if self.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
+            return Answer::Moot("NamespaceTerminating");
+        }
+        let found = match &request.object {
+            Some(object) => self.pods.get(&object.uid),
+            None => {
+                let named = self.pods.values().filter(|seen| seen.pod.key == request.pod);
+                named.max_by_key(|seen| (!seen.absent, seen.pod.version))
+            }
+        };
+        let Some(seen) = found.filter(|seen| !seen.absent) else { return Answer::Moot("Gone") };
+        let pod = &seen.pod;
+        match &request.precondition {
+            Some(uid) if *uid != pod.uid => return Answer::Moot("OtherUid"),
+            _ if pod.terminating => return Answer::Moot("Terminating"),
+            _ if pod.phase.is_terminal() => return Answer::Moot("Terminal"),
+            _ => {}
+        }
+        let (mut grounds, mut blocks) = (Vec::new(), Vec::new());
+        for budget in self.covering(&pod.uid) {
+            let name = format!("{:?}", budget.key);
+            match self.ask(request, seen, budget) {
+                Ok(ground) => grounds.push((name, ground)),
+                Err(_) if budget.spec.as_ref().is_ok_and(|rules| rules.observe) => {
+                    grounds.push((name, Ground::Observed));
+                }
+                Err(no) => blocks.push((name, no)),
+            }
+        }
+        match (grounds.is_empty(), blocks.is_empty()) {
+            (true, true) => Answer::NotCovered,
+            (_, true) => Answer::Agreed(grounds),
+            (_, false) => Answer::Denied(blocks),
+        }
+    }
+
+    fn ask(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<Ground, No> {
+        let (operation, pod) = (request.operation, &seen.pod);
+        if !self.operations(budget).contains(operation) {
+            return Ok(Ground::PassesBy);
+        }
+        let Ok(spec) = &budget.spec else { return Err(No::Plain("Invalid")) };
+        if budget.ledger.protocol.is_some_and(|protocol| protocol != quorate_engine::claims::PROTOCOL) {
+            return Err(No::Plain("Protocol"));
+        }
+        if budget.ledger.enforced != Some(quorate_engine::coverage(&budget.uid, spec)) {
+            return Err(No::Plain("NotOpen"));
+        }
+        if pod.phase == Phase::Pending && operation.removes() {
+            return Ok(Ground::Pending);
+        }
+        // Its own tokens are not there.
+        let count = self.count_without(budget, Some(&pod.uid));
+        if let Some(what) = count.unresolved {
+            return Err(No::Unresolved(what));
+        }
+        if let Some(doubt) = self.doubt(pod).filter(|_| pod.ready && self.gates.disruption_probe) {
+            return Err(No::Probe(doubt));
+        }
+        let stray = count.strays.contains(&pod.uid);
+        if stray && operation == Operation::Evict {
+            return Err(No::Plain("NoGroup"));
+        }
+        let own = self.is_own_controller(request, seen);
+        let scaled = pod.controller().and_then(|owner| self.scaled(&owner.uid));
+        if own && scaled.is_some_and(|scaled| scaled.recreate) {
+            return Ok(Ground::Recreate);
+        }
+        let group = count.groups.iter().find(|group| group.pods.contains(&pod.uid));
+        if group.is_some_and(|group| group.surge) {
+            return Ok(Ground::Surplus);
+        }
+        let numbers = self.numbers(budget, &count, seen, group, own);
+        let waits =
+            operation == Operation::Evict && count.rules.unhealthy == UnhealthyPolicy::IfHealthyBudget;
+        let met = numbers.current >= numbers.desired && numbers.expected > 0;
+        let free = |ground| match waits && !met {
+            true => Err(No::Exhausted { numbers, is_down: true }),
+            false => Ok(ground),
+        };
+        if stray || !self.is_available(seen, count.rules.health) {
+            return free(Ground::Unhealthy);
+        }
+        match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {
+            Some(std::cmp::Ordering::Less) => return free(Ground::Broken),
+            Some(std::cmp::Ordering::Greater) => return Ok(Ground::Surplus),
+            Some(std::cmp::Ordering::Equal) | None => {}
+        }
+        match numbers.allowed {
+            0 => Err(No::Exhausted { numbers, is_down: false }),
+            _ => Ok(Ground::Charged),
+        }
+    }
+
+    /// A delete by the controller that owns the pod.
+    fn is_own_controller(&self, request: &Request, seen: &Seen) -> bool {
+        let user = &*request.caller.user;
+        let in_lws = seen.pod.labels.get(&format!("{LWS}/name")).is_some();
+        let kind = seen.pod.controller().map(|owner| (&*owner.kind.group, &*owner.kind.kind));
+        request.operation == Operation::Delete
+            && match user {
+                "system:serviceaccount:lws-system:lws-controller-manager" => in_lws,
+                "system:kube-controller-manager" => kind.is_some(),
+                "system:serviceaccount:kube-system:replicaset-controller" => {
+                    kind == Some(("apps", "ReplicaSet"))
+                }
+                "system:serviceaccount:kube-system:statefulset-controller" => {
+                    kind == Some(("apps", "StatefulSet"))
+                }
+                _ => false,
+            }
+    }
+
+    fn numbers(
+        &self,
+        budget: &Budget,
+        count: &Count,
+        seen: &Seen,
+        group: Option<&Group>,
+        own: bool,
+    ) -> Numbers {
+        let single = count.singles.contains(&seen.pod.uid);
+        let mut numbers = if single { count.single_units } else { count.units };
+        if own {
+            if group.is_some() {
+                numbers.current = count.whole;
+            }
+            if let Some(wanted) = self.wanted(budget, count, single) {
+                numbers.desired = numbers.desired.min(wanted);
+            }
+            numbers.expected = numbers.expected.max(1);
+        }
+        numbers.allowed = match numbers.expected {
+            0 => 0,
+            _ => numbers.current.saturating_sub(numbers.desired),
+        };
+        numbers
+    }
+
+    /// What the workloads want from now on, in the units of the tally that is asked.
+    fn wanted(&self, budget: &Budget, count: &Count, single: bool) -> Option<u32> {
+        let workloads = self.workloads(&count.members, &count.singles);
+        let wants = |(replicas, deleting, seated, singles): &(Option<u32>, bool, u32, u32)| match deleting {
+            true => 0,
+            false => replicas.unwrap_or(seated + singles),
+        };
+        if single {
+            let with_singles = workloads.iter().filter(|(.., singles)| *singles > 0);
+            return Some(with_singles.map(|w| wants(w).saturating_sub(w.2)).sum());
+        }
+        let pods: u32 = workloads.iter().filter(|w| w.2 > 0).map(wants).sum();
+        if count.rules.units == Units::Pods {
+            return (!workloads.is_empty()).then_some(pods);
+        }
+        let mut sources: Vec<&Source> = count.groups.iter().map(|group| &group.beneath).collect();
+        if self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty()) {
+            sources.push(&Source::Seen);
+        }
+        sources.sort();
+        sources.dedup();
+        let of = |source: &Source| match source {
+            Source::Scale(uid) if self.controllers.get(uid).is_some_and(|c| c.deleting) => 0,
+            Source::Seen => pods / asked(&count.rules).unwrap_or(1).max(1),
+            known => self.size(&count.rules, &budget.key.object.namespace, known).unwrap(),
+        };
+        Some(sources.into_iter().map(of).sum())
+    }
+}

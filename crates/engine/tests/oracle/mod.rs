@@ -1,0 +1,293 @@
+//! A second engine, written from the design and not from the first: it keeps the raw facts and works everything out
+//! from them each time, in the most naive way. It is slow, and short enough to be believed.
+
+mod count;
+mod judge;
+
+pub(crate) use count::StatusView;
+use count::{Id, Source};
+pub(crate) use judge::Answer;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
+use quorate_engine::facts::{
+    Agent, Budget, BudgetKey, Controller, Covers, HealthRule, Input, Namespace, Node, Operations, Pod,
+    PodGroup, Rules, UnhealthyPolicy, Units, Workload, WorkloadSource,
+};
+use quorate_engine::{GONE_FOR, Gates, Snapshot};
+
+pub(crate) const LWS: &str = "leaderworkerset.sigs.k8s.io";
+
+/// A pod as it was last seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) pod: Pod,
+    /// A list that should have shown it did not.
+    pub(crate) absent: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Oracle {
+    pub(crate) gates: Gates,
+    pub(crate) now: Time,
+    pub(crate) pods: BTreeMap<Uid, Seen>,
+    pods_version: Version,
+    pub(crate) budgets: BTreeMap<BudgetKey, Budget>,
+    pub(crate) controllers: BTreeMap<Uid, Controller>,
+    pub(crate) pod_groups: BTreeMap<ObjectKey, PodGroup>,
+    pub(crate) workloads: BTreeMap<(WorkloadSource, ObjectKey), Workload>,
+    pub(crate) namespaces: BTreeMap<Text, Namespace>,
+    pub(crate) nodes: BTreeMap<Text, Node>,
+    pub(crate) agents: BTreeMap<Text, Agent>,
+    /// The one thing that the present facts do not tell: groups that were seen and are not there any more.
+    pub(crate) gone: BTreeMap<BudgetKey, BTreeMap<Text, Time>>,
+}
+
+/// A budget before something happened: its groups, whether each was complete, and what named it.
+type Before = (Budget, Vec<(Text, bool, Id)>);
+
+/// What happens to an engine.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Apply(Input),
+    Sync(Snapshot),
+    Learn(Pod),
+    Look(BudgetKey, Vec<Pod>, Version),
+    Time,
+}
+
+impl Oracle {
+    pub(crate) fn new(gates: Gates) -> Self {
+        Self {
+            gates,
+            now: Time(i64::MIN),
+            pods: BTreeMap::new(),
+            pods_version: Version(0),
+            budgets: BTreeMap::new(),
+            controllers: BTreeMap::new(),
+            pod_groups: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn tell(&mut self, event: Event, now: Time) {
+        // Time never goes back.
+        self.now = self.now.max(now);
+        let before: BTreeMap<BudgetKey, Before> = self
+            .budgets
+            .iter()
+            .map(|(key, budget)| {
+                let groups = self.count(budget).groups;
+                let groups = groups.into_iter().map(|group| (group.name, group.complete, group.id)).collect();
+                (key.clone(), (budget.clone(), groups))
+            })
+            .collect();
+        match event {
+            Event::Apply(input) => self.apply(input),
+            Event::Sync(snapshot) => self.sync(snapshot),
+            Event::Learn(pod) => {
+                let version = pod.version;
+                self.learn(pod, version);
+            }
+            Event::Look(budget, pods, version) => self.look(&budget, pods, version),
+            Event::Time => {}
+        }
+        self.remember(&before);
+    }
+
+    /// A group whose last pod is gone stays expected for a while where nobody says how many there should be.
+    fn remember(&mut self, before: &BTreeMap<BudgetKey, Before>) {
+        let mut memories = BTreeMap::new();
+        for (key, budget) in &self.budgets {
+            let there: BTreeSet<Text> =
+                self.count(budget).groups.into_iter().map(|group| group.name).collect();
+            let units = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.units.clone());
+            let kept = || self.gone.get(key).cloned().unwrap_or_default();
+            let mut memory: BTreeMap<Text, Time> = match before.get(key).filter(|(b, _)| b.uid == budget.uid)
+            {
+                Some((old, groups)) if old.spec == budget.spec => {
+                    let undone = groups.iter().filter(|(_, complete, _)| !complete);
+                    let vanished = undone
+                        .filter(|(name, ..)| !there.contains(name))
+                        .filter(|(.., id)| self.source(&key.object.namespace, id) == Source::Seen);
+                    kept().into_iter().chain(vanished.map(|(name, ..)| (name.clone(), self.now))).collect()
+                }
+                Some((old, _)) if old.spec.is_ok() && units(old) == units(budget) => kept(),
+                Some((old, _)) if old.spec.is_ok() => BTreeMap::new(),
+                _ => budget.gone.iter().cloned().collect(),
+            };
+            let rules = self.rules(budget).0;
+            memory.retain(|name, since| {
+                !there.contains(name)
+                    && self.now < since.after(GONE_FOR)
+                    && self.is_observed(&rules, &key.object.namespace, name)
+            });
+            memories.insert(key.clone(), memory);
+        }
+        self.gone = memories;
+    }
+
+    fn apply(&mut self, input: Input) {
+        match input {
+            Input::Pod(pod) => {
+                self.pods_version = self.pods_version.max(pod.version);
+                self.see(pod);
+            }
+            Input::PodGone(uid, version) => {
+                self.pods_version = self.pods_version.max(version);
+                self.pods.remove(&uid);
+            }
+            Input::PodsAt(version) => self.pods_version = self.pods_version.max(version),
+            Input::Budget(budget) => {
+                let known = self.budgets.get(&budget.key);
+                if known.is_none_or(|known| known.uid != budget.uid || budget.version >= known.version) {
+                    self.budgets.insert(budget.key.clone(), budget);
+                }
+            }
+            Input::BudgetGone(key) => drop(self.budgets.remove(&key)),
+            Input::Controller(controller) => {
+                self.controllers.insert(controller.uid.clone(), controller);
+            }
+            Input::ControllerGone(uid) => drop(self.controllers.remove(&uid)),
+            Input::PodGroup(key, fact) => set(&mut self.pod_groups, key, fact),
+            Input::Workload(source, key, fact) => set(&mut self.workloads, (source, key), fact),
+            Input::Namespace(name, fact) => set(&mut self.namespaces, name, fact),
+            Input::Node(name, fact) => set(&mut self.nodes, name, fact),
+            Input::Agent(name, fact) => set(&mut self.agents, name, fact),
+            Input::NativeBudget(..) => panic!("native budgets are told in the scenarios"),
+        }
+    }
+
+    fn sync(&mut self, snapshot: Snapshot) {
+        match snapshot {
+            Snapshot::Pods(pods, version) => {
+                let listed: BTreeSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
+                self.pods.retain(|uid, seen| listed.contains(uid) || seen.pod.version > version);
+                pods.into_iter().for_each(|pod| self.see(pod));
+                self.pods_version = self.pods_version.max(version);
+            }
+            Snapshot::Budgets(budgets) => {
+                let listed: BTreeSet<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
+                self.budgets.retain(|key, _| listed.contains(key));
+                budgets.into_iter().for_each(|budget| self.apply(Input::Budget(budget)));
+            }
+            Snapshot::Controllers(kind, list) => {
+                self.controllers.retain(|_, controller| controller.kind != kind);
+                list.into_iter().for_each(|controller| self.apply(Input::Controller(controller)));
+            }
+            Snapshot::PodGroups(list) => self.pod_groups = list.into_iter().collect(),
+            Snapshot::Workloads(source, list) => {
+                self.workloads.retain(|(other, _), _| *other != source);
+                self.workloads.extend(list.into_iter().map(|(key, workload)| ((source, key), workload)));
+            }
+            Snapshot::Namespaces(list) => self.namespaces = list.into_iter().collect(),
+            Snapshot::Nodes(list) => self.nodes = list.into_iter().collect(),
+            Snapshot::Agents(list) => self.agents = list.into_iter().collect(),
+            Snapshot::NativeBudgets(_) => panic!("native budgets are told in the scenarios"),
+        }
+    }
+
+    /// Whatever is older than what is known is ignored; but a pod that a list did not show may have been relabelled
+    /// before that list was made.
+    fn see(&mut self, pod: Pod) {
+        let newer = self.pods.get(&pod.uid).is_none_or(|seen| {
+            pod.version > seen.pod.version || (seen.absent && seen.pod.labels != pod.labels)
+        });
+        if newer {
+            self.pods.insert(pod.uid.clone(), Seen { pod, absent: false });
+        }
+    }
+
+    fn learn(&mut self, pod: Pod, version: Version) {
+        if self.pods.contains_key(&pod.uid) || version > self.pods_version {
+            self.see(pod);
+        }
+    }
+
+    fn look(&mut self, key: &BudgetKey, pods: Vec<Pod>, version: Version) {
+        let listed: BTreeSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let unlisted: Vec<Uid> = self
+            .budgets
+            .get(key)
+            .map(|budget| self.covered(budget))
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|uid| !listed.contains(uid) && self.pods[uid].pod.version <= version)
+            .collect();
+        pods.into_iter().for_each(|pod| self.learn(pod, version));
+        for uid in unlisted {
+            let seen = self.pods.get_mut(&uid).unwrap();
+            seen.absent = true;
+            seen.pod.version = version;
+        }
+    }
+
+    /// The rules that are in force, and whether they are less than what was asked for.
+    pub(crate) fn rules(&self, budget: &Budget) -> (Rules, bool) {
+        match &budget.spec {
+            Ok(rules) if !self.gates.multi_pod_pdbs && rules.units != Units::Pods => {
+                (Rules { units: Units::Pods, expected: None, ..rules.clone() }, true)
+            }
+            Ok(rules) => (rules.clone(), false),
+            Err(broken) => {
+                let rules = Rules {
+                    covers: broken.covers.clone(),
+                    min_available: None,
+                    max_unavailable: None,
+                    units: Units::Pods,
+                    expected: None,
+                    unhealthy: UnhealthyPolicy::IfHealthyBudget,
+                    operations: broken.operations,
+                    observe: false,
+                    health: HealthRule::Ready,
+                };
+                (rules, false)
+            }
+        }
+    }
+
+    pub(crate) fn operations(&self, budget: &Budget) -> Operations {
+        self.rules(budget).0.operations
+    }
+
+    pub(crate) fn covered(&self, budget: &Budget) -> Vec<Uid> {
+        let seen = self.pods.values().filter(|seen| self.covers(budget, &seen.pod));
+        seen.map(|seen| seen.pod.uid.clone()).collect()
+    }
+
+    pub(crate) fn covers(&self, budget: &Budget, pod: &Pod) -> bool {
+        budget.key.object.namespace == pod.key.namespace
+            && match self.rules(budget).0.covers {
+                Covers::Selector(selector) => selector.matches(&pod.labels),
+                Covers::Target(kind, name) => self.belongs_to(pod, &kind, &name),
+            }
+    }
+
+    /// Whether a pod belongs to a workload: by its owners' owners, or by the label of a LeaderWorkerSet.
+    fn belongs_to(&self, pod: &Pod, kind: &GroupKind, name: &Text) -> bool {
+        if &*kind.kind == "LeaderWorkerSet" && pod.labels.get(&format!("{LWS}/name")) == Some(name) {
+            return true;
+        }
+        let mut next = pod.controller().cloned();
+        for _ in 0..5 {
+            let Some(owner) = next else { return false };
+            if owner.kind == *kind && owner.name == *name {
+                return true;
+            }
+            next = self.controllers.get(&owner.uid).and_then(|controller| controller.owner.clone());
+        }
+        false
+    }
+}
+
+fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}

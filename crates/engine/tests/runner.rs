@@ -1,0 +1,47 @@
+//! All tests of the engine's public face, in one binary.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `scenario` | the rules, told and tried in `scenarios/*.md` |
+//! | `oracle` | the rules once more, worked out from the raw facts each time |
+//! | `sentences` | every refusal, word for word |
+//! | `ledger` | that no interleaving of the protocol breaks a budget, and why each of its rules is there |
+//! | `history` | that engine and oracle agree after every step of random histories |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so loudly"
+)]
+
+mod history;
+mod ledger;
+mod oracle;
+mod scenario;
+mod sentences;
+
+use std::path::Path;
+
+/// A file that nobody names as a module is a test that never runs.
+#[test]
+fn every_file_is_a_module() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    named_in(&tests, &tests.join("runner.rs"));
+}
+
+fn named_in(folder: &Path, root: &Path) {
+    let names = std::fs::read_to_string(root).unwrap();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let own_root = path.join("mod.rs");
+        let is_code = path.extension().is_some_and(|end| end == "rs");
+        if path == root || !(is_code || own_root.exists()) {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        assert!(names.contains(&format!("mod {name};")), "{} does not name {name}", root.display());
+        if own_root.exists() {
+            named_in(&path, &own_root);
+        }
+    }
+}

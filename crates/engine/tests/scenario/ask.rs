@@ -1,0 +1,164 @@
+//! Questions, and how their answers are printed.
+
+use std::fmt::Write as _;
+
+use quorate_engine::basics::Time;
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::Target;
+use quorate_engine::facts::Operation;
+use quorate_engine::request::Request;
+use quorate_engine::sentence;
+use quorate_engine::status::Status;
+use quorate_engine::verdict::{Allow, Verdict};
+
+use super::cluster::{Cluster, key};
+use super::words::Words;
+
+const SYSTEM: &str = "system:serviceaccount:kube-system:";
+
+/// Answers a question; `None` if it is none.
+pub(crate) fn run(cluster: &mut Cluster, verb: &str, words: &mut Words) -> Result<Option<String>, String> {
+    let operation = match verb {
+        "evict" | "take" => Operation::Evict,
+        "delete" => Operation::Delete,
+        "update" => Operation::Update,
+        "resize" => Operation::Resize,
+        "status" | "numbers" | "groups" | "conditions" => {
+            let name = words.next()?;
+            let budget = cluster.budget_key(&name)?;
+            let status = cluster.engine.status(&budget, cluster.now).ok_or("not known")?;
+            return Ok(Some(match verb {
+                "numbers" => format!("{name}: {}", numbers(&status)),
+                "groups" => groups(&status, cluster.now, words.number("first")?),
+                "conditions" => conditions(&status),
+                _ => format!("{name}: {}{}{}", numbers(&status), claims(&status), conditions(&status)),
+            }));
+        }
+        "covering" => {
+            let pod = words.next()?;
+            let uid = cluster.pods.get(&key(&pod)).ok_or("no such pod")?.uid.clone();
+            let budgets: Vec<_> = cluster.engine.covering(&uid).iter().map(ToString::to_string).collect();
+            return Ok(Some(format!("{pod}: {}\n", budgets.join(", "))));
+        }
+        "covered" => {
+            let name = words.next()?;
+            let budget = cluster.budget_key(&name)?;
+            let pods: Vec<_> =
+                cluster.engine.covered(&budget).iter().map(|pod| pod.key.name.to_string()).collect();
+            return Ok(Some(format!("{name}: {}\n", pods.join(" "))));
+        }
+        _ => return Ok(None),
+    };
+    decide(cluster, verb, operation, words).map(Some)
+}
+
+fn decide(
+    cluster: &mut Cluster,
+    verb: &str,
+    operation: Operation,
+    words: &mut Words,
+) -> Result<String, String> {
+    let name = words.next()?;
+    let object = cluster.pods.get(&key(&name)).cloned();
+    let by = words.take("by").unwrap_or("alice".to_owned());
+    let user = match by.as_str() {
+        "lws-controller" => "system:serviceaccount:lws-system:lws-controller-manager".to_owned(),
+        short if short.ends_with("-controller") || short.ends_with("-collector") => {
+            format!("{SYSTEM}{short}")
+        }
+        other => other.to_owned(),
+    };
+    let caller =
+        Caller { user: user.into(), names_uid: words.flag("names-uid"), no_grace: words.flag("no-grace") };
+    let request = Request {
+        operation,
+        pod: key(&name),
+        object: object.filter(|_| operation != Operation::Evict),
+        precondition: words.take("uid").map(Into::into),
+        caller,
+        dry_run: words.flag("dry-run"),
+        target: Target::default(),
+    };
+    let verdict = cluster.engine.decide(&request, cluster.now);
+    if let (true, Verdict::Allow(Allow::Agreed { uid, grounds })) = (verb == "take", &verdict) {
+        let token = format!("{verb}-{name}");
+        for (budget, _) in grounds {
+            cluster.add_claim(budget, uid, &name, &token, operation, &by);
+        }
+    }
+    Ok(format!("{verb} {name}: {}", tell(&verdict, cluster.now)))
+}
+
+fn tell(verdict: &Verdict, now: Time) -> String {
+    match verdict {
+        Verdict::Allow(Allow::Exempt(who)) => format!("allowed, {who} is never held up\n"),
+        Verdict::Allow(Allow::Moot { why, .. }) => format!("allowed, {why:?}\n"),
+        Verdict::Allow(Allow::NotCovered { .. }) => "allowed, no budget covers it\n".to_owned(),
+        Verdict::Allow(Allow::Agreed { grounds, .. }) => {
+            let each: Vec<_> =
+                grounds.iter().map(|(budget, ground)| format!("{} {ground:?}", budget.object.name)).collect();
+            format!("allowed, {}\n", each.join(", "))
+        }
+        Verdict::Deny(blocks) => {
+            let mut text = "denied\n".to_owned();
+            for block in blocks {
+                let _ = writeln!(text, "  {}", sentence::block(block, now));
+            }
+            text
+        }
+    }
+}
+
+/// Units first; the pods in brackets where they are counted apart.
+fn numbers(status: &Status) -> String {
+    let units = status.units;
+    let mut text = format!(
+        "allowed {}, healthy {}, desired {}, expected {}",
+        units.allowed, units.current, units.desired, units.expected
+    );
+    let pods = (status.pods_healthy, status.pods_desired, status.pods_expected);
+    if pods != (units.current, units.desired, units.expected) {
+        let _ = write!(text, " (pods: healthy {}, desired {}, expected {})", pods.0, pods.1, pods.2);
+    }
+    text + "\n"
+}
+
+fn claims(status: &Status) -> String {
+    let mut text = String::new();
+    for (word, pods) in [("disrupted", &status.disrupted), ("updating", &status.updating)] {
+        if !pods.is_empty() {
+            let names: Vec<_> = pods.iter().map(|(pod, _)| pod.to_string()).collect();
+            let _ = writeln!(text, "  {word}: {}", names.join(" "));
+        }
+    }
+    text
+}
+
+fn conditions(status: &Status) -> String {
+    status.conditions.iter().fold(String::new(), |mut text, condition| {
+        let holds = if condition.status { "True" } else { "False" };
+        let _ =
+            writeln!(text, "  {}={holds} {}: {}", condition.kind.name(), condition.reason, condition.message);
+        text
+    })
+}
+
+fn groups(status: &Status, now: Time, first: Option<u32>) -> String {
+    let mut text = String::new();
+    for group in status.groups.iter().take(first.unwrap_or(u32::MAX) as usize) {
+        let _ = match group.gone_since {
+            Some(since) => writeln!(text, "  {}: gone for {}s", group.name, now.since(since).as_secs()),
+            None => {
+                writeln!(
+                    text,
+                    "  {}: {} healthy of {}, needs {}",
+                    group.name, group.healthy, group.pods, group.min_count
+                )
+            }
+        };
+    }
+    if status.groups_omitted > 0 {
+        let _ = writeln!(text, "  and {} more", status.groups_omitted);
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! Runs the scenario files: Markdown whose code blocks are tried.
+//!
+//! A block holds commands, then `----`, then what they print. A heading of the second level starts a new world, so
+//! each section can be read by itself. `REWRITE=1 cargo test -p quorate-engine` writes down what was printed; read
+//! the difference before you commit it.
+
+mod ask;
+mod cluster;
+mod words;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use cluster::Cluster;
+
+const FENCE: &str = "```";
+const BAR: &str = "----";
+
+#[test]
+fn scenarios() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "no scenarios in {}", folder.display());
+    let rewrite = std::env::var_os("REWRITE").is_some();
+    let mut differences = String::new();
+    for file in files {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(name.ends_with(".md"), "{name} is not a scenario");
+        let told = std::fs::read_to_string(&file).unwrap();
+        let tried = run(&name, &told);
+        if rewrite {
+            std::fs::write(&file, &tried).unwrap();
+        } else if told != tried {
+            let _ = writeln!(differences, "{name}:\n{}", difference(&told, &tried));
+        }
+    }
+    assert!(differences.is_empty(), "not as told:\n{differences}");
+}
+
+/// The same file with what its blocks really print.
+fn run(name: &str, told: &str) -> String {
+    let mut tried = String::new();
+    let mut cluster = Cluster::new();
+    let mut lines = told.lines().enumerate();
+    while let Some((_, line)) = lines.next() {
+        let _ = writeln!(tried, "{line}");
+        if line.starts_with("## ") {
+            cluster = Cluster::new();
+        }
+        if line != FENCE {
+            continue;
+        }
+        let mut printed = String::new();
+        let mut commands = true;
+        for (number, line) in lines.by_ref() {
+            if line == FENCE {
+                break;
+            }
+            commands &= line != BAR;
+            if commands {
+                let _ = writeln!(tried, "{line}");
+                printed += &command(&mut cluster, line).unwrap_or_else(|why| {
+                    panic!("{name}:{}: {line}\n  {why}", number + 1);
+                });
+            }
+        }
+        if !printed.is_empty() {
+            let _ = writeln!(tried, "{BAR}\n{}", printed.trim_end());
+        }
+        let _ = writeln!(tried, "{FENCE}");
+    }
+    tried
+}
+
+fn command(cluster: &mut Cluster, line: &str) -> Result<String, String> {
+    let mut printed = String::new();
+    let line = line.split('#').next().unwrap_or_default().trim();
+    if line.is_empty() {
+        return Ok(printed);
+    }
+    for line in words::expand(line) {
+        let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let mut words = words::Words::new(rest)?;
+        match ask::run(cluster, verb, &mut words)? {
+            Some(text) => printed += &text,
+            None => cluster.tell(verb, &mut words)?,
+        }
+        words.done()?;
+    }
+    Ok(printed)
+}
+
+/// The first lines that differ, with a little before them.
+fn difference(told: &str, tried: &str) -> String {
+    let (told, tried): (Vec<_>, Vec<_>) = (told.lines().collect(), tried.lines().collect());
+    let at = told.iter().zip(&tried).take_while(|(a, b)| a == b).count();
+    let mut text = String::new();
+    for line in &told[at.saturating_sub(6)..at] {
+        let _ = writeln!(text, "   {line}");
+    }
+    told.iter().skip(at).take(4).for_each(|line| text += &format!("  -{line}\n"));
+    tried.iter().skip(at).take(4).for_each(|line| text += &format!("  +{line}\n"));
+    text
+}

@@ -1,0 +1,183 @@
+//! Every sentence a refusal can be, as the person reads it who runs `kubectl drain` at three in the morning: which
+//! budget, what it counts, what is in the way, what to wait for or do.
+
+use quorate_engine::basics::{ObjectKey, Quantity, Text, Time};
+use quorate_engine::facts::{BudgetKey, Front};
+use quorate_engine::sentence::{self, MAX_LENGTH};
+use quorate_engine::verdict::{
+    Block, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
+};
+
+const NOW: Time = Time(100_000_000);
+
+fn ago(seconds: i64) -> Option<Time> {
+    Some(Time(NOW.0 - seconds * 1000))
+}
+
+fn budget(name: &str) -> BudgetKey {
+    BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
+}
+
+fn say(reason: Reason) -> String {
+    let text = sentence::refusal(&[Block { budget: Some(budget("llm")), reason }], NOW);
+    assert!(!text.is_empty() && text.chars().count() < MAX_LENGTH, "{} characters: {text}", text.len());
+    text
+}
+
+fn missing(pod: &str, why: Unhealthy, since: Option<Time>) -> Missing {
+    Missing { pod: pod.into(), why, since }
+}
+
+fn down(unit: &str, healthy: (u32, u32), missing: Vec<Missing>) -> Down {
+    Down { unit: unit.into(), missing, healthy }
+}
+
+/// A refusal where so many units are healthy, desired and expected.
+fn exhausted(
+    noun: Noun,
+    unit: &str,
+    (current, desired, expected): (u32, u32, u32),
+    down: Vec<Down>,
+) -> Exhausted {
+    Exhausted {
+        noun,
+        unit: unit.into(),
+        unit_is_down: false,
+        min_available: Some(Quantity::Count(desired)),
+        max_unavailable: None,
+        numbers: Numbers { allowed: 0, current, desired, expected },
+        down_total: down.len(),
+        down,
+    }
+}
+
+fn groups(unit: &str, numbers: (u32, u32, u32), down: Vec<Down>) -> String {
+    say(Reason::Exhausted(Box::new(exhausted(Noun::Group, unit, numbers, down))))
+}
+
+fn pods(unit: &str, numbers: (u32, u32, u32), down: Vec<Down>) -> String {
+    say(Reason::Exhausted(Box::new(exhausted(Noun::Pod, unit, numbers, down))))
+}
+
+#[test]
+fn one_group_is_down() {
+    let one = down("1", (3, 4), vec![missing("llm-1-3", Unhealthy::NotReady, ago(240))]);
+    insta::assert_snapshot!(groups("2", (3, 3, 4), vec![one]), @"inference/llm keeps 3 of 4 groups: group 2 would be the second one down (group 1 is missing llm-1-3, not ready for 4m). Waits for group 1.");
+}
+
+#[test]
+fn groups_are_down_for_other_reasons() {
+    let held = down("0", (1, 2), vec![missing("llm-0-1", Unhealthy::Held, ago(7))]);
+    insta::assert_snapshot!(groups("2", (3, 3, 4), vec![held]), @"inference/llm keeps 3 of 4 groups: group 2 would be the second one down (group 0 is missing llm-0-1, being disrupted, admitted 7s ago). Waits for group 0.");
+    let several =
+        vec![missing("llm-0-0", Unhealthy::Terminating, None), missing("llm-0-1", Unhealthy::Ended, ago(90))];
+    insta::assert_snapshot!(groups("2", (3, 3, 4), vec![down("0", (2, 4), several)]), @"inference/llm keeps 3 of 4 groups: group 2 would be the second one down (group 0 has 2 of the 4 pods it needs, llm-0-0 is terminating). Waits for group 0.");
+    insta::assert_snapshot!(groups("2", (3, 3, 4), vec![down("0", (3, 4), vec![])]), @"inference/llm keeps 3 of 4 groups: group 2 would be the second one down (group 0 has 3 of the 4 pods it needs). Waits for group 0.");
+    insta::assert_snapshot!(groups("2", (3, 3, 4), vec![down("0", (0, 0), vec![])]), @"inference/llm keeps 3 of 4 groups: group 2 would be the second one down (group 0 is gone). Waits for group 0.");
+    insta::assert_snapshot!(groups("2", (2, 3, 4), vec![]), @"inference/llm keeps 3 of 4 groups: group 2 would be the third one down (2 groups are not there). Waits for 2 more groups.");
+    let no = |n: u32| down(&n.to_string(), (0, 1), vec![missing("x", Unhealthy::NotDisruptable, ago(7200))]);
+    insta::assert_snapshot!(groups("9", (8, 8, 10), vec![no(0), no(1)]), @"inference/llm keeps 8 of 10 groups: group 9 would be the third one down (group 0 is missing x, not disruptable for 2h). Waits for group 0 and one more.");
+    insta::assert_snapshot!(groups("9", (7, 7, 10), vec![no(0), no(1), no(2)]), @"inference/llm keeps 7 of 10 groups: group 9 would be the 4th one down (group 0 is missing x, not disruptable for 2h). Waits for group 0 and 2 more.");
+}
+
+#[test]
+fn pods_are_down() {
+    let web = |why, since| down("web-1", (0, 1), vec![missing("web-1", why, since)]);
+    insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::NotReady, ago(240))]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is not ready for 4m). Waits for pod web-1.");
+    insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Held, ago(3))]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is being disrupted, admitted 3s ago). Waits for pod web-1.");
+    insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Inconsistent, None)]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is being updated). Waits for pod web-1.");
+    insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Terminating, None)]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is terminating). Waits for pod web-1.");
+    insta::assert_snapshot!(pods("web-0", (3, 3, 4), vec![]), @"inference/llm keeps 3 of 4 pods: pod web-0 would be the second one down (1 pod is not there). Waits for 1 more pod.");
+}
+
+#[test]
+fn nothing_may_ever_go() {
+    insta::assert_snapshot!(pods("web-0", (3, 3, 3), vec![]), @"inference/llm keeps 3 of 3 pods: pod web-0 would be the first one down, and none may be. Allow at least one to be down, or add replicas.");
+    insta::assert_snapshot!(groups("0", (1, 1, 1), vec![]), @"inference/llm keeps 1 of 1 groups: group 0 would be the first one down, and none may be. Allow at least one to be down, or add replicas.");
+    insta::assert_snapshot!(pods("web-0", (2, 5, 2), vec![]), @"inference/llm keeps 5 pods where 2 are expected: pod web-0 would be the first one down, and none may be. Allow at least one to be down, or add replicas.");
+    insta::assert_snapshot!(pods("web-0", (1, 0, 0), vec![]), @"inference/llm expects no pods, so none may go: pod web-0 is more than it knows of. Scale its workload up, or set expectedReplicas.");
+}
+
+#[test]
+fn the_unit_is_down_itself() {
+    let other = down("1", (3, 4), vec![missing("llm-1-3", Unhealthy::NotReady, ago(240))]);
+    let mut why = exhausted(Noun::Group, "2", (2, 3, 4), vec![other]);
+    why.unit_is_down = true;
+    insta::assert_snapshot!(say(Reason::Exhausted(Box::new(why))), @"inference/llm keeps 3 of 4 groups and has 2: group 2 is down, but may come back, and is kept until 1 more is healthy (group 1 is missing llm-1-3, not ready for 4m). unhealthyPodEvictionPolicy: AlwaysAllow would let it go.");
+    let mut why = exhausted(Noun::Pod, "web-0", (0, 2, 1), vec![]);
+    why.unit_is_down = true;
+    insta::assert_snapshot!(say(Reason::Exhausted(Box::new(why))), @"inference/llm keeps 2 pods where 1 is expected and has 0: pod web-0 is down, but may come back, and is kept until 2 more are healthy. unhealthyPodEvictionPolicy: AlwaysAllow would let it go.");
+}
+
+#[test]
+fn this_replica_does_not_know() {
+    insta::assert_snapshot!(say(Reason::NotSynced), @"inference/llm: not now: Quorate is still starting. Ask again in a moment.");
+    insta::assert_snapshot!(say(Reason::NotFresh { seconds: 95 }), @"inference/llm: not now: Quorate has not heard from the API server for 95s. Ask again in a moment.");
+    insta::assert_snapshot!(say(Reason::Deadline), @"inference/llm: not now: the budget could not be written in time. Ask again in a moment.");
+    insta::assert_snapshot!(say(Reason::NotOpen), @"inference/llm: not now: just created, or changed in what it covers. Waits until every replica knows it.");
+    insta::assert_snapshot!(say(Reason::Protocol(2)), @"inference/llm: not now: another version of Quorate writes this budget (protocol 2). Waits until all replicas run the same version.");
+    insta::assert_snapshot!(say(Reason::OutdatedDefinition), @"inference/llm: not now: claims do not stick, the CustomResourceDefinition is older than this server. Apply the current one (quorate crds).");
+    insta::assert_snapshot!(say(Reason::TooManyClaims), @"inference/llm: not now: too many admitted disruptions have not happened yet. Waits for the pods to go.");
+}
+
+#[test]
+fn the_budget_is_at_fault() {
+    insta::assert_snapshot!(say(Reason::Invalid("spec.minAvailable: 150% is above 100%".into())), @"inference/llm: the budget is invalid, so it allows nothing: spec.minAvailable: 150% is above 100%");
+    let pod: Text = "llm-0".into();
+    let group = Unresolved::Group { pod: pod.clone(), name: "train/worker/0".into() };
+    insta::assert_snapshot!(say(Reason::Unresolved(group)), @"inference/llm: pod llm-0 belongs to train/worker/0, which is not there, so what makes the group whole is not known. Create it, or correct the pod's template.");
+    let controller =
+        Unresolved::Controller { pod: pod.clone(), kind: "ReplicaSet".into(), name: "llm-5d4f".into() };
+    insta::assert_snapshot!(say(Reason::Unresolved(controller)), @"inference/llm: ReplicaSet llm-5d4f, the controller of pod llm-0, is not known, so how many pods there should be is not either. Set expectedReplicas, or an integer minAvailable.");
+    let scale = Unresolved::Scale { kind: "Game".into(), name: "chess".into() };
+    insta::assert_snapshot!(say(Reason::Unresolved(scale)), @"inference/llm: Game chess has no scale, so how many pods there should be is not known. Set expectedReplicas, or an integer minAvailable.");
+    insta::assert_snapshot!(say(Reason::NoGroup { pod }), @"inference/llm: pod llm-0 names no workload, so which group it would break is not known. Set schedulingGroup or the quorate.dev/workload labels in its template.");
+}
+
+#[test]
+fn the_pod_says_no() {
+    let probe = |why, since| say(Reason::Probe { pod: "db-0".into(), why, since });
+    insta::assert_snapshot!(probe(ProbeDoubt::SaysNo(None), ago(40)), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe says no, for 40s. Waits for a yes.");
+    insta::assert_snapshot!(probe(ProbeDoubt::SaysNo(Some("primary, 2 replicas behind".into())), ago(400_000)), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe says no (primary, 2 replicas behind), for 4d. Waits for a yes.");
+    insta::assert_snapshot!(probe(ProbeDoubt::Silent, None), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe has not answered yet. Waits for its first answer.");
+    insta::assert_snapshot!(probe(ProbeDoubt::Malformed("httpGet.port: 99999 is above 65535".into()), None), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe cannot be read (httpGet.port: 99999 is above 65535). Correct the annotation in the pod's template.");
+    insta::assert_snapshot!(probe(ProbeDoubt::NoAgent, None), @"inference/llm: pod db-0 is not to be disrupted: nobody runs its disruption probe. Start the Quorate agent on its node.");
+    insta::assert_snapshot!(probe(ProbeDoubt::AgentStale, None), @"inference/llm: pod db-0 is not to be disrupted: the agent on its node has gone quiet, so what its probe said is not believed. Waits for the agent.");
+    insta::assert_snapshot!(probe(ProbeDoubt::NodeNotReady, None), @"inference/llm: pod db-0 is not to be disrupted: its node is not ready, so what its probe said is not believed. Waits for the node.");
+    insta::assert_snapshot!(probe(ProbeDoubt::Outdated, None), @"inference/llm: pod db-0 is not to be disrupted: its probe has not answered since the agent or the container started. Waits for its next answer.");
+}
+
+#[test]
+fn a_native_budget_would_refuse() {
+    let reason = Reason::Native { name: "llm-pdb".into(), healthy: (3, 3) };
+    insta::assert_snapshot!(sentence::refusal(&[Block { budget: None, reason }], NOW), @"PodDisruptionBudget llm-pdb allows nothing now (has 3 healthy pods, needs 3).");
+}
+
+#[test]
+fn several_budgets_say_no() {
+    let no = |name: &str| Block { budget: Some(budget(name)), reason: Reason::NotOpen };
+    insta::assert_snapshot!(sentence::refusal(&[no("a"), no("b")], NOW), @"inference/a: not now: just created, or changed in what it covers. Waits until every replica knows it. One more budget says no.");
+    insta::assert_snapshot!(sentence::refusal(&[no("a"), no("b"), no("c")], NOW), @"inference/a: not now: just created, or changed in what it covers. Waits until every replica knows it. 2 more budgets say no.");
+    insta::assert_snapshot!(sentence::refusal(&[], NOW), @"not now");
+}
+
+/// Names of 253 characters lose their middle, not the end of the sentence.
+#[test]
+fn long_names_are_cut_in_their_middle() {
+    let long = |last: char| format!("{}-{last}", "very-long-name".repeat(18));
+    let (unit, other) = (long('2'), long('1'));
+    let first = down(&other, (3, 4), vec![missing(&long('3'), Unhealthy::NotReady, ago(240))]);
+    let why = exhausted(Noun::Group, &unit, (999_997, 999_998, 1_000_000), vec![first]);
+    let block = Block { budget: Some(budget(&long('b'))), reason: Reason::Exhausted(Box::new(why)) };
+    let text = sentence::refusal(&[block], NOW);
+    assert!(text.chars().count() < MAX_LENGTH, "{} characters", text.chars().count());
+    insta::assert_snapshot!(text, @"inference/very-long-n…-long-name-b keeps 999998 of 1000000 groups: group very-long-n…-long-name-2 would be the 4th one down (group very-long-n…-long-name-1 is missing very-long-n…-long-name-3, not ready for 4m). Waits for group very-long-n…-long-name-1 and 2 more.");
+}
+
+/// A message from outside may be of any length.
+#[test]
+fn whatever_comes_is_cut() {
+    let reason = Reason::Invalid("x".repeat(1000).into());
+    let text = sentence::refusal(&[Block { budget: Some(budget("llm")), reason }], NOW);
+    assert!(text.chars().count() <= MAX_LENGTH);
+}
