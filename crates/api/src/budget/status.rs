@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +136,7 @@ pub struct Token {
     #[serde(default)]
     pub by: String,
     /// When it was admitted.
-    pub at: Time,
+    pub at: MicroTime,
     /// For updates and resizes, what must be seen in the pod before the request counts as done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<UpdateTarget>,

@@ -37,6 +37,8 @@ pub struct PodSpec {
     pub scheduling_group: Option<SchedulingGroup>,
     /// Its workload and pod group, in Kubernetes 1.35.
     pub workload_ref: Option<WorkloadReference>,
+    /// How long it may run; the kubelet ends it then.
+    pub active_deadline_seconds: Option<i64>,
     /// Its containers.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
