@@ -1,0 +1,129 @@
+//! What the API server is told.
+
+use k8s_openapi::ByteString;
+use quorate_engine::basics::{ObjectKey, Time};
+use quorate_engine::sentence;
+use quorate_engine::verdict::{Allow, Block, Moot, Verdict};
+use serde_json::{Value, json};
+
+use super::request::{Disruption, Pin};
+use super::review::{Fault, Rejected};
+use crate::error::Problem;
+
+/// A UID that no pod has. An eviction of a pod that is gone is pinned to it, so that it cannot strike a successor of the
+/// same name.
+pub const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
+
+/// The answer to a disruption. `seen` is the UID of the pod that was looked at, where the verdict does not name it.
+pub fn answer(uid: &str, disruption: &Disruption, verdict: &Verdict, seen: Option<&str>, now: Time) -> Value {
+    match verdict {
+        Verdict::Deny(blocks) => deny(uid, &disruption.request.pod, blocks, now),
+        Verdict::Allow(ground) => {
+            let pod = match ground {
+                Allow::Agreed { uid, .. } | Allow::NotCovered { uid } => Some(&**uid),
+                Allow::Moot(Moot::Gone) => Some(NOBODY),
+                Allow::Moot(Moot::Terminal | Moot::Terminating) => seen,
+                // Involuntary, or the API server refuses it, or every pod of that namespace may go.
+                Allow::Exempt(_) | Allow::Moot(Moot::NamespaceTerminating | Moot::OtherUid) => None,
+            };
+            match (disruption.pin, pod) {
+                (Some(pin), Some(pod)) => review(uid, with_patch(json!({ "allowed": true }), pin, pod)),
+                _ => allow(uid),
+            }
+        }
+    }
+}
+
+/// Go ahead.
+pub fn allow(uid: &str) -> Value {
+    review(uid, json!({ "allowed": true }))
+}
+
+/// Go ahead, but be told something.
+pub fn allow_with_warnings(uid: &str, warnings: &[String]) -> Value {
+    if warnings.is_empty() {
+        return allow(uid);
+    }
+    review(uid, json!({ "allowed": true, "warnings": warnings }))
+}
+
+/// Not now. 429 is what makes `kubectl drain` and the autoscalers ask again; with `retryAfterSeconds` the client
+/// libraries would do so by themselves and tell nobody.
+pub fn deny(uid: &str, pod: &ObjectKey, blocks: &[Block], now: Time) -> Value {
+    let causes: Vec<Value> = blocks
+        .iter()
+        .map(|block| json!({ "reason": "DisruptionBudget", "message": sentence::block(block, now) }))
+        .collect();
+    let status = json!({
+        "status": "Failure",
+        "code": 429,
+        "reason": "TooManyRequests",
+        "message": sentence::refusal(blocks, now),
+        "details": { "name": &*pod.name, "kind": "pods", "causes": causes },
+    });
+    review(uid, json!({ "allowed": false, "status": status }))
+}
+
+/// An object that makes no sense, with a cause for each of its problems. `kind` is the resource's plural name.
+pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, problems: &[Problem]) -> Value {
+    let causes: Vec<Value> = problems
+        .iter()
+        .map(|problem| {
+            let what = Problem { path: String::new(), ..problem.clone() }.to_string();
+            let message = what.trim_start_matches(": ");
+            json!({ "reason": "FieldValueInvalid", "field": problem.path, "message": message })
+        })
+        .collect();
+    let sentences: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let status = json!({
+        "status": "Failure",
+        "code": 422,
+        "reason": "Invalid",
+        "message": sentences.join("; "),
+        "details": { "name": name, "group": group, "kind": kind, "causes": causes },
+    });
+    review(uid, json!({ "allowed": false, "status": status }))
+}
+
+/// A review that could not be understood.
+pub fn reject(rejected: &Rejected) -> Value {
+    let (code, reason) = match &rejected.fault {
+        Fault::TooLarge { .. } => (413, "RequestEntityTooLarge"),
+        Fault::Malformed(_)
+        | Fault::Version { .. }
+        | Fault::Missing(_)
+        | Fault::Object { .. }
+        | Fault::Pod(_) => (400, "BadRequest"),
+    };
+    let status = json!({
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": rejected.to_string(),
+    });
+    review(rejected.uid.as_deref().unwrap_or_default(), json!({ "allowed": false, "status": status }))
+}
+
+/// The JSON Patch that pins an eviction to one pod; empty where the caller has done so.
+pub fn pin_patch(pin: Pin, pod: &str) -> Value {
+    let add = |path: &str, value: Value| json!([{ "op": "add", "path": path, "value": value }]);
+    match pin {
+        Pin::NoOptions => add("/deleteOptions", json!({ "preconditions": { "uid": pod } })),
+        Pin::NoPreconditions => add("/deleteOptions/preconditions", json!({ "uid": pod })),
+        Pin::NoUid => add("/deleteOptions/preconditions/uid", json!(pod)),
+        Pin::Pinned => json!([]),
+    }
+}
+
+fn with_patch(mut response: Value, pin: Pin, pod: &str) -> Value {
+    if pin != Pin::Pinned {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(ByteString(pin_patch(pin, pod).to_string().into_bytes()));
+    }
+    response
+}
+
+fn review(uid: &str, mut response: Value) -> Value {
+    response["uid"] = json!(uid);
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+}

@@ -1,0 +1,11 @@
+//! Admission: reviews to requests, verdicts to answers.
+
+mod answer;
+mod change;
+mod delete_options;
+mod request;
+mod review;
+
+pub use answer::{NOBODY, allow, allow_with_warnings, answer, deny, pin_patch, refuse, reject};
+pub use request::{Asked, Disruption, Harmless, Pin};
+pub use review::{Fault, Rejected, Review, read};

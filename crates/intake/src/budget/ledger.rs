@@ -1,0 +1,195 @@
+//! The ledger, between a budget's status and the engine.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use quorate_api::budget as api;
+use quorate_engine::basics::{Text, Time};
+use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
+use quorate_engine::facts::Operation;
+use serde_json::Value;
+
+use crate::error::Problem;
+use crate::field::Field;
+use crate::{objects, time};
+
+/// Reads the ledger. What it cannot read is a problem: a claim that is not seen would be given away twice.
+pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
+    let status = Field::new("status", status);
+    let mut ledger = Ledger::default();
+    if let Some(field) = status.get("ledger") {
+        match field.value.as_u64() {
+            Some(number) => ledger.number = number,
+            None => problems.push(field.problem("must be a whole number from 0 up")),
+        }
+    }
+    if let Some(field) = status.get("claims") {
+        for (uid, claim) in field.members(problems) {
+            ledger.claims.insert(uid.into(), read_claim(&claim, problems));
+        }
+    }
+    if let Some(field) = status.get("settledVersion") {
+        let text = field.text(problems).filter(|text| !text.is_empty());
+        match text.map(objects::version) {
+            Some(Some(version)) => ledger.settled = version,
+            Some(None) => problems.push(field.problem("must be a resourceVersion, which is a number")),
+            None => {}
+        }
+    }
+    if let Some(field) = status.get("protocol") {
+        // 0 is what a missing number becomes: nobody has written yet.
+        ledger.protocol = field.number(0, i32::MAX as u32, problems).filter(|protocol| *protocol != 0);
+    }
+    // What is not understood here leaves the budget closed, which is careful enough.
+    ledger.enforced = status.get("enforcedCoverage").and_then(|field| from_hex(field.value.as_str()?));
+    ledger
+}
+
+/// The groups that the status remembers as gone.
+pub(super) fn gone(status: &Value) -> Box<[(Text, Time)]> {
+    let groups = status.get("groups").and_then(Value::as_array);
+    groups
+        .into_iter()
+        .flatten()
+        .filter_map(|group| {
+            let since: Timestamp = group.get("goneSince")?.as_str()?.parse().ok()?;
+            Some((group.get("name")?.as_str()?.into(), Time(since.as_millisecond())))
+        })
+        .collect()
+}
+
+fn read_claim(claim: &Field<'_>, problems: &mut Vec<Problem>) -> Claim {
+    let mut tokens = BTreeMap::new();
+    if let Some(field) = claim.get("tokens") {
+        for (id, token) in field.members(problems) {
+            if let Some(token) = read_token(&token, problems) {
+                tokens.insert(id.into(), token);
+            }
+        }
+    }
+    Claim {
+        pod: claim.get("pod").and_then(|field| field.text(problems)).unwrap_or_default().into(),
+        group: claim.get("group").and_then(|field| field.text(problems)).map(Text::from),
+        tokens,
+    }
+}
+
+fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
+    let missing = |name: &str| Problem::at(format!("{}.{name}", token.path), "is missing");
+    let operation = match token.get("operation") {
+        Some(field) => field.word(&OPERATIONS, problems),
+        None => {
+            problems.push(missing("operation"));
+            None
+        }
+    };
+    let at = match token.get("at") {
+        Some(field) => field.text(problems).and_then(|text| {
+            let at = text.parse::<Timestamp>().ok();
+            if at.is_none() {
+                problems.push(field.problem("must be a time such as 2026-11-15T12:00:00.000000Z"));
+            }
+            at
+        }),
+        None => {
+            problems.push(missing("at"));
+            None
+        }
+    };
+    let by = token.get("by").and_then(|field| field.text(problems)).unwrap_or_default();
+    let target = match token.get("target").and_then(|target| target.get("containers")) {
+        Some(containers) => read_target(&containers, problems),
+        None => Target::default(),
+    };
+    Some(Token { operation: operation?, by: by.into(), at: Time(at?.as_millisecond()), target })
+}
+
+fn read_target(containers: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
+    let mut changes = Vec::new();
+    for (name, container) in containers.members(problems) {
+        let mut fingerprint = |part: &str| {
+            let field = container.get(part)?;
+            let found = field.text(problems).and_then(from_hex);
+            if found.is_none() {
+                problems.push(field.problem("must be a fingerprint of 16 hexadecimal digits"));
+            }
+            found
+        };
+        changes.push(ContainerChange {
+            name: name.into(),
+            replaces: fingerprint("replacesID"),
+            image: fingerprint("image"),
+            resources: fingerprint("resources"),
+        });
+    }
+    changes.sort_by(|a, b| a.name.cmp(&b.name));
+    Target(changes.into())
+}
+
+const OPERATIONS: [(&str, Operation); 4] = [
+    ("Evict", Operation::Evict),
+    ("Delete", Operation::Delete),
+    ("Update", Operation::Update),
+    ("Resize", Operation::Resize),
+];
+
+/// A claim as it stands in a status.
+pub fn claim_to_json(claim: &Claim) -> Value {
+    json(&api::Claim {
+        pod: claim.pod.to_string(),
+        group: claim.group.as_deref().map(str::to_owned),
+        tokens: claim.tokens.iter().map(|(id, token)| (id.to_string(), to_token(token))).collect(),
+    })
+}
+
+/// A token as it stands in a claim. Reading it back gives the same token, and the same JSON after that: tokens are
+/// compared as JSON when they are removed.
+pub fn token_to_json(token: &Token) -> Value {
+    json(&to_token(token))
+}
+
+/// A coverage as it stands in `enforcedCoverage`.
+pub fn coverage_to_json(coverage: u64) -> Value {
+    Value::String(to_hex(coverage))
+}
+
+fn to_token(token: &Token) -> api::Token {
+    let containers: BTreeMap<String, api::ContainerTarget> = token
+        .target
+        .0
+        .iter()
+        .map(|change| {
+            let target = api::ContainerTarget {
+                image: change.image.map(to_hex),
+                replaces_id: change.replaces.map(to_hex),
+                resources: change.resources.map(to_hex),
+            };
+            (change.name.to_string(), target)
+        })
+        .collect();
+    api::Token {
+        operation: match token.operation {
+            Operation::Evict => api::Operation::Evict,
+            Operation::Delete => api::Operation::Delete,
+            Operation::Update => api::Operation::Update,
+            Operation::Resize => api::Operation::Resize,
+        },
+        by: token.by.to_string(),
+        at: time::to_micro(token.at),
+        target: (!containers.is_empty()).then_some(api::UpdateTarget { containers }),
+    }
+}
+
+/// These types always have a JSON form; `null` is what the API server would refuse.
+fn json<T: serde::Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+fn to_hex(number: u64) -> String {
+    format!("{number:016x}")
+}
+
+fn from_hex(text: &str) -> Option<u64> {
+    let fits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    fits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}

@@ -1,0 +1,70 @@
+//! `DisruptionBudget`: spec and ledger in, status and claims out.
+//!
+//! One parser reads a spec, for the webhook and for the engine, so that what was admitted is what is decided on. What
+//! is stored although it makes no sense becomes a [`Broken`] budget: it denies, says why, and hurts no other.
+
+mod ledger;
+mod spec;
+mod status;
+mod warnings;
+
+pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
+pub use spec::validate;
+pub use status::patch as status_patch;
+pub use warnings::{Known, warnings};
+
+use quorate_api::DisruptionBudget;
+use quorate_api::slim::AnyBudget;
+use quorate_engine::facts::{self, Broken, BudgetKey, Front, Rules};
+use serde_json::Value;
+
+use crate::error::{Problem, Unreadable};
+use crate::objects::Incoming;
+
+/// A stored budget as a fact. Only one without a name, a UID or a version cannot become one.
+pub fn budget(object: &AnyBudget) -> Result<facts::Budget, Unreadable> {
+    let incoming = Incoming::new("DisruptionBudget", &object.metadata);
+    let reading = spec::read(&object.spec);
+    let mut problems = reading.refused;
+    let ledger = ledger::read(&object.status, &mut problems);
+    let spec = match problems.first() {
+        None => Ok(reading.rules),
+        Some(first) => Err(Broken {
+            why: why(first, problems.len() - 1).into(),
+            covers: reading.rules.covers,
+            operations: reading.operations_if_broken,
+        }),
+    };
+    Ok(facts::Budget {
+        key: BudgetKey { object: incoming.key()?, front: Front::DisruptionBudget },
+        uid: incoming.uid()?,
+        generation: object.metadata.generation.unwrap_or_default(),
+        version: incoming.version()?,
+        spec,
+        ledger,
+        gone: ledger::gone(&object.status),
+    })
+}
+
+/// A budget that fits its type as a fact.
+pub fn typed(object: &DisruptionBudget) -> Result<facts::Budget, Unreadable> {
+    budget(&AnyBudget {
+        metadata: object.metadata.clone(),
+        spec: serde_json::to_value(&object.spec).unwrap_or_default(),
+        status: serde_json::to_value(&object.status).unwrap_or_default(),
+    })
+}
+
+/// What the spec of a budget asks for, if it makes sense as it is stored.
+pub fn rules(spec: &Value) -> Result<Rules, Vec<Problem>> {
+    let reading = spec::read(spec);
+    if reading.refused.is_empty() { Ok(reading.rules) } else { Err(reading.refused) }
+}
+
+fn why(first: &Problem, more: usize) -> String {
+    match more {
+        0 => first.to_string(),
+        1 => format!("{first}; and one more problem"),
+        more => format!("{first}; and {more} more problems"),
+    }
+}

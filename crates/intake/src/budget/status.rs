@@ -1,0 +1,118 @@
+//! What the engine counts, as a change of a budget's status.
+
+use std::collections::BTreeMap;
+
+use quorate_engine::basics::{Text, Time};
+use quorate_engine::status::{Condition, Group, Status};
+use serde_json::{Map, Value, json};
+
+use crate::time;
+
+/// The JSON merge patch that brings the `status` of a budget, as it was last seen, to what the engine says; `None` where
+/// nothing has changed.
+///
+/// It holds counters, groups and conditions, and nothing of the ledger, so that it never stands in the way of a commit.
+/// Conditions of other writers stay as they are. A condition keeps its time while its status is the same.
+pub fn patch(seen: &Value, status: &Status, now: Time) -> Option<Value> {
+    let mut wanted: Vec<(&str, Value)> = vec![
+        ("observedGeneration", json!(status.generation)),
+        ("disruptionsAllowed", count(status.units.allowed)),
+        ("currentHealthy", count(status.pods_healthy)),
+        ("desiredHealthy", count(status.pods_desired)),
+        ("expectedPods", count(status.pods_expected)),
+        ("disruptionsAllowedReplicas", count(status.units.allowed)),
+        ("currentHealthyReplicas", count(status.units.current)),
+        ("desiredHealthyReplicas", count(status.units.desired)),
+        ("expectedReplicas", count(status.units.expected)),
+        ("groups", or_null(!status.groups.is_empty(), status.groups.iter().map(group).collect())),
+        ("groupsOmitted", or_null(status.groups_omitted > 0, count(status.groups_omitted))),
+    ];
+    wanted.push(("conditions", conditions(seen, status, now)));
+    let mut changes: Map<String, Value> = wanted
+        .into_iter()
+        .filter(|(name, value)| seen.get(name).unwrap_or(&Value::Null) != value)
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    for (name, pods) in [("disruptedPods", &status.disrupted), ("unavailablePods", &status.updating)] {
+        if let Some(change) = times(seen.get(name), pods) {
+            changes.insert(name.to_owned(), change);
+        }
+    }
+    (!changes.is_empty()).then(|| json!({ "status": changes }))
+}
+
+/// The schema's numbers have 31 bits.
+fn count(number: u32) -> Value {
+    json!(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+fn or_null(there: bool, value: Value) -> Value {
+    if there { value } else { Value::Null }
+}
+
+fn group(group: &Group) -> Value {
+    let mut value = json!({
+        "name": &*group.name,
+        "healthy": count(group.healthy),
+        "minCount": count(group.min_count),
+        "pods": count(group.pods),
+    });
+    if let (Some(since), Some(members)) = (group.gone_since, value.as_object_mut()) {
+        members.insert("goneSince".to_owned(), at(since));
+    }
+    value
+}
+
+fn at(moment: Time) -> Value {
+    serde_json::to_value(time::to_object(moment)).unwrap_or_default()
+}
+
+/// What to change in a map of times; a merge patch takes a member away by `null`.
+fn times(seen: Option<&Value>, pods: &[(Text, Time)]) -> Option<Value> {
+    let wanted: BTreeMap<&str, Value> = pods.iter().map(|(pod, since)| (&**pod, at(*since))).collect();
+    let seen = seen.and_then(Value::as_object);
+    if wanted.is_empty() {
+        return seen.map(|_| Value::Null);
+    }
+    let mut change = Map::new();
+    for name in seen.into_iter().flat_map(Map::keys).filter(|name| !wanted.contains_key(name.as_str())) {
+        change.insert(name.clone(), Value::Null);
+    }
+    for (name, since) in wanted {
+        if seen.and_then(|seen| seen.get(name)) != Some(&since) {
+            change.insert(name.to_owned(), since);
+        }
+    }
+    (!change.is_empty()).then_some(Value::Object(change))
+}
+
+/// Ours in their places, those of others where they are.
+fn conditions(seen: &Value, status: &Status, now: Time) -> Value {
+    let mut list: Vec<Value> = seen.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    for condition in &status.conditions {
+        let place = list.iter().position(|other| other.get("type") == Some(&json!(condition.kind.name())));
+        let fresh = self::condition(condition, place.map(|at| &list[at]), status.generation, now);
+        match place {
+            Some(at) => list[at] = fresh,
+            None => list.push(fresh),
+        }
+    }
+    Value::Array(list)
+}
+
+fn condition(condition: &Condition, old: Option<&Value>, generation: i64, now: Time) -> Value {
+    let status = if condition.status { "True" } else { "False" };
+    let since = old
+        .filter(|old| old.get("status") == Some(&json!(status)))
+        .and_then(|old| old.get("lastTransitionTime"))
+        .filter(|since| since.is_string())
+        .cloned();
+    json!({
+        "type": condition.kind.name(),
+        "status": status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": since.unwrap_or_else(|| at(now)),
+    })
+}

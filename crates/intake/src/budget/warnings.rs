@@ -1,0 +1,95 @@
+//! Budgets that are legal and will hurt.
+
+use quorate_api::names::lws;
+use quorate_engine::basics::Quantity;
+use quorate_engine::facts::{Covers, Operation, Rules, Units};
+
+/// What is known of the pods that a budget covers, where something is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// How many units there should be.
+    pub expected: Option<u32>,
+    /// How many pods a group has.
+    pub group_size: Option<u32>,
+    /// The loss of one pod makes the controller rebuild its group.
+    pub falls_whole: bool,
+}
+
+/// What to tell whoever creates or changes a budget. It does what it says, but that may not be what was meant.
+pub fn warnings(rules: &Rules, known: Known) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |text: String| warnings.push(text);
+    let groups = rules.units != Units::Pods;
+    let (unit, units) = if groups { ("group", "groups") } else { ("pod", "pods") };
+    let expected = rules.expected.or(known.expected);
+
+    if let Some(why) = never_allows(rules, expected, unit) {
+        warn(format!("{why}: it will block every drain for ever. Leave room for at least one {unit}."));
+    } else if groups && expected == Some(1) {
+        warn("there is only one group, so any disruption takes all of it down. Add replicas, or expect the gap.".to_owned());
+    }
+    if protects_nothing(rules) {
+        warn(format!("the budget lets all of its {units} be disrupted at once: it protects nothing."));
+    }
+    if let Covers::Selector(selector) = &rules.covers
+        && selector.0.is_empty()
+    {
+        warn("spec.selector is empty: the budget covers every pod of the namespace.".to_owned());
+    }
+    if !rules.operations.contains(Operation::Evict) {
+        warn(
+            "spec.operations leaves out Evict: kubectl drain and autoscalers will not be held up.".to_owned(),
+        );
+    }
+    if let Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } = &rules.units {
+        match (min_ready, known.group_size) {
+            (None, None) if !names_size(&rules.units) => warn(
+                "spec.podGroupPolicy.minReadyReplicas is not set and the size of the groups is not known: \
+                 a group counts as healthy while one of its pods is."
+                    .to_owned(),
+            ),
+            (Some(least), Some(size)) if *least > size => warn(format!(
+                "spec.podGroupPolicy.minReadyReplicas is {least}, but a group has {size} pods: no group can be healthy."
+            )),
+            (Some(least), Some(size)) if *least < size && known.falls_whole => warn(format!(
+                "spec.podGroupPolicy.minReadyReplicas is {least}, but the loss of one of its {size} pods makes the \
+                 controller rebuild the group: {size} is what counts."
+            )),
+            _ => {}
+        }
+    }
+    warnings
+}
+
+/// LeaderWorkerSet writes the size of a group on each of its pods.
+fn names_size(units: &Units) -> bool {
+    matches!(units, Units::Label { key, .. } if &**key == lws::GROUP_INDEX || &**key == lws::GROUP_KEY)
+}
+
+/// Why the budget never lets anything go, if that can be told from its numbers.
+fn never_allows(rules: &Rules, expected: Option<u32>, unit: &str) -> Option<String> {
+    if expected == Some(0) && rules.expected.is_some() {
+        return Some(
+            "spec.expectedReplicas is 0, and where nothing is expected nothing is allowed".to_owned(),
+        );
+    }
+    if let Some(max @ (Quantity::Count(0) | Quantity::Percent(0))) = rules.max_unavailable {
+        return Some(format!("spec.maxUnavailable is {max}, so no {unit} may ever be disrupted"));
+    }
+    match (rules.min_available?, expected) {
+        (Quantity::Percent(100), _) => {
+            Some(format!("spec.minAvailable is 100%, so no {unit} may ever be disrupted"))
+        }
+        (min, Some(expected)) if expected > 0 && min.of(expected) >= expected => {
+            Some(format!("spec.minAvailable is {min} of {expected}, so no {unit} may ever be disrupted"))
+        }
+        _ => None,
+    }
+}
+
+fn protects_nothing(rules: &Rules) -> bool {
+    let none = |quantity: Option<Quantity>| {
+        matches!(quantity, None | Some(Quantity::Count(0) | Quantity::Percent(0)))
+    };
+    none(rules.min_available) && matches!(rules.max_unavailable, None | Some(Quantity::Percent(100)))
+}

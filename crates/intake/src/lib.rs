@@ -1,0 +1,26 @@
+//! Objects and requests to facts, verdicts and status back to objects and answers.
+//!
+//! This is the only crate that knows both worlds: the objects of [`quorate_api`] and the facts of [`quorate_engine`].
+//! Like the engine it is pure: no client, no runtime, no clock. Nothing that comes from outside makes it panic.
+//!
+//! - [`objects`]: watched objects to facts.
+//! - [`budget`]: budgets to facts, their validation, status and claims back to JSON.
+//! - [`workload`]: validation of our own `Workload`.
+//! - [`probe`]: disruption probes as pods declare them.
+//! - [`admission`]: reviews to requests, verdicts to answers.
+
+pub mod admission;
+pub mod budget;
+mod error;
+mod field;
+pub mod fingerprint;
+mod image;
+pub mod objects;
+pub mod probe;
+mod quantity;
+pub mod selector;
+mod syntax;
+pub mod time;
+pub mod workload;
+
+pub use error::{Problem, Unreadable};

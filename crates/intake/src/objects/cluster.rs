@@ -1,0 +1,62 @@
+//! What surrounds the pods: nodes, namespaces, the agents' leases, native budgets.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use quorate_api::slim;
+use quorate_engine::basics::{ObjectKey, Text, Time};
+use quorate_engine::facts::{Agent, Namespace, NativeBudget, Node};
+
+use super::Incoming;
+use crate::error::{Problem, Unreadable};
+use crate::{selector, time};
+
+/// A node as a fact.
+pub fn node(node: &slim::Node) -> Result<(Text, Node), Unreadable> {
+    Ok((Incoming::new("Node", &node.metadata).name()?, Node { ready: node.is_ready() }))
+}
+
+/// A namespace as a fact; `excluded` are the names of those that the webhooks do not look at.
+pub fn namespace(meta: &ObjectMeta, excluded: &[impl AsRef<str>]) -> Result<(Text, Namespace), Unreadable> {
+    let incoming = Incoming::new("Namespace", meta);
+    let name = incoming.name()?;
+    let excluded = excluded.iter().any(|other| other.as_ref() == &*name);
+    Ok((name, Namespace { terminating: incoming.terminating(), excluded }))
+}
+
+/// The Lease of a node's agent as a fact, by the name of the node. The holder is the node; it was acquired when the
+/// agent started. `renewed` is when its renewal was seen here: the agent's clock is not ours.
+pub fn agent(lease: &slim::Lease, renewed: Time) -> Result<(Text, Agent), Unreadable> {
+    let incoming = Incoming::new("Lease", &lease.metadata);
+    let node = incoming.required(lease.spec.holder_identity.as_deref(), "spec.holderIdentity")?;
+    let started = lease.spec.acquire_time.as_ref().map(time::from_micro).ok_or_else(|| {
+        incoming.unreadable(Problem::at("spec.acquireTime", "is missing: it tells when the agent started"))
+    })?;
+    let seconds = lease.spec.lease_duration_seconds.unwrap_or_default();
+    let seconds = incoming.count("spec.leaseDurationSeconds", seconds, 1)?;
+    let agent = Agent {
+        // Probe times are in whole seconds: with a finer start the first verdict would seem older than its agent.
+        started: Time(started.0.div_euclid(1000).saturating_mul(1000)),
+        renewed,
+        holds: Duration::from_secs(u64::from(seconds)),
+    };
+    Ok((node, agent))
+}
+
+/// A native budget as a fact; `None` where it covers nothing: no selector, or one that the API server cannot use
+/// either.
+pub fn native_budget(
+    budget: &slim::PodDisruptionBudget,
+) -> Result<(ObjectKey, Option<NativeBudget>), Unreadable> {
+    let incoming = Incoming::new("PodDisruptionBudget", &budget.metadata);
+    let status = &budget.status;
+    let selector = budget.spec.selector.as_ref().and_then(|selector| selector::from_object(selector).ok());
+    let fact = selector.map(|selector| NativeBudget {
+        selector,
+        allowed: i64::from(status.disruptions_allowed),
+        current: status.observed_generation >= budget.metadata.generation.unwrap_or_default(),
+        always_allow_unready: budget.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
+        healthy: (i64::from(status.current_healthy), i64::from(status.desired_healthy)),
+    });
+    Ok((incoming.key()?, fact))
+}

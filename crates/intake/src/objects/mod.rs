@@ -1,0 +1,119 @@
+//! Watched objects to facts.
+//!
+//! Each function takes one object and gives its fact, or says what is wrong with that object. A fact that is missing
+//! makes the engine more careful, never less: a pod that cannot be read is one healthy pod fewer, a group that cannot be
+//! read is one that cannot be resolved.
+
+mod cluster;
+mod controller;
+mod group;
+mod pod;
+
+pub use cluster::{agent, namespace, native_budget, node};
+pub use controller::{
+    deployment, leader_worker_set, replica_set, replication_controller, scale, scaled, scaleless,
+    stateful_set,
+};
+pub use group::{own_workload, pod_group, upstream_workload};
+pub use pod::pod;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use quorate_engine::basics::{GroupKind, ObjectKey, Text, Uid, Version};
+use quorate_engine::facts::Owner;
+
+use crate::error::{Problem, Unreadable};
+
+/// An object on its way in: its kind and metadata, for finding its parts and for naming it when something is wrong.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming<'a> {
+    kind: &'static str,
+    meta: &'a ObjectMeta,
+}
+
+impl<'a> Incoming<'a> {
+    pub(crate) fn new(kind: &'static str, meta: &'a ObjectMeta) -> Self {
+        Self { kind, meta }
+    }
+
+    pub(crate) fn unreadable(self, problem: Problem) -> Unreadable {
+        let name = self.meta.name.as_deref().unwrap_or("(no name)");
+        let object = match self.meta.namespace.as_deref() {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name.to_owned(),
+        };
+        Unreadable { kind: self.kind, object, problem }
+    }
+
+    fn required(self, value: Option<&str>, path: &str) -> Result<Text, Unreadable> {
+        match value.filter(|value| !value.is_empty()) {
+            Some(value) => Ok(value.into()),
+            None => Err(self.unreadable(Problem::at(path, "is missing"))),
+        }
+    }
+
+    pub(crate) fn name(self) -> Result<Text, Unreadable> {
+        self.required(self.meta.name.as_deref(), "metadata.name")
+    }
+
+    pub(crate) fn uid(self) -> Result<Uid, Unreadable> {
+        self.required(self.meta.uid.as_deref(), "metadata.uid")
+    }
+
+    pub(crate) fn key(self) -> Result<ObjectKey, Unreadable> {
+        Ok(ObjectKey {
+            namespace: self.required(self.meta.namespace.as_deref(), "metadata.namespace")?,
+            name: self.name()?,
+        })
+    }
+
+    pub(crate) fn version(self) -> Result<Version, Unreadable> {
+        let text = self.required(self.meta.resource_version.as_deref(), "metadata.resourceVersion")?;
+        version(&text).ok_or_else(|| {
+            self.unreadable(Problem::with("metadata.resourceVersion", text, "must be a number"))
+        })
+    }
+
+    pub(crate) fn terminating(self) -> bool {
+        self.meta.deletion_timestamp.is_some()
+    }
+
+    pub(crate) fn owners(self) -> Box<[Owner]> {
+        self.meta.owner_references.iter().flatten().map(owner).collect()
+    }
+
+    pub(crate) fn controller(self) -> Option<Owner> {
+        self.meta.owner_references.iter().flatten().map(owner).find(|owner| owner.controller)
+    }
+
+    pub(crate) fn label(self, key: &str) -> Option<&'a str> {
+        self.meta.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// A number that counts something.
+    pub(crate) fn count(self, path: &str, number: i32, least: u32) -> Result<u32, Unreadable> {
+        u32::try_from(number).ok().filter(|number| *number >= least).ok_or_else(|| {
+            self.unreadable(Problem::with(path, number, format!("must be a whole number from {least} up")))
+        })
+    }
+}
+
+/// A `resourceVersion` as a number; `None` where it is none.
+pub fn version(text: &str) -> Option<Version> {
+    // Digits only: `parse` alone would take a sign.
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten().map(Version)
+}
+
+fn owner(reference: &OwnerReference) -> Owner {
+    Owner {
+        uid: reference.uid.as_str().into(),
+        kind: group_kind(&reference.api_version, &reference.kind),
+        name: reference.name.as_str().into(),
+        controller: reference.controller == Some(true),
+    }
+}
+
+/// Group and kind from an `apiVersion` and a kind. The core group has no name.
+pub(crate) fn group_kind(api_version: &str, kind: &str) -> GroupKind {
+    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    GroupKind::new(group, kind)
+}

@@ -1,0 +1,129 @@
+//! Pods.
+
+use quorate_api::names::{self, DISRUPTABLE, POD_GROUP, POD_GROUP_REPLICA, WORKLOAD, kruise};
+use quorate_api::slim;
+use quorate_engine::basics::{Labels, Text, Time};
+use quorate_engine::facts::{Container, Link, Phase, Pod, Probe, WorkloadSource};
+
+use super::Incoming;
+use crate::error::Unreadable;
+use crate::{fingerprint, image, probe, time};
+
+/// A pod as a fact.
+pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
+    let incoming = Incoming::new("Pod", &pod.metadata);
+    let ready = slim::Condition::find(&pod.status.conditions, "Ready");
+    Ok(Pod {
+        key: incoming.key()?,
+        uid: incoming.uid()?,
+        version: incoming.version()?,
+        labels: Labels::new(pod.metadata.labels.iter().flatten().map(|(k, v)| (k.as_str(), v.as_str()))),
+        node: pod.spec.node_name.as_deref().filter(|node| !node.is_empty()).map(Text::from),
+        phase: phase(pod.status.phase),
+        terminating: incoming.terminating(),
+        ready: ready.is_some_and(slim::Condition::is_true),
+        ready_since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(time::from_object),
+        consistent: is_consistent(pod),
+        probe: disruption_probe(pod),
+        owners: incoming.owners(),
+        link: link(incoming, &pod.spec),
+        group_size: group_size(pod),
+        containers: containers(pod),
+    })
+}
+
+fn phase(phase: slim::Phase) -> Phase {
+    match phase {
+        slim::Phase::Pending => Phase::Pending,
+        slim::Phase::Running => Phase::Running,
+        slim::Phase::Succeeded => Phase::Succeeded,
+        slim::Phase::Failed => Phase::Failed,
+        slim::Phase::Unknown => Phase::Unknown,
+    }
+}
+
+/// Whether no label calls the pod unavailable. What in-place updates of OpenKruise leave in annotations belongs here
+/// too.
+fn is_consistent(pod: &slim::Pod) -> bool {
+    !pod.metadata.labels.iter().flatten().any(|(key, _)| key.starts_with(kruise::UNAVAILABLE_POD_PREFIX))
+}
+
+/// How the pod names its group: each way only where the ones before it say nothing.
+fn link(pod: Incoming<'_>, spec: &slim::PodSpec) -> Option<Link> {
+    if let Some(name) = spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.as_deref()) {
+        return Some(Link::PodGroup(name.into()));
+    }
+    if let Some(reference) = &spec.workload_ref {
+        return Some(Link::Replica {
+            source: WorkloadSource::Upstream,
+            workload: reference.name.as_str().into(),
+            group: reference.pod_group.as_str().into(),
+            replica: reference.pod_group_replica_key.as_deref().unwrap_or_default().into(),
+        });
+    }
+    let workload = pod.label(WORKLOAD).filter(|name| !name.is_empty())?;
+    Some(Link::Replica {
+        source: WorkloadSource::Own,
+        workload: workload.into(),
+        group: pod.label(POD_GROUP).unwrap_or_default().into(),
+        replica: pod.label(POD_GROUP_REPLICA).unwrap_or_default().into(),
+    })
+}
+
+/// The size that LeaderWorkerSet wrote on the pod. Where it is no number the LeaderWorkerSet itself is asked.
+fn group_size(pod: &slim::Pod) -> Option<u32> {
+    let size = pod.metadata.annotations.as_ref()?.get(names::lws::SIZE)?;
+    size.parse().ok().filter(|size| *size > 0)
+}
+
+fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {
+    let probed: Vec<&str> =
+        pod.metadata.annotations.iter().flatten().filter_map(|(key, _)| probe::container(key)).collect();
+    if probed.is_empty() {
+        return None;
+    }
+    let condition = slim::Condition::find(&pod.status.conditions, DISRUPTABLE);
+    let started: Option<Time> = pod
+        .status
+        .container_statuses
+        .iter()
+        .chain(&pod.status.init_container_statuses)
+        .filter(|status| probed.contains(&status.name.as_str()))
+        .filter_map(|status| status.state.running.as_ref()?.started_at.as_ref())
+        .map(time::from_object)
+        .max();
+    Some(Probe {
+        malformed: probe::problems(pod).first().map(|problem| problem.to_string().into()),
+        disruptable: condition.map(slim::Condition::is_true),
+        message: condition
+            .and_then(|condition| condition.message.as_deref())
+            .filter(|message| !message.is_empty())
+            .map(Text::from),
+        probed: condition.and_then(|condition| condition.last_probe_time.as_ref()).map(time::from_object),
+        since: condition.and_then(|condition| condition.last_transition_time.as_ref()).map(time::from_object),
+        started,
+    })
+}
+
+fn containers(pod: &slim::Pod) -> Box<[Container]> {
+    let with_status = [
+        (&pod.spec.containers, &pod.status.container_statuses),
+        (&pod.spec.init_containers, &pod.status.init_container_statuses),
+    ];
+    with_status
+        .into_iter()
+        .flat_map(|(specs, statuses)| {
+            statuses.iter().map(|status| {
+                let asked = specs.iter().find(|spec| spec.name == status.name);
+                let asked = asked.and_then(|spec| spec.image.as_deref());
+                let image = image::running(asked, status.image.as_deref(), status.image_id.as_deref());
+                Container {
+                    name: status.name.as_str().into(),
+                    id: fingerprint::container_id(status.container_id.as_deref()),
+                    image: fingerprint::image(image),
+                    resources: status.resources.as_ref().map_or(0, fingerprint::resources),
+                }
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,148 @@
+//! Label selectors.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use quorate_engine::basics::Text;
+use quorate_engine::selector::{Ask, Requirement, Selector};
+
+use crate::error::Problem;
+use crate::field::Field;
+use crate::syntax;
+
+/// A selector of a foreign object.
+pub fn from_object(selector: &LabelSelector) -> Result<Selector, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let value = serde_json::to_value(selector).unwrap_or_default();
+    let selector = read(&Field::new("spec.selector", &value), &mut problems);
+    if problems.is_empty() { Ok(selector) } else { Err(problems) }
+}
+
+/// Reads a selector. What it does not understand it notes, and leaves out of what it gives: the caller must not use
+/// that then, since a selector with fewer requirements covers more, and with other ones something else.
+pub(crate) fn read(field: &Field<'_>, problems: &mut Vec<Problem>) -> Selector {
+    let mut requirements = Vec::new();
+    for (name, member) in field.members(problems) {
+        match name {
+            _ if member.value.is_null() => {}
+            "matchLabels" => {
+                for (key, value) in member.members(problems) {
+                    requirements.extend(pair(key, &value, problems));
+                }
+            }
+            "matchExpressions" => {
+                for item in member.items(problems) {
+                    requirements.extend(expression(&item, problems));
+                }
+            }
+            // The API server drops what it does not know; a selector that lost a part covers too much.
+            _ => problems.push(Problem::at(
+                member.path,
+                "is no part of a selector: only matchLabels and matchExpressions are",
+            )),
+        }
+    }
+    Selector(requirements.into())
+}
+
+fn pair(key: &str, value: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Requirement> {
+    if let Err(why) = syntax::label_key(key) {
+        problems.push(Problem::with(&value.path, key, why));
+        return None;
+    }
+    // `null` stands for the empty text here, as it does in Kubernetes.
+    let text = if value.value.is_null() { "" } else { label_value(value, problems)? };
+    Some(Requirement { key: key.into(), ask: Ask::In([text.into()].into()) })
+}
+
+fn expression(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Requirement> {
+    let before = problems.len();
+    if !field.value.is_object() {
+        problems.push(field.problem("must be an object with key and operator"));
+        return None;
+    }
+    let key = match field.get("key") {
+        Some(key) => read_label_key(&key, problems),
+        None => {
+            problems.push(Problem::at(format!("{}.key", field.path), "is missing: name a label"));
+            None
+        }
+    };
+    let values: Vec<Text> = match field.get("values") {
+        Some(values) => values
+            .items(problems)
+            .iter()
+            .filter_map(|value| label_value(value, problems))
+            .map(Text::from)
+            .collect(),
+        None => Vec::new(),
+    };
+    let Some(operator) = field.get("operator") else {
+        problems.push(Problem::at(
+            format!("{}.operator", field.path),
+            "is missing: set In, NotIn, Exists or DoesNotExist",
+        ));
+        return None;
+    };
+    let operator = operator.word(
+        &[
+            ("In", Operator::In),
+            ("NotIn", Operator::NotIn),
+            ("Exists", Operator::Exists),
+            ("DoesNotExist", Operator::DoesNotExist),
+        ],
+        problems,
+    )?;
+    if problems.len() > before {
+        return None;
+    }
+    let path = format!("{}.values", field.path);
+    let wants_values = matches!(operator, Operator::In | Operator::NotIn);
+    if wants_values && values.is_empty() {
+        problems.push(Problem::at(path, "is empty: operators In and NotIn need at least one value"));
+        return None;
+    }
+    if !wants_values && !values.is_empty() {
+        problems.push(Problem::at(
+            path,
+            "must be empty: operators Exists and DoesNotExist take no values; remove them, or use In or NotIn",
+        ));
+        return None;
+    }
+    let ask = match operator {
+        Operator::In => Ask::In(values.into()),
+        Operator::NotIn => Ask::NotIn(values.into()),
+        Operator::Exists => Ask::Exists,
+        Operator::DoesNotExist => Ask::Absent,
+    };
+    Some(Requirement { key: key?, ask })
+}
+
+#[derive(Clone, Copy)]
+enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+/// A label key that stands in a field of its own.
+pub(crate) fn read_label_key(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Text> {
+    let key = field.text(problems)?;
+    match syntax::label_key(key) {
+        Ok(()) => Some(key.into()),
+        Err(why) => {
+            problems.push(field.problem(why));
+            None
+        }
+    }
+}
+
+fn label_value<'a>(field: &Field<'a>, problems: &mut Vec<Problem>) -> Option<&'a str> {
+    let value = field.text(problems)?;
+    match syntax::label_value(value) {
+        Ok(()) => Some(value),
+        Err(why) => {
+            problems.push(field.problem(why));
+            None
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Moments of Kubernetes and of the engine.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time as ObjectTime};
+use k8s_openapi::jiff::Timestamp;
+use quorate_engine::basics::Time;
+
+/// A moment as the engine has it.
+pub fn from_object(time: &ObjectTime) -> Time {
+    Time(time.0.as_millisecond())
+}
+
+/// A moment of a Lease or a token as the engine has it.
+pub fn from_micro(time: &MicroTime) -> Time {
+    Time(time.0.as_millisecond())
+}
+
+/// A moment as objects have it, in whole seconds. Moments beyond the year 9999 do not occur; they become 1970.
+pub fn to_object(time: Time) -> ObjectTime {
+    ObjectTime(timestamp(time))
+}
+
+/// A moment as tokens have it: reading it back gives the same moment.
+pub fn to_micro(time: Time) -> MicroTime {
+    MicroTime(timestamp(time))
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp::from_millisecond(time.0).unwrap_or(Timestamp::UNIX_EPOCH)
+}
