@@ -3,11 +3,13 @@
 //! One parser reads a spec, for the webhook and for the engine, so that what was admitted is what is decided on. What
 //! is stored although it makes no sense becomes a [`Broken`] budget: it denies, says why, and hurts no other.
 
+mod commit;
 mod ledger;
 mod spec;
 mod status;
 mod warnings;
 
+pub use commit::{Base, json_patch};
 pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
 pub use spec::validate;
 pub use status::patch as status_patch;

@@ -1,0 +1,89 @@
+//! Writes to the ledger, as JSON Patches on `/status`.
+
+use quorate_api::slim::AnyBudget;
+use quorate_engine::ledger::{LedgerPatch, Step};
+use serde_json::{Value, json};
+
+use super::ledger::{claim_to_json, coverage_to_json};
+
+/// What of the ledger is missing in a stored budget, and in which version of it.
+///
+/// A JSON Patch can test that a value is what it was, but not that there is none; and it cannot put anything into a
+/// status that is not there. So the first write fills the places in, on the condition that nobody has written the
+/// object since: it keeps one of these per budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Base {
+    version: String,
+    status: bool,
+    ledger: bool,
+    claims: bool,
+    settled: bool,
+}
+
+impl Base {
+    /// What there is in a budget.
+    pub fn of(budget: &AnyBudget) -> Self {
+        let status = &budget.status;
+        let has = |name: &str| status.get(name).is_some_and(|value| !value.is_null());
+        Self {
+            version: budget.metadata.resource_version.clone().unwrap_or_default(),
+            status: status.is_object(),
+            ledger: has("ledger"),
+            claims: has("claims"),
+            // Empty is how a number that nobody has written looks in a text.
+            settled: has("settledVersion") && status.get("settledVersion") != Some(&json!("")),
+        }
+    }
+
+    fn fill_in(&self) -> Vec<Value> {
+        let mut steps = Vec::new();
+        if !self.status {
+            steps.push(add("/status", json!({})));
+        }
+        if !self.ledger {
+            steps.push(add("/status/ledger", json!(0)));
+        }
+        if !self.claims {
+            steps.push(add("/status/claims", json!({})));
+        }
+        if !self.settled {
+            steps.push(add("/status/settledVersion", json!("0")));
+        }
+        if !steps.is_empty() {
+            steps.insert(0, test("/metadata/resourceVersion", json!(self.version)));
+        }
+        steps
+    }
+}
+
+/// A write to the ledger as a JSON Patch on `/status` of the budget, whose places are as `base` has seen them.
+pub fn json_patch(patch: &LedgerPatch, base: &Base) -> Value {
+    let mut steps = base.fill_in();
+    steps.extend(patch.steps.iter().map(|step| match step {
+        Step::TestUid(uid) => test("/metadata/uid", json!(&**uid)),
+        Step::TestGeneration(generation) => test("/metadata/generation", json!(generation)),
+        Step::TestNumber(number) => test("/status/ledger", json!(number)),
+        Step::TestSettled(version) => test("/status/settledVersion", json!(version.0.to_string())),
+        Step::TestClaim(uid, claim) => test(&claim_at(uid), claim_to_json(claim)),
+        Step::SetNumber(number) => json!({ "op": "replace", "path": "/status/ledger", "value": number }),
+        Step::SetSettled(version) => add("/status/settledVersion", json!(version.0.to_string())),
+        Step::PutClaim(uid, claim) => add(&claim_at(uid), claim_to_json(claim)),
+        Step::RemoveClaim(uid) => json!({ "op": "remove", "path": claim_at(uid) }),
+        Step::SetEnforced(coverage) => add("/status/enforcedCoverage", coverage_to_json(*coverage)),
+        Step::SetProtocol(protocol) => add("/status/protocol", json!(protocol)),
+    }));
+    Value::Array(steps)
+}
+
+fn test(path: &str, value: Value) -> Value {
+    json!({ "op": "test", "path": path, "value": value })
+}
+
+/// Puts a value in, also in place of one that is there.
+fn add(path: &str, value: Value) -> Value {
+    json!({ "op": "add", "path": path, "value": value })
+}
+
+fn claim_at(uid: &str) -> String {
+    format!("/status/claims/{}", uid.replace('~', "~0").replace('/', "~1"))
+}
