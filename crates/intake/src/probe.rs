@@ -98,9 +98,11 @@ pub fn problems(pod: &slim::Pod) -> Vec<Problem> {
             problems.extend(found);
         }
         // Init containers that end have nobody to ask; sidecars do.
-        let stays = |container: &slim::Container| container.restart_policy.as_deref() == Some("Always");
-        let mut containers =
-            pod.spec.containers.iter().chain(pod.spec.init_containers.iter().filter(|c| stays(c)));
+        let mut containers = pod
+            .spec
+            .containers
+            .iter()
+            .chain(pod.spec.init_containers.iter().filter(|init| init.is_sidecar()));
         if !containers.any(|container| container.name == name) {
             problems.push(Problem::with(
                 path(&format!("{DISRUPTION_PROBE_PREFIX}{name}")),

@@ -88,6 +88,13 @@ pub struct Container {
     pub restart_policy: Option<String>,
 }
 
+impl Container {
+    /// Whether it is an init container that stays beside the others.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
+}
+
 /// Whether a change of one resource restarts the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -84,15 +84,11 @@ fn is_newly_unavailable(old: &Pod, new: &Pod) -> bool {
 
 /// The containers that stay: the regular ones and the sidecars.
 fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.containers.iter().chain(pod.spec.init_containers.iter().filter(|init| is_sidecar(init)))
+    pod.spec.containers.iter().chain(pod.spec.init_containers.iter().filter(|init| init.is_sidecar()))
 }
 
 fn ended_init(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.init_containers.iter().filter(|init| !is_sidecar(init))
-}
-
-fn is_sidecar(init: &Container) -> bool {
-    init.restart_policy.as_deref() == Some("Always")
+    pod.spec.init_containers.iter().filter(|init| !init.is_sidecar())
 }
 
 /// What becomes of each container, by name, so that the same request always makes the same token.

@@ -105,25 +105,26 @@ fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {
     })
 }
 
+/// The containers that stay, the regular ones and the sidecars, with what they run and what they are asked to.
 fn containers(pod: &slim::Pod) -> Box<[Container]> {
-    let with_status = [
-        (&pod.spec.containers, &pod.status.container_statuses),
-        (&pod.spec.init_containers, &pod.status.init_container_statuses),
-    ];
-    with_status
-        .into_iter()
-        .flat_map(|(specs, statuses)| {
-            statuses.iter().map(|status| {
-                let asked = specs.iter().find(|spec| spec.name == status.name);
-                let asked = asked.and_then(|spec| spec.image.as_deref());
-                let image = image::running(asked, status.image.as_deref(), status.image_id.as_deref());
-                Container {
-                    name: status.name.as_str().into(),
-                    id: fingerprint::container_id(status.container_id.as_deref()),
-                    image: fingerprint::image(image),
-                    resources: status.resources.as_ref().map_or(0, fingerprint::resources),
-                }
-            })
+    let regular = pod.spec.containers.iter().map(|spec| (spec, &pod.status.container_statuses));
+    let sidecars = pod.spec.init_containers.iter().filter(|init| init.is_sidecar());
+    let sidecars = sidecars.map(|spec| (spec, &pod.status.init_container_statuses));
+    regular
+        .chain(sidecars)
+        .map(|(spec, statuses)| {
+            let none = slim::ContainerStatus::default();
+            let status = statuses.iter().find(|status| status.name == spec.name).unwrap_or(&none);
+            let asked = spec.image.as_deref();
+            let runs = image::running(asked, status.image.as_deref(), status.image_id.as_deref());
+            Container {
+                name: spec.name.as_str().into(),
+                id: fingerprint::container_id(status.container_id.as_deref()),
+                image: fingerprint::image(runs),
+                resources: status.resources.as_ref().map_or(0, fingerprint::resources),
+                asked_image: fingerprint::image(asked),
+                asked_resources: fingerprint::resources(&spec.resources),
+            }
         })
         .collect()
 }
