@@ -8,6 +8,7 @@
 //! - [`workload`]: validation of our own `Workload`.
 //! - [`probe`]: disruption probes as pods declare them.
 //! - [`admission`]: reviews to requests, verdicts to answers.
+//! - [`match_conditions`]: what the API server need not ask about.
 
 pub mod admission;
 pub mod budget;
@@ -15,6 +16,7 @@ mod error;
 mod field;
 pub mod fingerprint;
 mod image;
+pub mod match_conditions;
 pub mod objects;
 pub mod probe;
 mod quantity;

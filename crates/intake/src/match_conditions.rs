@@ -1,0 +1,126 @@
+//! Match conditions: what the API server need not ask us about.
+//!
+//! They are made from the engine's own table of callers that are never held up, and from the same grounds on which
+//! [`crate::admission`] finds nothing to ask. Whoever they name is not held up even when no server answers.
+//!
+//! A webhook is called only if every condition is true. A condition that fails to evaluate counts like a webhook that
+//! does not answer, so each looks before it reads.
+
+use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
+use quorate_engine::callers::{EXEMPT, Exempt, When, Who};
+
+/// What a webhook is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// CREATE of `pods/eviction`.
+    Evictions,
+    /// DELETE and UPDATE of `pods`, and UPDATE of `pods/resize`.
+    Changes,
+}
+
+/// A condition: a name, and an expression in CEL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchCondition {
+    /// Its name.
+    pub name: String,
+    /// True if the webhook is to be called.
+    pub expression: String,
+}
+
+/// The match conditions of a webhook.
+pub fn match_conditions(entry: Entry) -> Vec<MatchCondition> {
+    let mut conditions: Vec<MatchCondition> = EXEMPT
+        .iter()
+        .filter_map(|exempt| {
+            let expression = is_exempt(exempt, entry)?;
+            Some(condition(&format!("not-{}", exempt.name), format!("!({expression})")))
+        })
+        .collect();
+    if entry == Entry::Changes {
+        conditions
+            .push(condition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)".to_owned()));
+        conditions.push(condition(
+            "not-a-harmless-update",
+            format!("request.operation != 'UPDATE' || {IS_RESIZE} || {}", is_disturbing()),
+        ));
+        conditions.push(condition(
+            "not-a-harmless-resize",
+            format!("request.operation != 'UPDATE' || !({IS_RESIZE}) || {}", may_restart()),
+        ));
+    }
+    conditions
+}
+
+fn condition(name: &str, expression: String) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression }
+}
+
+const IS_RESIZE: &str = "(has(request.subResource) && request.subResource == 'resize')";
+
+/// An expression that tells an exempt caller; `None` where such a request never comes through this webhook.
+fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
+    let who = match exempt.who {
+        Who::User(user) => format!("request.userInfo.username == {}", quoted(user)),
+        Who::Prefix(prefix) => format!("request.userInfo.username.startsWith({})", quoted(prefix)),
+    };
+    match (&exempt.when, entry) {
+        (When::Always, _) => Some(who),
+        (When::Deletes | When::PreciseDeletes, Entry::Evictions) => None,
+        (When::Deletes, Entry::Changes) => Some(format!("request.operation == 'DELETE' && {who}")),
+        (When::PreciseDeletes, Entry::Changes) => {
+            let names_uid = "has(request.options.preconditions) && has(request.options.preconditions.uid) \
+                             && request.options.preconditions.uid != ''";
+            let no_grace =
+                "has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 0";
+            Some(format!(
+                "request.operation == 'DELETE' && {who} && has(request.options) && (({names_uid}) || ({no_grace}))"
+            ))
+        }
+    }
+}
+
+/// An update that restarts containers, ends the pod or calls it unavailable. Containers keep their order: the API server
+/// lets none be added, removed or moved.
+fn is_disturbing() -> String {
+    let differs = |list: &str, part: &str, none: &str| {
+        let of = |object: &str| {
+            format!(
+                "(has({object}.spec.{list}) ? {object}.spec.{list}.map(c, has(c.{part}) ? c.{part} : {none}) : [])"
+            )
+        };
+        format!("{} != {}", of("object"), of("oldObject"))
+    };
+    let mut grounds = Vec::new();
+    for list in ["containers", "initContainers"] {
+        grounds.push(differs(list, "image", "''"));
+        // Some clusters let a resize through here.
+        grounds.push(differs(list, "resources", "{}"));
+    }
+    grounds.push(
+        "(has(object.spec.activeDeadlineSeconds) && (!has(oldObject.spec.activeDeadlineSeconds) \
+         || object.spec.activeDeadlineSeconds < oldObject.spec.activeDeadlineSeconds))"
+            .to_owned(),
+    );
+    grounds.push(format!(
+        "(has(object.metadata.labels) && object.metadata.labels.exists(k, k.startsWith({}) \
+         && !(has(oldObject.metadata.labels) && k in oldObject.metadata.labels)))",
+        quoted(UNAVAILABLE_POD_PREFIX)
+    ));
+    grounds.join(" || ")
+}
+
+/// A resize restarts a container only where a policy says so.
+fn may_restart() -> String {
+    let any = |list: &str| {
+        format!(
+            "(has(object.spec.{list}) && object.spec.{list}.exists(c, has(c.resizePolicy) \
+             && c.resizePolicy.exists(p, p.restartPolicy != 'NotRequired')))"
+        )
+    };
+    format!("{} || {}", any("containers"), any("initContainers"))
+}
+
+/// A text of CEL.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
