@@ -33,6 +33,13 @@ impl<'a> Field<'a> {
         Problem::with(&self.path, given, message)
     }
 
+    /// Notes it if this is no object, whose members would all seem to be missing.
+    pub(crate) fn must_be_object(&self, problems: &mut Vec<Problem>) {
+        if !self.value.is_object() {
+            problems.push(self.problem("must be an object"));
+        }
+    }
+
     /// The members of an object, with their names.
     pub(crate) fn members(&self, problems: &mut Vec<Problem>) -> Vec<(&'a str, Self)> {
         let Some(members) = self.value.as_object() else {

@@ -17,6 +17,9 @@ use crate::{objects, time};
 pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
     let status = Field::new("status", status);
     let mut ledger = Ledger::default();
+    if !status.value.is_null() {
+        status.must_be_object(problems);
+    }
     if let Some(field) = status.get("ledger") {
         match field.value.as_u64() {
             Some(number) => ledger.number = number,
@@ -59,6 +62,7 @@ pub(super) fn gone(status: &Value) -> Box<[(Text, Time)]> {
 }
 
 fn read_claim(claim: &Field<'_>, problems: &mut Vec<Problem>) -> Claim {
+    claim.must_be_object(problems);
     let mut tokens = BTreeMap::new();
     if let Some(field) = claim.get("tokens") {
         for (id, token) in field.members(problems) {
@@ -97,16 +101,19 @@ fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
         }
     };
     let by = token.get("by").and_then(|field| field.text(problems)).unwrap_or_default();
-    let target = match token.get("target").and_then(|target| target.get("containers")) {
-        Some(containers) => read_target(&containers, problems),
+    let target = match token.get("target") {
+        Some(target) => read_target(&target, problems),
         None => Target::default(),
     };
     Some(Token { operation: operation?, by: by.into(), at: Time(at?.as_millisecond()), target })
 }
 
-fn read_target(containers: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
+fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
+    target.must_be_object(problems);
+    let Some(containers) = target.get("containers") else { return Target::default() };
     let mut changes = Vec::new();
     for (name, container) in containers.members(problems) {
+        container.must_be_object(problems);
         let mut fingerprint = |part: &str| {
             let field = container.get(part)?;
             let found = field.text(problems).and_then(from_hex);

@@ -39,9 +39,7 @@ pub(super) fn read(spec: &Value) -> Reading {
     let mut refused = Vec::new();
     let mut tolerated = Vec::new();
     let spec = Field::new("spec", spec);
-    if !spec.value.is_object() {
-        refused.push(spec.problem("must be an object"));
-    }
+    spec.must_be_object(&mut refused);
     let covers = read_covers(&spec, &mut refused, &mut tolerated);
     let min_available = spec.get("minAvailable").and_then(|field| read_quantity(&field, &mut refused));
     let max_unavailable = spec.get("maxUnavailable").and_then(|field| read_quantity(&field, &mut refused));

@@ -1,0 +1,184 @@
+//! Stored budgets, readable or not.
+
+use quorate_api::slim::AnyBudget;
+use quorate_engine::basics::{GroupKind, ObjectKey, Quantity, Version};
+use quorate_engine::facts::{
+    Broken, Budget, BudgetKey, Covers, Front, HealthRule, Operation, Operations, Rules, UnhealthyPolicy,
+    Units,
+};
+use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_intake::budget;
+use serde_json::{Value, json};
+
+use crate::data::{before_ten, load, object, with};
+
+pub(crate) fn any(value: Value) -> AnyBudget {
+    object(value)
+}
+
+fn fact(value: Value) -> Budget {
+    budget::budget(&any(value)).unwrap()
+}
+
+fn spec(spec: Value) -> Result<Rules, Broken> {
+    fact(with(load("budget.json"), "/spec", spec)).spec
+}
+
+fn everything() -> Covers {
+    Covers::Selector(Selector::default())
+}
+
+#[test]
+fn a_budget() {
+    let budget = fact(load("budget.json"));
+    let key = ObjectKey::new("inference", "llm");
+    assert_eq!(budget.key, BudgetKey { object: key, front: Front::DisruptionBudget });
+    assert_eq!((&*budget.uid, budget.generation, budget.version), ("b-1", 4, Version(100)));
+    let rules = Rules {
+        covers: Covers::Selector(Selector::labels([("app", "llm")])),
+        min_available: Some(Quantity::Count(2)),
+        max_unavailable: Some(Quantity::Percent(25)),
+        units: Units::Label { key: "leaderworkerset.sigs.k8s.io/group-index".into(), min_ready: None },
+        expected: None,
+        unhealthy: UnhealthyPolicy::IfHealthyBudget,
+        operations: Operations::of(&[Operation::Evict, Operation::Delete]),
+        observe: false,
+        health: HealthRule::Ready,
+    };
+    assert_eq!(budget.spec, Ok(rules));
+    assert_eq!(&*budget.gone, [("llm/7".into(), before_ten(25))]);
+}
+
+#[test]
+fn the_least_that_a_budget_says() {
+    let rules = spec(json!({ "selector": {}, "maxUnavailable": 1 })).unwrap();
+    assert_eq!(rules.covers, everything());
+    assert_eq!(rules.units, Units::Pods);
+    assert_eq!(rules.operations, Operations::of(&[Operation::Evict]));
+    assert_eq!(rules.unhealthy, UnhealthyPolicy::IfHealthyBudget);
+    assert!(!rules.observe);
+}
+
+#[test]
+fn what_a_budget_covers_and_counts() {
+    let selector = json!({
+        "matchLabels": { "app": "llm", "empty": null },
+        "matchExpressions": [
+            { "key": "a", "operator": "In", "values": ["1", ""] },
+            { "key": "b", "operator": "NotIn", "values": ["2"] },
+            { "key": "c", "operator": "Exists" },
+            { "key": "d", "operator": "DoesNotExist", "values": [] },
+        ],
+    });
+    let rules = spec(json!({ "selector": selector, "minAvailable": 1 })).unwrap();
+    let ask = |key: &str, ask: Ask| Requirement { key: key.into(), ask };
+    let expected = [
+        ask("app", Ask::In(["llm".into()].into())),
+        ask("empty", Ask::In(["".into()].into())),
+        ask("a", Ask::In(["1".into(), "".into()].into())),
+        ask("b", Ask::NotIn(["2".into()].into())),
+        ask("c", Ask::Exists),
+        ask("d", Ask::Absent),
+    ];
+    let Covers::Selector(selector) = rules.covers else { panic!("{:?}", rules.covers) };
+    for requirement in &expected {
+        assert!(selector.0.contains(requirement), "{requirement:?} in {selector:?}");
+    }
+    assert_eq!(selector.0.len(), expected.len());
+
+    let target =
+        json!({ "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm" });
+    let lws = Covers::Target(GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), "llm".into());
+    assert_eq!(spec(json!({ "targetRef": target, "minAvailable": 1 })).unwrap().covers, lws);
+    let core = json!({ "apiVersion": "v1", "kind": "ReplicationController", "name": "web" });
+    let core = spec(json!({ "targetRef": core, "minAvailable": 1 })).unwrap().covers;
+    assert_eq!(core, Covers::Target(GroupKind::new("", "ReplicationController"), "web".into()));
+
+    let units = |part: Value| {
+        let mut spec = json!({ "selector": {}, "minAvailable": 1 });
+        spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+        self::spec(spec).unwrap().units
+    };
+    assert_eq!(units(json!({ "budgetScope": "Workload" })), Units::Workload);
+    assert_eq!(units(json!({ "budgetScope": "PodGroup" })), Units::Workload);
+    let owner = json!({ "groupOwner": { "apiVersion": "batch.example.com/v1", "kind": "JobGroup" }, "minReadyReplicas": 3 });
+    assert_eq!(
+        units(json!({ "podGroupPolicy": owner })),
+        Units::Owner { kind: GroupKind::new("batch.example.com", "JobGroup"), min_ready: Some(3) }
+    );
+}
+
+#[test]
+fn what_is_stored_although_it_should_not_be_follows_its_precedence() {
+    let target = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db" });
+    let both = json!({ "selector": {}, "targetRef": target, "maxUnavailable": 1 });
+    let covers = Covers::Target(GroupKind::new("apps", "StatefulSet"), "db".into());
+    assert_eq!(spec(both.clone()).unwrap().covers, covers);
+    assert_eq!(budget::validate(&both).len(), 1, "it would not be let in");
+}
+
+#[test]
+fn a_budget_that_makes_no_sense_denies_what_it_can_be_read_to_cover() {
+    let app = Covers::Selector(Selector::labels([("app", "llm")]));
+    let evict = Operations::of(&[Operation::Evict]);
+    let all = Operations::of(&[Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize]);
+    let selector = json!({ "matchLabels": { "app": "llm" } });
+    let broken_selector = json!({ "matchLabels": { "app": "llm" }, "matchExpressions": [{ "key": "a", "operator": "in", "values": ["b"] }] });
+    let cases = [
+        (json!({ "selector": selector }), &app, evict),
+        (json!({ "selector": selector, "minAvailable": "half" }), &app, evict),
+        (
+            json!({ "selector": selector, "minAvailable": 1, "operations": ["Delete"], "budgetScope": "Node" }),
+            &app,
+            Operations::of(&[Operation::Delete]),
+        ),
+        (json!({ "selector": selector, "minAvailable": 1, "operations": ["Evict", "Nap"] }), &app, all),
+        (json!({ "selector": selector, "minAvailable": 1, "operations": "Evict" }), &app, all),
+        (json!({ "selector": broken_selector, "minAvailable": 1 }), &everything(), evict),
+        (json!({ "selector": "app=llm", "minAvailable": 1 }), &everything(), evict),
+        (json!({ "minAvailable": 1 }), &everything(), evict),
+        (json!({ "targetRef": { "kind": "StatefulSet" }, "minAvailable": 1 }), &everything(), evict),
+        (json!("nonsense"), &everything(), evict),
+        (json!(null), &everything(), evict),
+        // One that only observes denies nothing, and neither does its trouble.
+        (json!({ "selector": {}, "enforcement": "Observe" }), &everything(), Operations::of(&[])),
+    ];
+    for (stored, covers, operations) in cases {
+        let broken = spec(stored.clone()).unwrap_err();
+        assert_eq!((&broken.covers, broken.operations), (covers, operations), "{stored}: {}", broken.why);
+        assert!(broken.why.starts_with("spec"), "{}", broken.why);
+    }
+}
+
+#[test]
+fn says_the_first_problem_and_counts_the_others() {
+    let why = |stored| spec(stored).unwrap_err().why;
+    assert_eq!(
+        &*why(json!({ "selector": {} })),
+        "spec: sets no limit: set minAvailable, maxUnavailable or both"
+    );
+    assert_eq!(
+        &*why(
+            json!({ "selector": {}, "minAvailable": -1, "maxUnavailable": "101%", "expectedReplicas": -1 })
+        ),
+        "spec.minAvailable: -1 must be a whole number from 0 to 999999999, or a percentage from \"0%\" to \"100%\"; and \
+         2 more problems"
+    );
+}
+
+#[test]
+fn a_typed_budget_reads_like_a_stored_one() {
+    let typed = serde_json::from_value(load("budget.json")).unwrap();
+    let mut fact = budget::typed(&typed).unwrap();
+    // The order of requirements and the like is that of the type.
+    fact.gone = fact.gone.clone();
+    assert_eq!(fact, self::fact(load("budget.json")));
+}
+
+#[test]
+fn only_a_budget_without_identity_is_no_budget() {
+    for pointer in ["/metadata/name", "/metadata/uid", "/metadata/resourceVersion"] {
+        let error = budget::budget(&any(with(load("budget.json"), pointer, json!(null)))).unwrap_err();
+        assert!(error.to_string().starts_with("DisruptionBudget inference/"), "{error}");
+    }
+}

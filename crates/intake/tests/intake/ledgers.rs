@@ -1,0 +1,218 @@
+//! The ledger, from a status and back into it.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use quorate_engine::basics::{Time, Version};
+use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
+use quorate_engine::facts::{BudgetKey, Front, Operation};
+use quorate_engine::ledger::{LedgerPatch, Step, Stored};
+use quorate_intake::budget::{self, Base};
+use serde_json::{Value, json};
+
+use crate::budgets::any as stored_budget;
+use crate::data::{TEN, before_ten, load, with};
+
+fn ledger(value: Value) -> Ledger {
+    budget::budget(&stored_budget(value)).unwrap().ledger
+}
+
+#[test]
+fn a_ledger() {
+    let ledger = ledger(load("budget.json"));
+    assert_eq!((ledger.number, ledger.settled, ledger.protocol), (17, Version(48000), Some(1)));
+    assert_eq!(ledger.enforced, Some(0xdead_beef));
+    assert_eq!(ledger.claims.len(), 2);
+    let claim = &ledger.claims["5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01"];
+    assert_eq!((&*claim.pod, claim.group.as_deref()), ("llm-1-3", Some("llm/1")));
+    let token = &claim.tokens["t-1"];
+    assert_eq!((token.operation, &*token.by), (Operation::Evict, "alice"));
+    assert_eq!(token.at, Time(before_ten(20).0 + 250));
+    let change = &ledger.claims["u-2"].tokens["t-2"].target.0[0];
+    assert_eq!(
+        (&*change.name, change.image, change.replaces, change.resources),
+        ("server", Some(10), Some(11), None)
+    );
+}
+
+#[test]
+fn a_budget_that_nobody_has_written_yet() {
+    for status in [json!(null), json!({}), json!({ "settledVersion": "", "protocol": 0, "claims": {} })] {
+        let budget = budget::budget(&stored_budget(with(load("budget.json"), "/status", status))).unwrap();
+        assert_eq!(budget.ledger, Ledger::default());
+        assert!(budget.spec.is_ok());
+    }
+}
+
+/// A claim that is not seen would be given away twice.
+#[test]
+fn a_ledger_that_cannot_be_read_breaks_the_budget() {
+    let uid = "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01";
+    let token = format!("/status/claims/{uid}/tokens/t-1");
+    let cases = [
+        ("/status/ledger".to_owned(), json!(-1)),
+        ("/status/ledger".to_owned(), json!("17")),
+        ("/status/settledVersion".to_owned(), json!("-5")),
+        ("/status/settledVersion".to_owned(), json!(48000)),
+        ("/status/protocol".to_owned(), json!("1")),
+        ("/status/claims".to_owned(), json!([])),
+        (format!("/status/claims/{uid}"), json!("held")),
+        (format!("/status/claims/{uid}/tokens"), json!(["t-1"])),
+        ("/status".to_owned(), json!("none")),
+        (format!("{token}/target"), json!("server")),
+        (format!("{token}/target"), json!({ "containers": { "server": "v2" } })),
+        (format!("{token}/operation"), json!("Nap")),
+        (format!("{token}/operation"), json!(null)),
+        (format!("{token}/at"), json!("yesterday")),
+        (format!("{token}/target"), json!({ "containers": { "server": { "image": "10" } } })),
+    ];
+    for (pointer, value) in cases {
+        let budget =
+            budget::budget(&stored_budget(with(load("budget.json"), &pointer, value.clone()))).unwrap();
+        let broken = budget.spec.expect_err(&format!("{pointer} = {value}"));
+        assert!(broken.why.starts_with("status"), "{}", broken.why);
+    }
+    // Closed is careful enough.
+    let unopened = with(load("budget.json"), "/status/enforcedCoverage", json!("all"));
+    assert_eq!(ledger(unopened).enforced, None);
+}
+
+fn claim(by: &str) -> Claim {
+    let token = Token { operation: Operation::Evict, by: by.into(), at: TEN, target: Target::default() };
+    Claim { pod: "llm-1-3".into(), group: None, tokens: BTreeMap::from([("t".into(), token)]) }
+}
+
+fn patch(steps: Vec<Step>) -> LedgerPatch {
+    let key = stored_budget(load("budget.json")).metadata;
+    let object = quorate_engine::basics::ObjectKey::new(key.namespace.unwrap(), key.name.unwrap());
+    LedgerPatch { budget: BudgetKey { object, front: Front::DisruptionBudget }, steps }
+}
+
+fn steps_of(json: Value) -> json_patch::Patch {
+    serde_json::from_value(json).unwrap()
+}
+
+/// Applies a write as JSON Patch and as the engine imagines it, and compares.
+fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
+    let seen = stored_budget(stored.clone());
+    let patch = patch(steps);
+    let json = budget::json_patch(&patch, &Base::of(&seen));
+    let mut written = stored.clone();
+    let outcome = json_patch::patch(&mut written, &steps_of(json));
+    let mut fact = budget::budget(&seen).unwrap();
+    let holds =
+        patch.apply(&mut Stored { uid: &fact.uid, generation: fact.generation, ledger: &mut fact.ledger });
+    assert_eq!(outcome.is_ok(), holds, "{outcome:?}");
+    match outcome {
+        Ok(()) => {
+            assert_eq!(ledger(written.clone()), fact.ledger);
+            Ok(written)
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn a_commit() {
+    let held = ledger(load("budget.json")).claims["u-2"].clone();
+    let stored = load("budget.json");
+    let steps = vec![
+        Step::TestUid("b-1".into()),
+        Step::TestGeneration(4),
+        Step::TestNumber(17),
+        Step::SetNumber(18),
+        Step::TestSettled(Version(48000)),
+        Step::SetSettled(Version(48100)),
+        Step::TestClaim("u-2".into(), held),
+        Step::RemoveClaim("u-2".into()),
+        Step::PutClaim("a/b~c".into(), claim("carol")),
+        Step::SetEnforced(7),
+        Step::SetProtocol(1),
+    ];
+    let written = write(&stored, steps).unwrap();
+    assert_eq!(written["status"]["ledger"], json!(18));
+    assert_eq!(written["status"]["enforcedCoverage"], json!("0000000000000007"));
+    assert_eq!(written["status"]["conditions"], stored["status"]["conditions"]);
+    assert!(written["status"]["claims"].get("a/b~c").is_some());
+    insta::assert_snapshot!(written["status"]["claims"]["a/b~c"], @r#"{"pod":"llm-1-3","tokens":{"t":{"at":"2026-11-15T10:00:00.000000Z","by":"carol","operation":"Evict"}}}"#);
+}
+
+#[test]
+fn a_commit_that_comes_too_late() {
+    let other = claim("carol");
+    for step in [
+        Step::TestUid("b-2".into()),
+        Step::TestGeneration(5),
+        Step::TestNumber(16),
+        Step::TestSettled(Version(47999)),
+        Step::TestClaim("u-2".into(), other.clone()),
+        Step::TestClaim("u-9".into(), other),
+        Step::RemoveClaim("u-9".into()),
+    ] {
+        assert!(write(&load("budget.json"), vec![step.clone()]).is_err(), "{step:?}");
+    }
+}
+
+#[test]
+fn the_first_write_fills_in_what_is_missing() {
+    let steps = || {
+        vec![
+            Step::TestUid("b-1".into()),
+            Step::TestNumber(0),
+            Step::SetNumber(1),
+            Step::TestSettled(Version(0)),
+            Step::PutClaim("u-1".into(), claim("carol")),
+        ]
+    };
+    let counted = json!({ "disruptionsAllowed": 1 });
+    for status in
+        [json!(null), json!({}), counted, json!({ "ledger": 0, "claims": {}, "settledVersion": "" })]
+    {
+        let stored = with(load("budget.json"), "/status", status);
+        write(&stored, steps()).unwrap();
+        // It must not overwrite what somebody else began in the meantime.
+        let base = Base::of(&stored_budget(stored.clone()));
+        let patch = steps_of(budget::json_patch(&patch(steps()), &base));
+        let mut newer = with(stored, "/metadata/resourceVersion", json!("101"));
+        assert!(json_patch::patch(&mut newer, &patch).is_err());
+    }
+    let whole = budget::json_patch(&patch(steps()), &Base::of(&stored_budget(load("budget.json"))));
+    assert_eq!(whole.as_array().unwrap().len(), steps().len(), "counters may change under a commit");
+}
+
+fn tokens() -> impl Strategy<Value = Token> {
+    let operation = prop_oneof![
+        Just(Operation::Evict),
+        Just(Operation::Delete),
+        Just(Operation::Update),
+        Just(Operation::Resize)
+    ];
+    let change = ("[a-z]{1,8}", any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>());
+    let changes = proptest::collection::vec(change, 0..3);
+    (operation, ".*", 0..4_000_000_000_000i64, changes).prop_map(|(operation, by, at, changes)| {
+        let changes: BTreeMap<String, ContainerChange> = changes
+            .into_iter()
+            .map(|(name, replaces, image, resources)| {
+                let change = ContainerChange { name: name.as_str().into(), replaces, image, resources };
+                (name, change)
+            })
+            .collect();
+        Token { operation, by: by.into(), at: Time(at), target: Target(changes.into_values().collect()) }
+    })
+}
+
+proptest! {
+    /// Tokens are compared as JSON when they are removed: what is read back must be written the same again.
+    #[test]
+    fn a_claim_reads_back_as_it_was_written(
+        pod in ".*", group in any::<Option<String>>(), tokens in proptest::collection::btree_map("[^ ]{1,5}", tokens(), 0..3)
+    ) {
+        let tokens = tokens.into_iter().map(|(id, token)| (id.into(), token)).collect();
+        let claim = Claim { pod: pod.into(), group: group.map(Into::into), tokens };
+        let json = budget::claim_to_json(&claim);
+        let stored = with(load("budget.json"), "/status/claims", json!({ "u": json }));
+        let read = ledger(stored);
+        prop_assert_eq!(&read.claims["u"], &claim);
+        prop_assert_eq!(budget::claim_to_json(&read.claims["u"]), json);
+    }
+}

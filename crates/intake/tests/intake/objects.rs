@@ -1,0 +1,182 @@
+//! Everything that is watched besides pods and budgets.
+
+use std::time::Duration;
+
+use quorate_api::slim;
+use quorate_engine::basics::{GroupKind, ObjectKey, Time};
+use quorate_engine::facts::{Agent, Counts, Namespace};
+use quorate_engine::selector::Selector;
+use quorate_intake::objects;
+use serde_json::json;
+
+use crate::data::{TEN, load, object, with};
+
+#[test]
+fn pod_groups_in_both_shapes() {
+    let (key, group) = objects::pod_group(&object(load("pod-group-v1alpha2.json"))).unwrap();
+    assert_eq!(key, ObjectKey::new("batch", "train-0"));
+    assert_eq!((group.min_count, group.falls_whole), (8, true));
+    assert_eq!(group.template, Some(("train".into(), "workers".into())));
+    assert_eq!(group.controller.map(|owner| owner.kind), Some(GroupKind::new("batch", "Job")));
+
+    let (_, group) = objects::pod_group(&object(load("pod-group-v1beta1.json"))).unwrap();
+    assert_eq!((group.min_count, group.falls_whole), (1, true));
+    assert_eq!(group.template, Some(("train".into(), "workers".into())));
+    assert_eq!(group.controller, None);
+
+    for (file, mode) in
+        [("pod-group-v1alpha2.json", json!("Pod")), ("pod-group-v1beta1.json", json!({ "single": {} }))]
+    {
+        let value = with(load(file), "/spec/disruptionMode", mode);
+        assert!(!objects::pod_group(&object(value)).unwrap().1.falls_whole, "{file}");
+    }
+    let nonsense = with(load("pod-group-v1alpha2.json"), "/spec/schedulingPolicy/gang/minCount", json!(0));
+    assert_eq!(
+        objects::pod_group(&object(nonsense)).unwrap_err().to_string(),
+        "PodGroup batch/train-0: spec.schedulingPolicy.gang.minCount: 0 must be a whole number from 1 up"
+    );
+}
+
+#[test]
+fn workloads_upstream_and_ours() {
+    let (key, workload) = objects::upstream_workload(&object(load("workload-v1alpha1.json"))).unwrap();
+    assert_eq!(key, ObjectKey::new("batch", "train"));
+    let groups: Vec<_> = workload.groups.iter().map(|g| (&*g.name, g.min_count, g.replicas)).collect();
+    assert_eq!(groups, [("workers", 4, None), ("driver", 1, None)]);
+
+    let ours = json!({ "podGroups": [
+        { "name": "workers", "replicas": 3, "policy": { "gang": { "minCount": 8 } } },
+        { "name": "driver", "replicas": 1, "policy": { "basic": {} } },
+    ] });
+    let meta = object::<slim::Workload>(load("workload-v1alpha1.json")).metadata;
+    let (_, workload) = objects::own_workload(&meta, &ours).unwrap();
+    let groups: Vec<_> = workload.groups.iter().map(|g| (&*g.name, g.min_count, g.replicas)).collect();
+    assert_eq!(groups, [("workers", 8, Some(3)), ("driver", 1, Some(1))]);
+
+    let error = objects::own_workload(&meta, &json!({ "podGroups": [{ "name": "w" }] })).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Workload batch/train: spec.podGroups[0].replicas: is missing: say how many replicas of the group there should be"
+    );
+}
+
+#[test]
+fn controllers() {
+    let deployment = objects::deployment(&object(load("deployment.json"))).unwrap();
+    assert_eq!(deployment.kind, GroupKind::new("apps", "Deployment"));
+    assert_eq!((deployment.replicas, deployment.recreate, deployment.deleting), (Some(3), true, false));
+    assert_eq!(deployment.counts, Counts::Pods);
+
+    let rolling = with(load("deployment.json"), "/spec/strategy/type", json!("RollingUpdate"));
+    assert!(!objects::deployment(&object(rolling)).unwrap().recreate);
+    // Any object with replicas has this shape.
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": true }]);
+    let set = with(load("deployment.json"), "/metadata/ownerReferences", owner);
+    let set = with(
+        with(set, "/spec/replicas", json!(null)),
+        "/metadata/deletionTimestamp",
+        json!("2026-11-15T10:00:00Z"),
+    );
+    let fact = objects::replica_set(&object(set.clone())).unwrap();
+    assert_eq!(fact.kind, GroupKind::new("apps", "ReplicaSet"));
+    assert_eq!((fact.replicas, fact.deleting), (Some(1), true), "no number is 1");
+    assert_eq!(fact.owner.map(|owner| owner.uid), Some("d".into()));
+    assert_eq!(objects::stateful_set(&object(set.clone())).unwrap().kind.kind, "StatefulSet".into());
+    let plain = with(set.clone(), "/spec/selector", json!({ "app": "web" }));
+    assert_eq!(
+        objects::replication_controller(&object(plain)).unwrap().kind,
+        GroupKind::new("", "ReplicationController")
+    );
+
+    let kind = GroupKind::new("apps.kruise.io", "CloneSet");
+    assert_eq!(objects::scaled(kind.clone(), &object(load("deployment.json"))).unwrap().replicas, Some(3));
+    assert_eq!(
+        objects::scaled(kind.clone(), &object(set.clone())).unwrap().replicas,
+        None,
+        "its default is not known"
+    );
+    assert_eq!(
+        objects::scale(kind.clone(), &object(set.clone())).unwrap().replicas,
+        Some(0),
+        "a scale leaves out a 0"
+    );
+    let meta = object::<slim::Scaled>(set).metadata;
+    assert_eq!(objects::scaleless(kind, &meta).unwrap().replicas, None);
+
+    let negative = with(load("deployment.json"), "/spec/replicas", json!(-1));
+    assert_eq!(
+        objects::deployment(&object(negative)).unwrap_err().to_string(),
+        "Deployment shop/web: spec.replicas: -1 must be a whole number from 0 up"
+    );
+}
+
+#[test]
+fn a_leader_worker_set_counts_groups() {
+    let cases = [
+        (json!("RecreateGroupOnPodRestart"), true),
+        (json!("RecreateGroupAfterStart"), true),
+        (json!(null), true),
+        (json!("None"), false),
+        (json!("Default"), false),
+    ];
+    for (policy, falls_whole) in cases {
+        let set =
+            with(load("leader-worker-set.json"), "/spec/leaderWorkerTemplate/restartPolicy", policy.clone());
+        let fact = objects::leader_worker_set(&object(set)).unwrap();
+        assert_eq!(fact.replicas, Some(3));
+        assert_eq!(fact.counts, Counts::Groups { size: Some(4), falls_whole }, "{policy}");
+    }
+    let nobody = with(load("leader-worker-set.json"), "/spec/leaderWorkerTemplate/size", json!(0));
+    assert!(objects::leader_worker_set(&object(nobody)).is_err());
+}
+
+#[test]
+fn nodes_and_namespaces() {
+    let node = json!({ "metadata": { "name": "worker-2" }, "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    assert!(objects::node(&object(node.clone())).unwrap().1.ready);
+    let unknown = with(node, "/status/conditions/0/status", json!("Unknown"));
+    assert!(!objects::node(&object(unknown)).unwrap().1.ready);
+
+    let meta = object::<slim::Node>(json!({ "metadata": { "name": "kube-system" } })).metadata;
+    let (name, namespace) = objects::namespace(&meta, &["quorate", "kube-system"]).unwrap();
+    assert_eq!(&*name, "kube-system");
+    assert_eq!(namespace, Namespace { terminating: false, excluded: true });
+    assert!(!objects::namespace(&meta, &["quorate"]).unwrap().1.excluded);
+}
+
+#[test]
+fn an_agent_lives_by_its_lease() {
+    let (node, agent) = objects::agent(&object(load("lease.json")), TEN).unwrap();
+    assert_eq!(&*node, "worker-2");
+    // In whole seconds, as the times of probes are.
+    let started = Time(TEN.0 - 60 * 60_000 + 10_000);
+    assert_eq!(agent, Agent { started, renewed: TEN, holds: Duration::from_secs(40) });
+    for (pointer, value) in [
+        ("/spec/acquireTime", json!(null)),
+        ("/spec/holderIdentity", json!("")),
+        ("/spec/leaseDurationSeconds", json!(0)),
+    ] {
+        let lease = with(load("lease.json"), pointer, value);
+        let error = objects::agent(&object(lease), TEN).unwrap_err().to_string();
+        assert!(error.contains(&pointer[1..].replace('/', ".")), "{error}");
+    }
+}
+
+#[test]
+fn native_budgets() {
+    let (key, budget) = objects::native_budget(&object(load("pdb.json"))).unwrap();
+    let budget = budget.unwrap();
+    assert_eq!(key, ObjectKey::new("shop", "web"));
+    assert_eq!(budget.selector, Selector::labels([("app", "web")]));
+    assert_eq!((budget.allowed, budget.healthy), (0, (2, 2)));
+    assert!(budget.current && budget.always_allow_unready);
+    let stale = with(load("pdb.json"), "/status/observedGeneration", json!(2));
+    assert!(!objects::native_budget(&object(stale)).unwrap().1.unwrap().current);
+    // As for the API server: no selector and a broken one select nothing, an empty one everything.
+    for selector in [json!(null), json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] })] {
+        let none = with(load("pdb.json"), "/spec/selector", selector);
+        assert_eq!(objects::native_budget(&object(none)).unwrap().1, None);
+    }
+    let all = with(load("pdb.json"), "/spec/selector", json!({}));
+    assert_eq!(objects::native_budget(&object(all)).unwrap().1.unwrap().selector, Selector::default());
+}

@@ -1,0 +1,146 @@
+//! What is written to a budget's status.
+
+use quorate_engine::basics::Time;
+use quorate_engine::status::{Condition, ConditionType, Group, Status};
+use quorate_engine::verdict::Numbers;
+use quorate_intake::budget::status_patch;
+use serde_json::{Value, json};
+
+use crate::data::{TEN, before_ten, load};
+
+fn condition(kind: ConditionType, status: bool, reason: &'static str) -> Condition {
+    Condition { kind, status, reason, message: "m".to_owned() }
+}
+
+fn status() -> Status {
+    Status {
+        generation: 4,
+        units: Numbers { allowed: 0, current: 3, desired: 3, expected: 4 },
+        pods_healthy: 13,
+        pods_desired: 12,
+        pods_expected: 16,
+        disrupted: vec![("llm-1-3".into(), before_ten(1))],
+        updating: Vec::new(),
+        groups: vec![
+            Group {
+                name: "llm/7".into(),
+                healthy: 0,
+                min_count: 4,
+                pods: 0,
+                gone_since: Some(before_ten(5)),
+            },
+            Group { name: "llm/1".into(), healthy: 3, min_count: 4, pods: 4, gone_since: None },
+        ],
+        groups_omitted: 0,
+        conditions: [
+            condition(ConditionType::DisruptionAllowed, false, "InsufficientReplicas"),
+            condition(ConditionType::BudgetConfigured, true, "ValidConfig"),
+            condition(ConditionType::Enforced, true, "AllReplicas"),
+        ],
+    }
+}
+
+/// Applies a merge patch as the API server does.
+fn written(mut stored: Value, patch: &Value) -> Value {
+    json_patch::merge(&mut stored, patch);
+    stored
+}
+
+fn patched(stored: &Value, status: &Status, now: Time) -> Value {
+    let patch = status_patch(&stored["status"], status, now).expect("a change");
+    written(stored.clone(), &patch)
+}
+
+#[test]
+fn counters_groups_and_conditions_and_nothing_of_the_ledger() {
+    let stored = load("budget.json");
+    let after = patched(&stored, &status(), TEN);
+    for part in ["claims", "ledger", "settledVersion", "protocol", "enforcedCoverage"] {
+        assert_eq!(after["status"][part], stored["status"][part], "{part}");
+        let patch = status_patch(&stored["status"], &status(), TEN).unwrap();
+        assert!(patch["status"].get(part).is_none(), "{part} in {patch}");
+    }
+    let numbers = [
+        ("observedGeneration", 4),
+        ("disruptionsAllowed", 0),
+        ("currentHealthy", 13),
+        ("desiredHealthy", 12),
+        ("expectedPods", 16),
+        ("disruptionsAllowedReplicas", 0),
+        ("currentHealthyReplicas", 3),
+        ("desiredHealthyReplicas", 3),
+        ("expectedReplicas", 4),
+    ];
+    for (name, number) in numbers {
+        assert_eq!(after["status"][name], json!(number), "{name}");
+    }
+    assert_eq!(after["status"]["disruptedPods"], json!({ "llm-1-3": "2026-11-15T09:59:00Z" }));
+    assert_eq!(after["status"]["groups"][0]["goneSince"], json!("2026-11-15T09:55:00Z"));
+    // It fits the type, and the engine remembers what is gone.
+    let typed: quorate_api::DisruptionBudget = serde_json::from_value(after.clone()).unwrap();
+    assert_eq!(typed.status.unwrap().groups.len(), 2);
+    let fact = quorate_intake::budget::budget(&crate::budgets::any(after)).unwrap();
+    assert_eq!(&*fact.gone, [("llm/7".into(), before_ten(5))]);
+}
+
+#[test]
+fn a_condition_keeps_its_time_while_its_status_is_the_same() {
+    let stored = load("budget.json");
+    let after = patched(&stored, &status(), TEN);
+    let find = |object: &Value, kind: &str| {
+        let list = object["status"]["conditions"].as_array().unwrap();
+        list.iter().find(|condition| condition["type"] == kind).cloned().unwrap()
+    };
+    let allowed = find(&after, "DisruptionAllowed");
+    assert_eq!(allowed["lastTransitionTime"], json!("2026-11-15T09:30:00Z"));
+    assert_eq!(allowed["message"], json!("m"), "the message is new");
+    assert_eq!(find(&after, "Enforced")["lastTransitionTime"], json!("2026-11-15T10:00:00Z"));
+    assert_eq!(find(&after, "Enforced")["observedGeneration"], json!(4));
+    assert_eq!(find(&after, "example.com/Reviewed"), find(&stored, "example.com/Reviewed"), "not ours");
+
+    let mut turned = status();
+    turned.conditions[0] = condition(ConditionType::DisruptionAllowed, true, "SufficientReplicas");
+    let later = patched(&after, &turned, Time(TEN.0 + 60_000));
+    assert_eq!(find(&later, "DisruptionAllowed")["lastTransitionTime"], json!("2026-11-15T10:01:00Z"));
+    assert_eq!(find(&later, "DisruptionAllowed")["status"], json!("True"));
+}
+
+#[test]
+fn what_has_not_changed_is_not_written() {
+    let after = patched(&load("budget.json"), &status(), TEN);
+    assert_eq!(status_patch(&after["status"], &status(), Time(TEN.0 + 60_000)), None);
+    let mut one = status();
+    one.pods_healthy = 12;
+    let patch = status_patch(&after["status"], &one, TEN).unwrap();
+    assert_eq!(patch, json!({ "status": { "currentHealthy": 12 } }));
+}
+
+#[test]
+fn what_is_over_goes_away() {
+    let after = patched(&load("budget.json"), &status(), TEN);
+    let mut calm = status();
+    calm.disrupted = vec![("llm-2-0".into(), before_ten(0))];
+    let changed = patched(&after, &calm, TEN);
+    assert_eq!(changed["status"]["disruptedPods"], json!({ "llm-2-0": "2026-11-15T10:00:00Z" }));
+    calm.disrupted = Vec::new();
+    calm.groups = Vec::new();
+    let empty = patched(&changed, &calm, TEN);
+    assert!(empty["status"].get("disruptedPods").is_none() && empty["status"].get("groups").is_none());
+    assert_eq!(status_patch(&empty["status"], &calm, TEN), None);
+}
+
+#[test]
+fn the_first_status() {
+    let patch = status_patch(&Value::Null, &status(), TEN).unwrap();
+    let after = written(json!({}), &patch);
+    assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3);
+    assert_eq!(status_patch(&after["status"], &status(), TEN), None);
+}
+
+#[test]
+fn numbers_beyond_the_schema() {
+    let mut huge = status();
+    huge.pods_expected = u32::MAX;
+    let patch = status_patch(&Value::Null, &huge, Time(i64::MAX)).unwrap();
+    assert_eq!(patch["status"]["expectedPods"], json!(i32::MAX));
+}
