@@ -92,6 +92,9 @@ impl<'a> Review<'a> {
     fn eviction(&self) -> Result<Asked, Rejected> {
         let body: Value = self.object()?;
         let malformed = |why: String| self.rejected(Fault::Object { field: "object", why });
+        if !body.is_object() {
+            return Err(malformed("it is no object".to_owned()));
+        }
         let eviction =
             Eviction::deserialize(&body).map_err(|error| malformed(format!("as an eviction: {error}")))?;
         // A body without types is one of the current version.

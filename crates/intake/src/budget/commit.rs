@@ -65,7 +65,7 @@ pub fn json_patch(patch: &LedgerPatch, base: &Base) -> Value {
         Step::TestNumber(number) => test("/status/ledger", json!(number)),
         Step::TestSettled(version) => test("/status/settledVersion", json!(version.0.to_string())),
         Step::TestClaim(uid, claim) => test(&claim_at(uid), claim_to_json(claim)),
-        Step::SetNumber(number) => json!({ "op": "replace", "path": "/status/ledger", "value": number }),
+        Step::SetNumber(number) => operation("replace", "/status/ledger", json!(number)),
         Step::SetSettled(version) => add("/status/settledVersion", json!(version.0.to_string())),
         Step::PutClaim(uid, claim) => add(&claim_at(uid), claim_to_json(claim)),
         Step::RemoveClaim(uid) => json!({ "op": "remove", "path": claim_at(uid) }),
@@ -76,12 +76,17 @@ pub fn json_patch(patch: &LedgerPatch, base: &Base) -> Value {
 }
 
 fn test(path: &str, value: Value) -> Value {
-    json!({ "op": "test", "path": path, "value": value })
+    operation("test", path, value)
 }
 
 /// Puts a value in, also in place of one that is there.
 fn add(path: &str, value: Value) -> Value {
-    json!({ "op": "add", "path": path, "value": value })
+    operation("add", path, value)
+}
+
+fn operation(op: &str, path: &str, value: Value) -> Value {
+    let members = [("op", op.into()), ("path", path.into()), ("value", value)];
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn claim_at(uid: &str) -> String {

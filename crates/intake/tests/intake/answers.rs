@@ -1,1 +1,146 @@
-//! .
+//! What the API server is told.
+
+use quorate_engine::basics::{ObjectKey, Text};
+use quorate_engine::facts::{BudgetKey, Front};
+use quorate_engine::verdict::{Allow, Block, Ground, Moot, Reason, Verdict};
+use quorate_intake::Problem;
+use quorate_intake::admission::{self, NOBODY, Pin};
+use serde_json::{Value, json};
+
+use crate::data::{TEN, load, with};
+use crate::reviews::{asked, disruption};
+
+fn budget(name: &str) -> BudgetKey {
+    BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
+}
+
+fn agreed(uid: &str) -> Verdict {
+    Verdict::Allow(Allow::Agreed { uid: Text::from(uid), grounds: vec![(budget("llm"), Ground::Charged)] })
+}
+
+fn answer(review: &Value, verdict: &Verdict, seen: Option<&str>) -> Value {
+    let uid = review["request"]["uid"].as_str().unwrap();
+    let answer = admission::answer(uid, &disruption(review), verdict, seen, TEN);
+    assert_eq!(answer["apiVersion"], json!("admission.k8s.io/v1"));
+    assert_eq!(answer["kind"], json!("AdmissionReview"));
+    assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
+    answer["response"].clone()
+}
+
+/// The body of the eviction, as the answer leaves it.
+fn body_after(review: &Value, response: &Value) -> Value {
+    let mut body = review["request"]["object"].clone();
+    if let Some(patch) = response.get("patch") {
+        assert_eq!(response["patchType"], json!("JSONPatch"));
+        let bytes: k8s_openapi::ByteString = serde_json::from_value(patch.clone()).unwrap();
+        let patch: json_patch::Patch = serde_json::from_slice(&bytes.0).unwrap();
+        json_patch::patch(&mut body, &patch).unwrap();
+    }
+    body
+}
+
+#[test]
+fn an_admitted_eviction_is_for_one_pod() {
+    let bodies = [
+        json!(null),
+        json!({}),
+        json!({ "gracePeriodSeconds": 5 }),
+        json!({ "preconditions": null }),
+        json!({ "preconditions": { "resourceVersion": "7" } }),
+        json!({ "preconditions": { "uid": null } }),
+    ];
+    for file in ["review/drain.json", "review/autoscaler.json"] {
+        for options in &bodies {
+            let review = with(load(file), "/request/object/deleteOptions", options.clone());
+            let response = answer(&review, &agreed("u-1"), None);
+            assert_eq!(response["allowed"], json!(true));
+            let body = body_after(&review, &response);
+            assert_eq!(body["deleteOptions"]["preconditions"]["uid"], json!("u-1"), "{options}");
+            for kept in ["/gracePeriodSeconds", "/preconditions/resourceVersion"] {
+                assert_eq!(body["deleteOptions"].pointer(kept), options.pointer(kept), "{options}");
+            }
+        }
+    }
+    let insists = json!({ "preconditions": { "uid": "u-1" } });
+    let review = with(load("review/drain.json"), "/request/object/deleteOptions", insists);
+    assert!(answer(&review, &agreed("u-1"), None).get("patch").is_none(), "the caller did it");
+}
+
+#[test]
+fn an_eviction_that_changes_nothing_strikes_no_successor() {
+    let review = load("review/drain.json");
+    let pinned = |verdict: Allow, seen| {
+        let response = answer(&review, &Verdict::Allow(verdict), seen);
+        body_after(&review, &response).pointer("/deleteOptions/preconditions/uid").cloned()
+    };
+    assert_eq!(pinned(Allow::Moot(Moot::Gone), None), Some(json!(NOBODY)));
+    assert_eq!(pinned(Allow::Moot(Moot::Terminating), Some("u-1")), Some(json!("u-1")));
+    assert_eq!(pinned(Allow::Moot(Moot::Terminal), Some("u-1")), Some(json!("u-1")));
+    assert_eq!(pinned(Allow::NotCovered { uid: "u-2".into() }, None), Some(json!("u-2")));
+    assert_eq!(pinned(Allow::Moot(Moot::OtherUid), Some("u-1")), None);
+    assert_eq!(pinned(Allow::Exempt("kubelet"), Some("u-1")), None);
+}
+
+#[test]
+fn a_validating_webhook_sends_no_patch() {
+    let response = answer(&load("review/delete.json"), &agreed("u-1"), Some("u-1"));
+    assert_eq!(response, json!({ "allowed": true, "uid": "705ab4f5-6393-11e8-b7cc-42010a800004" }));
+}
+
+#[test]
+fn a_refusal_is_one_that_clients_wait_on() {
+    let blocks = vec![
+        Block { budget: Some(budget("llm")), reason: Reason::NotOpen },
+        Block { budget: Some(budget("web")), reason: Reason::TooManyClaims },
+    ];
+    for file in ["review/drain.json", "review/delete.json"] {
+        let response = answer(&load(file), &Verdict::Deny(blocks.clone()), Some("u-1"));
+        assert_eq!(response["allowed"], json!(false));
+        assert!(response.get("patch").is_none());
+        let status = &response["status"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(429), &json!("TooManyRequests")));
+        assert!(status["message"].as_str().unwrap().starts_with("inference/llm: not now"));
+        assert!(status["details"].get("retryAfterSeconds").is_none());
+        let causes = status["details"]["causes"].as_array().unwrap();
+        assert_eq!(causes.len(), 2);
+        for (cause, name) in causes.iter().zip(["inference/llm", "inference/web"]) {
+            assert_eq!(cause["reason"], json!("DisruptionBudget"));
+            assert!(cause["message"].as_str().unwrap().starts_with(name), "{cause}");
+        }
+    }
+}
+
+#[test]
+fn a_review_that_was_not_understood_is_refused() {
+    let review = with(load("review/drain.json"), "/apiVersion", json!("admission.k8s.io/v2"));
+    let answer = admission::reject(&asked(&review).unwrap_err());
+    insta::assert_snapshot!(answer["response"], @r#"{"allowed":false,"status":{"code":400,"message":"\"admission.k8s.io/v2 AdmissionReview\" is not understood: send an AdmissionReview of admission.k8s.io/v1","reason":"BadRequest","status":"Failure"},"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"}"#);
+    let large = admission::read(&[b' '; 10], 5).unwrap_err();
+    assert_eq!(admission::reject(&large)["response"]["status"]["code"], json!(413));
+}
+
+#[test]
+fn an_object_that_makes_no_sense_is_refused_field_by_field() {
+    let problems = [
+        Problem::with("spec.minAvailable", -1, "must be a whole number"),
+        Problem::at("spec", "covers no pods"),
+    ];
+    let answer = admission::refuse("r", "policy.quorate.dev", "disruptionbudgets", "llm", &problems);
+    let status = &answer["response"]["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
+    assert_eq!(
+        status["message"],
+        json!("spec.minAvailable: -1 must be a whole number; spec: covers no pods")
+    );
+    assert_eq!(
+        status["details"]["causes"],
+        json!([
+            { "reason": "FieldValueInvalid", "field": "spec.minAvailable", "message": "-1 must be a whole number" },
+            { "reason": "FieldValueInvalid", "field": "spec", "message": "covers no pods" },
+        ])
+    );
+    let warned = admission::allow_with_warnings("r", &["mind the gap".to_owned()]);
+    assert_eq!(warned["response"], json!({ "allowed": true, "uid": "r", "warnings": ["mind the gap"] }));
+    assert!(admission::allow_with_warnings("r", &[])["response"].get("warnings").is_none());
+    assert_eq!(admission::pin_patch(Pin::Pinned, "u"), json!([]));
+}

@@ -1,1 +1,162 @@
-//! .
+//! Updates and resizes: which of them disturb a pod, and what has to be seen before they are over.
+
+use quorate_engine::claims::{ContainerChange, Target};
+use quorate_engine::facts::Operation;
+use quorate_intake::admission::Harmless;
+use quorate_intake::{fingerprint, objects};
+use serde_json::{Value, json};
+
+use crate::data::{load, pod, with};
+use crate::reviews::{disruption, harmless};
+
+fn update(pointer: &str, value: Value) -> Value {
+    with(load("review/update.json"), &format!("/request/object{pointer}"), value)
+}
+
+fn resize(pointer: &str, value: Value) -> Value {
+    with(load("review/resize.json"), &format!("/request/object{pointer}"), value)
+}
+
+fn id(text: &str) -> Option<u64> {
+    Some(fingerprint::container_id(Some(text)))
+}
+
+fn target(review: &Value, operation: Operation) -> Target {
+    let request = disruption(review).request;
+    assert_eq!(request.operation, operation);
+    assert_eq!(request.object.as_ref().map(|pod| pod.key.clone()), Some(request.pod));
+    request.target
+}
+
+#[test]
+fn updates_that_disturb_nothing() {
+    let cases = [
+        ("/metadata/labels/app", json!("other")),
+        ("/metadata/labels/canary", json!("yes")),
+        ("/metadata/annotations/a", json!("b")),
+        ("/spec/tolerations/1", json!({ "operator": "Exists" })),
+        ("/spec/terminationGracePeriodSeconds", json!(1)),
+        ("/metadata/finalizers", json!(["example.com/hold"])),
+        ("/status/phase", json!("Failed")),
+    ];
+    for (pointer, value) in cases {
+        assert_eq!(harmless(&update(pointer, value)), Harmless::NoRestart, "{pointer}");
+    }
+    // A label that was there already, and one that goes.
+    let label = "metadata/labels/unavailable-pod.kruise.io~1rollout";
+    let old = with(load("review/update.json"), &format!("/request/oldObject/{label}"), json!("true"));
+    assert_eq!(harmless(&old), Harmless::NoRestart);
+    assert_eq!(
+        harmless(&with(old, &format!("/request/object/{label}"), json!("false"))),
+        Harmless::NoRestart
+    );
+    // An end that moves away.
+    let deadline = |new, old| {
+        let review = update("/spec/activeDeadlineSeconds", new);
+        with(review, "/request/oldObject/spec/activeDeadlineSeconds", old)
+    };
+    assert_eq!(harmless(&deadline(json!(20), json!(10))), Harmless::NoRestart);
+    assert_eq!(harmless(&deadline(json!(null), json!(10))), Harmless::NoRestart);
+}
+
+#[test]
+fn another_image_replaces_the_container() {
+    let image = "registry.example.com/llm/server:v2";
+    let target = self::target(&update("/spec/containers/0/image", json!(image)), Operation::Update);
+    let change = ContainerChange {
+        name: "server".into(),
+        replaces: id("containerd://aa01"),
+        image: Some(fingerprint::image(Some(image))),
+        resources: None,
+    };
+    assert_eq!(target, Target([change].into()));
+
+    // Over once another container runs it, and not before.
+    let asked = with(load("pod.json"), "/spec/containers/0/image", json!(image));
+    let restarted =
+        with(asked.clone(), "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
+    let runs = with(restarted.clone(), "/status/containerStatuses/0/image", json!(image));
+    for (value, is_asked, is_reached) in
+        [(load("pod.json"), false, false), (asked, true, false), (restarted, true, false), (runs, true, true)]
+    {
+        let fact = objects::pod(&pod(value)).unwrap();
+        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_asked, is_reached));
+    }
+}
+
+#[test]
+fn other_ways_to_disturb_a_pod() {
+    let names = |review: &Value| -> Vec<String> {
+        target(review, Operation::Update).0.iter().map(|change| change.name.to_string()).collect()
+    };
+    assert_eq!(names(&update("/spec/initContainers/1/image", json!("proxy:2"))), ["proxy"], "a sidecar");
+    assert_eq!(
+        names(&update("/spec/initContainers/0/image", json!("fetch:2"))),
+        [""; 0],
+        "it has ended: nothing to see"
+    );
+    assert_eq!(names(&update("/metadata/labels/unavailable-pod.kruise.io~1rollout", json!("true"))), [""; 0]);
+    let all = ["metrics", "proxy", "server"];
+    assert_eq!(names(&update("/spec/activeDeadlineSeconds", json!(1))), all, "the pod will end");
+    let nearer = with(
+        update("/spec/activeDeadlineSeconds", json!(1)),
+        "/request/oldObject/spec/activeDeadlineSeconds",
+        json!(9),
+    );
+    assert_eq!(names(&nearer), all);
+    // `nginx` and `nginx:latest` are the same image, but to a kubelet it is a change.
+    assert_eq!(names(&update("/spec/containers/1/image", json!("nginx:latest"))), ["metrics"]);
+    let both = with(
+        update("/spec/containers/1/image", json!("a")),
+        "/request/object/spec/containers/0/image",
+        json!("b"),
+    );
+    assert_eq!(names(&both), ["metrics", "server"], "in the order of their names");
+}
+
+#[test]
+fn a_resize_is_free_where_no_restart_is_needed() {
+    let cases = [
+        ("/spec/containers/0/resources/requests/cpu", json!("750m")),
+        ("/spec/containers/0/resources/limits/cpu", json!("2")),
+        // The same amount in another writing.
+        ("/spec/containers/0/resources/requests/memory", json!("131072Ki")),
+        ("/spec/containers/1/resources", json!({ "requests": { "memory": "1Gi" } })),
+        ("/spec/initContainers/1/resources/requests/cpu", json!("20m")),
+    ];
+    for (pointer, value) in cases {
+        assert_eq!(harmless(&resize(pointer, value.clone())), Harmless::NoRestart, "{pointer} = {value}");
+    }
+}
+
+#[test]
+fn a_resize_that_restarts() {
+    let review = resize("/spec/containers/0/resources/limits/memory", json!("512Mi"));
+    let target = self::target(&review, Operation::Resize);
+    assert_eq!(target.0.len(), 1);
+    assert_eq!((&*target.0[0].name, target.0[0].replaces), ("server", id("containerd://aa01")));
+    assert!(target.0[0].resources.is_some() && target.0[0].image.is_none());
+
+    let asked = with(load("pod.json"), "/spec/containers/0/resources/limits/memory", json!("512Mi"));
+    let restarted =
+        with(asked.clone(), "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
+    // The kubelet writes the amount its own way.
+    let resized =
+        with(restarted.clone(), "/status/containerStatuses/0/resources/limits/memory", json!("536870912"));
+    for (value, is_asked, is_reached) in [
+        (load("pod.json"), false, false),
+        (asked, true, false),
+        (restarted, true, false),
+        (resized, true, true),
+    ] {
+        let fact = objects::pod(&pod(value)).unwrap();
+        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_asked, is_reached));
+    }
+
+    for (pointer, value) in [
+        ("/spec/containers/0/resources/requests", json!({ "cpu": "500m" })),
+        ("/spec/containers/1/resources", json!({ "limits": { "example.com/gpu": "1" } })),
+    ] {
+        assert_eq!(self::target(&resize(pointer, value), Operation::Resize).0.len(), 1, "{pointer}");
+    }
+}

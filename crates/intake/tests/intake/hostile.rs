@@ -1,1 +1,186 @@
-//! .
+//! Nothing that comes from outside makes intake panic.
+
+use proptest::prelude::*;
+use quorate_api::slim;
+use quorate_engine::basics::{GroupKind, Time};
+use quorate_intake::{admission, budget, objects, probe, workload};
+use serde_json::{Map, Value, json};
+
+use crate::data::{load, object};
+
+/// Any JSON, with words that mean something in it.
+fn junk() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC*".prop_map(Value::from),
+        prop::sample::select(vec![
+            "In",
+            "Exists",
+            "100%",
+            "0%",
+            "%",
+            "Evict",
+            "Workload",
+            "2026-11-15T10:00:00Z",
+            "1e9Mi",
+            "/",
+            "@",
+            ":",
+            "sha256:",
+            "v1",
+            "apps/v1",
+            "{}"
+        ])
+        .prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        let keys = prop_oneof![
+            "\\PC{0,8}",
+            prop::sample::select(vec![
+                "selector",
+                "matchLabels",
+                "matchExpressions",
+                "key",
+                "operator",
+                "values",
+                "claims",
+                "tokens",
+                "spec",
+                "status",
+                "metadata",
+                "policy",
+                "gang",
+                "httpGet",
+                "port"
+            ])
+            .prop_map(str::to_owned),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map(keys, inner, 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+/// All places in a value, as pointers.
+fn places(value: &Value) -> Vec<String> {
+    fn walk(value: &Value, at: String, found: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => members.iter().for_each(|(name, member)| {
+                walk(member, format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), found);
+            }),
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(i, item)| walk(item, format!("{at}/{i}"), found));
+            }
+            _ => {}
+        }
+        found.push(at);
+    }
+    let mut found = Vec::new();
+    walk(value, String::new(), &mut found);
+    found
+}
+
+/// A real object with one place spoilt.
+fn spoilt(file: &'static str) -> impl Strategy<Value = Value> {
+    let value = load(file);
+    let places = places(&value);
+    (prop::sample::select(places), junk()).prop_map(move |(place, junk)| {
+        let mut value = value.clone();
+        if let Some(at) = value.pointer_mut(&place) {
+            *at = junk;
+        }
+        value
+    })
+}
+
+fn take_in_pod(value: &Value) {
+    if let Ok(pod) = serde_json::from_value::<slim::Pod>(value.clone()) {
+        let _ = objects::pod(&pod);
+        let _ = probe::problems(&pod);
+    }
+}
+
+fn take_in_budget(value: &Value) {
+    if let Ok(stored) = serde_json::from_value::<slim::AnyBudget>(value.clone()) {
+        let _ = budget::validate(&stored.spec);
+        if let Ok(fact) = budget::budget(&stored) {
+            let base = budget::Base::of(&stored);
+            for claim in fact.ledger.claims.values() {
+                let _ = budget::claim_to_json(claim);
+            }
+            let patch = quorate_engine::ledger::LedgerPatch { budget: fact.key, steps: Vec::new() };
+            let _ = budget::json_patch(&patch, &base);
+            if let Ok(rules) = fact.spec {
+                let _ = budget::warnings(&rules, budget::Known::default());
+            }
+        }
+    }
+}
+
+fn review(value: &Value) {
+    match admission::read(value.to_string().as_bytes(), 1 << 20) {
+        Ok(review) => {
+            if let Err(rejected) = review.asked() {
+                assert_eq!(rejected.uid.as_deref(), Some(review.uid()));
+                let _ = admission::reject(&rejected);
+            }
+        }
+        Err(rejected) => drop(admission::reject(&rejected)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_json_at_all(value in junk()) {
+        take_in_pod(&value);
+        take_in_budget(&value);
+        take_in_budget(&json!({ "metadata": { "name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1" }, "spec": value, "status": value }));
+        review(&value);
+        workload::validate(&value);
+        let _ = probe::parse("p", &value.to_string());
+        let kind = GroupKind::new("", "");
+        let _ = serde_json::from_value(value.clone()).map(|o| objects::pod_group(&o));
+        let _ = serde_json::from_value(value.clone()).map(|o| objects::upstream_workload(&o));
+        let _ = serde_json::from_value(value.clone()).map(|o| objects::leader_worker_set(&o));
+        let _ = serde_json::from_value(value.clone()).map(|o| objects::scaled(kind, &o));
+        let _ = serde_json::from_value(value.clone()).map(|o| objects::agent(&o, Time(0)));
+        let _ = serde_json::from_value(value).map(|o| objects::native_budget(&o));
+    }
+
+    #[test]
+    fn no_bytes_at_all(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Err(rejected) = admission::read(&bytes, 100) {
+            let _ = admission::reject(&rejected);
+        }
+    }
+
+    #[test]
+    fn no_spoilt_pod(value in spoilt("pod.json")) {
+        take_in_pod(&value);
+    }
+
+    #[test]
+    fn no_spoilt_review(
+        value in prop_oneof![spoilt("review/drain.json"), spoilt("review/delete.json"), spoilt("review/update.json"), spoilt("review/resize.json")]
+    ) {
+        review(&value);
+    }
+
+    /// And a budget that has kept its identity is always there: broken at worst, never overlooked.
+    #[test]
+    fn no_spoilt_budget(value in spoilt("budget.json")) {
+        take_in_budget(&value);
+        let mut whole = load("budget.json");
+        whole["spec"] = value["spec"].clone();
+        whole["status"] = value["status"].clone();
+        prop_assert!(budget::budget(&object(whole)).is_ok());
+    }
+}

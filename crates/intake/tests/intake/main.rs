@@ -1,5 +1,12 @@
 //! What intake makes of objects and reviews as clusters send them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
 mod answers;
 mod budgets;
 mod changes;

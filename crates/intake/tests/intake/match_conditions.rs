@@ -1,1 +1,180 @@
-//! .
+//! Match conditions, run as the API server runs them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cel::objects::{Key, Map};
+use cel::{Context, Env};
+use quorate_engine::callers::{EXEMPT, When, Who};
+use quorate_intake::admission::Asked;
+use quorate_intake::match_conditions::{Entry, match_conditions};
+use serde_json::{Value, json};
+
+use crate::data::{load, with};
+use crate::reviews::asked;
+
+fn to_cel(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(flag) => cel::Value::Bool(*flag),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => cel::Value::Int(whole),
+            None => cel::Value::Float(number.as_f64().unwrap()),
+        },
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Array(list) => cel::Value::List(Arc::new(list.iter().map(to_cel).collect())),
+        Value::Object(map) => {
+            let map: HashMap<Key, cel::Value> =
+                map.iter().map(|(key, value)| (Key::from(key.as_str()), to_cel(value))).collect();
+            cel::Value::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+/// The first condition that keeps the webhook out of a request.
+fn kept_out_by(entry: Entry, review: &Value) -> Option<String> {
+    // The API server leaves out what is empty.
+    let mut request = review["request"].clone();
+    let (object, old_object) = (request["object"].take(), request["oldObject"].take());
+    request.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    let env = Arc::new(Env::stdlib());
+    match_conditions(entry).into_iter().find_map(|condition| {
+        let program =
+            env.compile(&condition.expression).unwrap_or_else(|e| panic!("{}: {e:?}", condition.expression));
+        let mut context = Context::with_env(env.clone());
+        context.add_variable_from_value("request", to_cel(&request));
+        context.add_variable_from_value("object", to_cel(&object));
+        context.add_variable_from_value("oldObject", to_cel(&old_object));
+        let answer = program.execute(&context).unwrap_or_else(|e| panic!("{}: {e:?}", condition.expression));
+        (answer == cel::Value::Bool(false)).then_some(condition.name)
+    })
+}
+
+fn entry_of(review: &Value) -> Entry {
+    if review["request"]["subResource"] == "eviction" { Entry::Evictions } else { Entry::Changes }
+}
+
+fn by(user: &str, review: Value) -> Value {
+    with(review, "/request/userInfo/username", json!(user))
+}
+
+#[test]
+fn those_who_are_never_held_up_never_get_here() {
+    for exempt in EXEMPT {
+        let user = match exempt.who {
+            Who::User(user) => user.to_owned(),
+            Who::Prefix(prefix) => format!("{prefix}x"),
+        };
+        let delete = by(&user, load("review/delete.json"));
+        let precise = with(delete.clone(), "/request/options/preconditions", json!({ "uid": "u" }));
+        let no_grace = with(delete.clone(), "/request/options/gracePeriodSeconds", json!(0));
+        let update = by(
+            &user,
+            with(load("review/update.json"), "/request/object/spec/containers/0/image", json!("x")),
+        );
+        let evict = by(&user, load("review/drain.json"));
+        let name = Some(format!("not-{}", exempt.name));
+        let out = |review: &Value| kept_out_by(entry_of(review), review);
+        assert_eq!(out(&precise), name);
+        assert_eq!(out(&no_grace), name);
+        let (always, deletes) = (exempt.when == When::Always, exempt.when != When::PreciseDeletes);
+        assert_eq!(out(&delete), name.clone().filter(|_| deletes));
+        assert_eq!(out(&update), name.clone().filter(|_| always));
+        assert_eq!(out(&evict), name.clone().filter(|_| always));
+    }
+}
+
+#[test]
+fn everyone_else_is_asked_about() {
+    for user in
+        ["alice", "system:nodes", "mallory:system:node:x", "system:kube-controller-manager", "it's me"]
+    {
+        for file in ["review/drain.json", "review/delete.json"] {
+            let review = by(user, load(file));
+            assert_eq!(kept_out_by(entry_of(&review), &review), None, "{user} {file}");
+        }
+    }
+}
+
+#[test]
+fn what_is_terminating_is_not_asked_about() {
+    let gone = json!("2026-11-15T10:00:00Z");
+    let review = with(load("review/delete.json"), "/request/oldObject/metadata/deletionTimestamp", gone);
+    assert_eq!(kept_out_by(Entry::Changes, &review).as_deref(), Some("not-terminating"));
+}
+
+/// Each of these through the conditions and through intake: whatever is kept out, intake would have let pass too; and of
+/// the updates that intake lets pass, all but a few are kept out.
+#[test]
+fn what_is_kept_out_is_what_would_pass() {
+    let update = |pointer: &str, value: Value| {
+        with(load("review/update.json"), &format!("/request/object{pointer}"), value)
+    };
+    let resize = |pointer: &str, value: Value| {
+        with(load("review/resize.json"), &format!("/request/object{pointer}"), value)
+    };
+    let plain = |review: Value| {
+        let bare = with(review, "/request/object/spec/containers/0/resizePolicy", json!(null));
+        with(bare, "/request/oldObject/spec/containers/0/resizePolicy", json!(null))
+    };
+    let unlabelled = |review: Value| with(review, "/request/oldObject/metadata/labels", json!(null));
+    let unavailable = "/metadata/labels/unavailable-pod.kruise.io~1x";
+    let memory = "/spec/containers/0/resources/limits/memory";
+    let cases = [
+        (update("/metadata/labels/a", json!("b")), Some("not-a-harmless-update")),
+        (update("/metadata/labels", json!(null)), Some("not-a-harmless-update")),
+        (update("/spec/terminationGracePeriodSeconds", json!(1)), Some("not-a-harmless-update")),
+        (update("/spec/initContainers", json!(null)), None),
+        (update("/spec/containers/0/image", json!("x")), None),
+        (update("/spec/containers/1/image", json!(null)), None),
+        (update("/spec/initContainers/0/image", json!("x")), None),
+        (update("/spec/initContainers/1/image", json!("x")), None),
+        (update("/spec/activeDeadlineSeconds", json!(5)), None),
+        (update(memory, json!("512Mi")), None),
+        (update(unavailable, json!("true")), None),
+        (unlabelled(update(unavailable, json!("true"))), None),
+        (
+            with(update(unavailable, json!("true")), &format!("/request/oldObject{unavailable}"), json!("x")),
+            Some("not-a-harmless-update"),
+        ),
+        (resize(memory, json!("512Mi")), None),
+        (plain(resize(memory, json!("512Mi"))), Some("not-a-harmless-resize")),
+    ];
+    for (review, expected) in cases {
+        let out = kept_out_by(Entry::Changes, &review);
+        assert_eq!(out.as_deref(), expected, "{}", review["request"]["object"]);
+        let asks = matches!(asked(&review).unwrap(), Asked::Disruption(_));
+        assert_eq!(out.is_none(), asks, "{}", review["request"]["object"]);
+    }
+}
+
+#[test]
+fn within_the_limits_of_the_api_server() {
+    for entry in [Entry::Evictions, Entry::Changes] {
+        let conditions = match_conditions(entry);
+        assert!(conditions.len() <= 64);
+        let mut names: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();
+        assert!(
+            names
+                .iter()
+                .all(|name| name.len() <= 63 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+        );
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), conditions.len());
+    }
+}
+
+#[test]
+fn as_they_are_written() {
+    let text: Vec<String> = match_conditions(Entry::Evictions)
+        .into_iter()
+        .map(|condition| format!("{}: {}", condition.name, condition.expression))
+        .collect();
+    insta::assert_snapshot!(text.join("\n"), @r"
+    not-kubelet: !(request.userInfo.username.startsWith('system:node:'))
+    not-garbage-collector: !(request.userInfo.username == 'system:serviceaccount:kube-system:generic-garbage-collector')
+    not-namespace-controller: !(request.userInfo.username == 'system:serviceaccount:kube-system:namespace-controller')
+    not-pod-garbage-collector: !(request.userInfo.username == 'system:serviceaccount:kube-system:pod-garbage-collector')
+    ");
+}

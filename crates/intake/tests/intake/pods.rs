@@ -88,7 +88,8 @@ fn links_in_their_order() {
 
 #[test]
 fn the_states_of_a_pod() {
-    let cases: [(&str, Value, fn(&Pod) -> bool); 9] = [
+    type Holds = fn(&Pod) -> bool;
+    let cases: [(&str, Value, Holds); 9] = [
         ("/status/phase", json!("Pending"), |pod| pod.phase == Phase::Pending),
         ("/status/phase", json!("Failed"), |pod| pod.phase == Phase::Failed),
         ("/status/phase", json!("Strange"), |pod| pod.phase == Phase::Unknown),

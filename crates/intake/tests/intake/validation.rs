@@ -150,7 +150,7 @@ fn a_long_value_is_shown_in_part() {
     assert!(problems(&spec)[0].len() < 300);
 }
 
-fn warnings(part: Value, known: Known) -> Vec<String> {
+fn warnings(part: &Value, known: Known) -> Vec<String> {
     let mut spec = json!({ "selector": { "matchLabels": { "app": "llm" } } });
     spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
     budget::warnings(&budget::rules(&spec).unwrap(), known)
@@ -206,7 +206,7 @@ fn legal_but_it_will_hurt() {
         ),
     ];
     for (part, known, expected) in cases {
-        let warnings = warnings(part.clone(), known);
+        let warnings = warnings(&part, known);
         match expected {
             None => assert_eq!(warnings, Vec::<String>::new(), "{part}"),
             Some(words) => {
