@@ -9,6 +9,7 @@
 //! - [`probe`]: disruption probes as pods declare them.
 //! - [`admission`]: reviews to requests, verdicts to answers.
 //! - [`match_conditions`]: what the API server need not ask about.
+//! - [`template`]: pods from templates, with the owners that a template names.
 
 pub mod admission;
 pub mod budget;
@@ -22,6 +23,7 @@ pub mod probe;
 mod quantity;
 pub mod selector;
 mod syntax;
+pub mod template;
 pub mod time;
 pub mod workload;
 

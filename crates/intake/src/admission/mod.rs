@@ -3,6 +3,7 @@
 mod answer;
 mod change;
 mod delete_options;
+mod own;
 mod request;
 mod review;
 

@@ -10,7 +10,7 @@ use super::ledger::{claim_to_json, coverage_to_json};
 ///
 /// A JSON Patch can test that a value is what it was, but not that there is none; and it cannot put anything into a
 /// status that is not there. So the first write fills the places in, on the condition that nobody has written the
-/// object since: it keeps one of these per budget.
+/// object since. Whoever writes keeps one of these per budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Base {
     version: String,

@@ -1,0 +1,62 @@
+//! The validation of our own objects, and of what pods declare for us.
+
+use quorate_api::slim;
+use serde_json::Value;
+
+use super::answer::{allow, allow_with_warnings, refuse};
+use super::review::{Rejected, Review};
+use crate::budget::{self, Known};
+use crate::error::Problem;
+use crate::{probe, workload};
+
+impl Review<'_> {
+    /// Answers a review of a `DisruptionBudget`, a `Workload` or a new pod: whether it makes sense. `known` is what is
+    /// known of the pods that a budget covers, for its warnings.
+    ///
+    /// An update that leaves the spec as it is passes: what was stored past this check must still be able to lose a
+    /// finalizer, or get a label.
+    pub fn validate(&self, known: Known) -> Result<Value, Rejected> {
+        let call = &self.call;
+        let whole = call.sub_resource.as_deref().unwrap_or_default().is_empty();
+        if !whole || !matches!(self.operation(), "CREATE" | "UPDATE") {
+            return Ok(allow(self.uid()));
+        }
+        match (call.resource.group.as_str(), call.resource.resource.as_str()) {
+            ("policy.quorate.dev", "disruptionbudgets") => {
+                self.spec(budget::validate, |spec| match budget::rules(spec) {
+                    Ok(rules) => budget::warnings(&rules, known),
+                    Err(_) => Vec::new(),
+                })
+            }
+            ("scheduling.quorate.dev", "workloads") => self.spec(workload::validate, |_| Vec::new()),
+            ("", "pods") if self.operation() == "CREATE" => {
+                let pod: slim::Pod = self.decode("object", call.object)?;
+                Ok(self.judge(&probe::problems(&pod), &[]))
+            }
+            _ => Ok(allow(self.uid())),
+        }
+    }
+
+    fn spec(
+        &self,
+        validate: fn(&Value) -> Vec<Problem>,
+        warnings: impl FnOnce(&Value) -> Vec<String>,
+    ) -> Result<Value, Rejected> {
+        let object = self.object()?;
+        let spec = object.get("spec").unwrap_or(&Value::Null);
+        if self.operation() == "UPDATE" && self.old_object()?.get("spec") == object.get("spec") {
+            return Ok(allow(self.uid()));
+        }
+        Ok(self.judge(&validate(spec), &warnings(spec)))
+    }
+
+    fn judge(&self, problems: &[Problem], warnings: &[String]) -> Value {
+        let call = &self.call;
+        if problems.is_empty() {
+            return allow_with_warnings(self.uid(), warnings);
+        }
+        // A pod that a controller makes has no name yet.
+        let name = call.name.as_deref().unwrap_or_default();
+        refuse(self.uid(), &call.resource.group, &call.resource.resource, name, problems)
+    }
+}

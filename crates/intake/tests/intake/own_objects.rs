@@ -1,0 +1,85 @@
+//! Reviews of our own objects, and of what pods declare for us.
+
+use quorate_intake::admission;
+use quorate_intake::budget::Known;
+use serde_json::{Value, json};
+
+use crate::data::{load, with};
+
+fn review(group: &str, resource: &str, operation: &str, object: &Value, old: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "r", "operation": operation, "name": "llm", "namespace": "inference",
+            "resource": { "group": group, "version": "v1alpha1", "resource": resource },
+            "userInfo": { "username": "alice" }, "object": object, "oldObject": old,
+        },
+    })
+}
+
+fn validate(review: &Value) -> Value {
+    let body = review.to_string();
+    admission::read(body.as_bytes(), 1 << 20).unwrap().validate(Known::default()).unwrap()["response"].clone()
+}
+
+fn budget(operation: &str, object: &Value, old: &Value) -> Value {
+    validate(&review("policy.quorate.dev", "disruptionbudgets", operation, object, old))
+}
+
+#[test]
+fn a_budget_is_let_in_refused_or_warned_of() {
+    let good = load("budget.json");
+    assert_eq!(budget("CREATE", &good, &json!(null)), json!({ "allowed": true, "uid": "r" }));
+    let bad = with(good.clone(), "/spec/podGroupPolicy/groupLabelKey", json!("no key"));
+    let refused = budget("CREATE", &bad, &json!(null));
+    assert_eq!((&refused["allowed"], &refused["status"]["code"]), (&json!(false), &json!(422)));
+    assert_eq!(
+        refused["status"]["details"]["causes"][0]["field"],
+        json!("spec.podGroupPolicy.groupLabelKey")
+    );
+    assert_eq!(refused["status"]["details"]["name"], json!("llm"));
+    let odd = with(good.clone(), "/spec/maxUnavailable", json!(0));
+    let warned = budget("UPDATE", &odd, &good);
+    assert_eq!(warned["allowed"], json!(true));
+    assert_eq!(warned["warnings"].as_array().map(Vec::len), Some(1));
+    assert_eq!(budget("UPDATE", &bad, &good)["allowed"], json!(false));
+}
+
+#[test]
+fn what_is_stored_already_can_lose_a_finalizer() {
+    let bad = with(load("budget.json"), "/spec", json!({}));
+    let labelled = with(bad.clone(), "/metadata/labels", json!({ "a": "b" }));
+    assert_eq!(budget("UPDATE", &labelled, &bad)["allowed"], json!(true));
+    assert_eq!(budget("DELETE", &json!(null), &bad)["allowed"], json!(true));
+}
+
+#[test]
+fn workloads_and_pods() {
+    let workload = |spec: &Value| {
+        validate(&review(
+            "scheduling.quorate.dev",
+            "workloads",
+            "CREATE",
+            &json!({ "spec": spec }),
+            &json!(null),
+        ))
+    };
+    assert_eq!(workload(&json!({}))["allowed"], json!(false));
+    let group = json!({ "name": "w", "replicas": 1, "policy": { "basic": {} } });
+    assert_eq!(workload(&json!({ "podGroups": [group] }))["allowed"], json!(true));
+
+    let pod =
+        |object: &Value, operation: &str| validate(&review("", "pods", operation, object, &load("pod.json")));
+    assert_eq!(pod(&load("pod.json"), "CREATE")["allowed"], json!(true));
+    let at = "/metadata/annotations/quorate.dev~1disruption-probe.server";
+    let odd = with(load("pod.json"), at, json!("{\"httpGet\":{}}"));
+    let refused = pod(&odd, "CREATE");
+    assert_eq!(
+        refused["status"]["message"],
+        json!(
+            "metadata.annotations[quorate.dev/disruption-probe.server].httpGet.port: is missing: set the port to ask on"
+        )
+    );
+    assert_eq!(pod(&odd, "UPDATE")["allowed"], json!(true), "only when it is created");
+    assert_eq!(validate(&review("", "services", "CREATE", &json!({}), &json!(null)))["allowed"], json!(true));
+}
