@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResourceExt, Resource};
 use quorate_api::budget::{Claim, ContainerTarget, Operation, StoredBudget, Token, UpdateTarget};
@@ -74,7 +74,7 @@ fn unnamed(root: &Value, value: &Value, part: &str) -> Vec<String> {
 
 #[test]
 fn a_claim_is_written_in_the_words_of_the_protocol() {
-    let at = Time("2026-11-15T21:00:00Z".parse().unwrap());
+    let at = MicroTime("2026-11-15T21:00:00.25Z".parse().unwrap());
     let target = UpdateTarget {
         containers: BTreeMap::from([(
             "server".to_owned(),
@@ -92,7 +92,7 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
                 "4b7a": {
                     "operation": "Update",
                     "by": "ann",
-                    "at": "2026-11-15T21:00:00Z",
+                    "at": "2026-11-15T21:00:00.250000Z",
                     "target": { "containers": { "server": { "replaces": "9c1e66a0b7d3f214" } } },
                 }
             },

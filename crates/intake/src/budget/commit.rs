@@ -1,6 +1,6 @@
 //! Writes to the ledger, as JSON Patches on `/status`.
 
-use quorate_api::slim::AnyBudget;
+use quorate_api::budget::StoredBudget;
 use quorate_engine::ledger::{LedgerPatch, Step};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub struct Base {
 
 impl Base {
     /// What there is in a budget.
-    pub fn of(budget: &AnyBudget) -> Self {
+    pub fn of(budget: &StoredBudget) -> Self {
         let status = &budget.status;
         let has = |name: &str| status.get(name).is_some_and(|value| !value.is_null());
         Self {
@@ -69,7 +69,7 @@ pub fn json_patch(patch: &LedgerPatch, base: &Base) -> Value {
         Step::SetSettled(version) => add("/status/settledVersion", json!(version.0.to_string())),
         Step::PutClaim(uid, claim) => add(&claim_at(uid), claim_to_json(claim)),
         Step::RemoveClaim(uid) => json!({ "op": "remove", "path": claim_at(uid) }),
-        Step::SetEnforced(coverage) => add("/status/enforcedCoverage", coverage_to_json(*coverage)),
+        Step::SetEnforced(coverage) => add("/status/openedFor", coverage_to_json(*coverage)),
         Step::SetProtocol(protocol) => add("/status/protocol", json!(protocol)),
     }));
     Value::Array(steps)

@@ -44,7 +44,7 @@ pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
         ledger.protocol = field.number(0, i32::MAX as u32, problems).filter(|protocol| *protocol != 0);
     }
     // What is not understood here leaves the budget closed, which is careful enough.
-    ledger.enforced = status.get("enforcedCoverage").and_then(|field| from_hex(field.value.as_str()?));
+    ledger.enforced = status.get("openedFor").and_then(|field| from_hex(field.value.as_str()?));
     ledger
 }
 
@@ -124,7 +124,7 @@ fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
         };
         changes.push(ContainerChange {
             name: name.into(),
-            replaces: fingerprint("replacesID"),
+            replaces: fingerprint("replaces"),
             image: fingerprint("image"),
             resources: fingerprint("resources"),
         });
@@ -155,7 +155,7 @@ pub fn token_to_json(token: &Token) -> Value {
     json(&to_token(token))
 }
 
-/// A coverage as it stands in `enforcedCoverage`.
+/// A coverage as it stands in `openedFor`.
 pub fn coverage_to_json(coverage: u64) -> Value {
     Value::String(to_hex(coverage))
 }
@@ -168,7 +168,7 @@ fn to_token(token: &Token) -> api::Token {
         .map(|change| {
             let target = api::ContainerTarget {
                 image: change.image.map(to_hex),
-                replaces_id: change.replaces.map(to_hex),
+                replaces: change.replaces.map(to_hex),
                 resources: change.resources.map(to_hex),
             };
             (change.name.to_string(), target)

@@ -16,7 +16,7 @@ pub use status::patch as status_patch;
 pub use warnings::{Known, warnings};
 
 use quorate_api::DisruptionBudget;
-use quorate_api::slim::AnyBudget;
+use quorate_api::budget::StoredBudget;
 use quorate_engine::facts::{self, Broken, BudgetKey, Front, Rules};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ use crate::error::{Problem, Unreadable};
 use crate::objects::Incoming;
 
 /// A stored budget as a fact. Only one without a name, a UID or a version cannot become one.
-pub fn budget(object: &AnyBudget) -> Result<facts::Budget, Unreadable> {
+pub fn budget(object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
     let incoming = Incoming::new("DisruptionBudget", &object.metadata);
     let reading = spec::read(&object.spec);
     let mut problems = reading.refused;
@@ -50,7 +50,7 @@ pub fn budget(object: &AnyBudget) -> Result<facts::Budget, Unreadable> {
 
 /// A budget that fits its type as a fact.
 pub fn typed(object: &DisruptionBudget) -> Result<facts::Budget, Unreadable> {
-    budget(&AnyBudget {
+    budget(&StoredBudget {
         metadata: object.metadata.clone(),
         spec: serde_json::to_value(&object.spec).unwrap_or_default(),
         status: serde_json::to_value(&object.status).unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! Stored budgets, readable or not.
 
-use quorate_api::slim::AnyBudget;
+use quorate_api::budget::StoredBudget;
 use quorate_engine::basics::{GroupKind, ObjectKey, Quantity, Version};
 use quorate_engine::facts::{
     Broken, Budget, BudgetKey, Covers, Front, HealthRule, Operation, Operations, Rules, UnhealthyPolicy,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::data::{before_ten, load, object, with};
 
-pub(crate) fn any(value: Value) -> AnyBudget {
+pub(crate) fn any(value: Value) -> StoredBudget {
     object(value)
 }
 

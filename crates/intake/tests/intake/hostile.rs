@@ -107,7 +107,7 @@ fn take_in_pod(value: &Value) {
 }
 
 fn take_in_budget(value: &Value) {
-    if let Ok(stored) = serde_json::from_value::<slim::AnyBudget>(value.clone()) {
+    if let Ok(stored) = serde_json::from_value::<quorate_api::budget::StoredBudget>(value.clone()) {
         let _ = budget::validate(&stored.spec);
         if let Ok(fact) = budget::budget(&stored) {
             let base = budget::Base::of(&stored);

@@ -73,7 +73,7 @@ fn a_ledger_that_cannot_be_read_breaks_the_budget() {
         assert!(broken.why.starts_with("status"), "{}", broken.why);
     }
     // Closed is careful enough.
-    let unopened = with(load("budget.json"), "/status/enforcedCoverage", json!("all"));
+    let unopened = with(load("budget.json"), "/status/openedFor", json!("all"));
     assert_eq!(ledger(unopened).enforced, None);
 }
 
@@ -131,7 +131,7 @@ fn a_commit() {
     ];
     let written = write(&stored, steps).unwrap();
     assert_eq!(written["status"]["ledger"], json!(18));
-    assert_eq!(written["status"]["enforcedCoverage"], json!("0000000000000007"));
+    assert_eq!(written["status"]["openedFor"], json!("0000000000000007"));
     assert_eq!(written["status"]["conditions"], stored["status"]["conditions"]);
     assert!(written["status"]["claims"].get("a/b~c").is_some());
     insta::assert_snapshot!(written["status"]["claims"]["a/b~c"], @r#"{"pod":"llm-1-3","tokens":{"t":{"at":"2026-11-15T10:00:00.000000Z","by":"carol","operation":"Evict"}}}"#);

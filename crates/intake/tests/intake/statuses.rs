@@ -55,7 +55,7 @@ fn patched(stored: &Value, status: &Status, now: Time) -> Value {
 fn counters_groups_and_conditions_and_nothing_of_the_ledger() {
     let stored = load("budget.json");
     let after = patched(&stored, &status(), TEN);
-    for part in ["claims", "ledger", "settledVersion", "protocol", "enforcedCoverage"] {
+    for part in ["claims", "ledger", "settledVersion", "protocol", "openedFor"] {
         assert_eq!(after["status"][part], stored["status"][part], "{part}");
         let patch = status_patch(&stored["status"], &status(), TEN).unwrap();
         assert!(patch["status"].get(part).is_none(), "{part} in {patch}");
