@@ -230,6 +230,18 @@ fn too_large_or_no_json_at_all() {
     let body = load("review/drain.json").to_string();
     let large = admission::read(body.as_bytes(), 100).unwrap_err();
     assert!(matches!(large.fault, Fault::TooLarge { limit: 100 }));
+    // Cut off, as a server that stops reading has it. API servers write the UID first.
+    let uid = "705ab4f5-6393-11e8-b7cc-42010a800002";
+    let written = format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"{uid}","kind":{{"#
+    );
+    for limit in [100, LIMIT] {
+        let cut = admission::read(written.as_bytes(), limit).unwrap_err();
+        assert_eq!(cut.uid.as_deref(), Some(uid));
+    }
+    for odd in [r#""request":{"uid":"#, r#""request":{"uid":"a\"b"}"#, r#""request":{"uid":""}"#] {
+        assert_eq!(admission::read(odd.as_bytes(), LIMIT).unwrap_err().uid, None, "{odd}");
+    }
     for body in [&b""[..], b"{", b"\xff\xfe", b"null", b"[]", b"\"x\""] {
         let rejected = admission::read(body, LIMIT).unwrap_err();
         assert_eq!(rejected.uid, None);
