@@ -4,8 +4,12 @@
 //! - [`tls`]: certificates, made here and used here.
 //! - [`https`]: a router served over TLS until it is told to stop.
 //! - [`backoff`]: how long to wait before trying again.
+//! - [`Plain`]: errors of the client in few words.
 
 pub mod backoff;
 pub mod https;
+mod plain;
 pub mod tls;
 pub mod watch;
+
+pub use plain::Plain;

@@ -16,6 +16,7 @@ use quorate_engine::facts::{BudgetKey, Covers};
 use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, Wrote};
 use quorate_engine::selector::{Ask, Requirement, Selector};
 use quorate_intake::{budget, objects};
+use quorate_kit::Plain;
 use quorate_kit::watch::Source;
 use serde_json::Value;
 use tracing::warn;
@@ -70,7 +71,7 @@ impl Calls {
         match outcome.await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => {
-                warn!(?errand, %error, "a call failed");
+                warn!(?errand, error = %Plain(&error), "a call failed");
                 tokio::time::sleep(PAUSE).await;
                 Reply::Lost
             }

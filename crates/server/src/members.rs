@@ -17,6 +17,7 @@ use quorate_api::slim;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::ledger::{Event, Member};
 use quorate_intake::objects;
+use quorate_kit::Plain;
 use quorate_kit::watch::Source;
 use serde_json::json;
 use tokio::sync::watch;
@@ -99,7 +100,7 @@ impl Members {
         let written = tokio::time::timeout(PATIENCE, self.leases().create(&params, &lease)).await;
         written
             .context("no answer")
-            .and_then(|outcome| outcome.map_err(Into::into))
+            .and_then(|outcome| outcome.map_err(|error| anyhow::anyhow!("{}", Plain(&error))))
             .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
         self.renewed(sent);
         info!(lease = self.name, "joined");
@@ -136,7 +137,7 @@ impl Members {
                         self.name
                     );
                 }
-                Ok(Err(error)) => warn!(%error, "cannot renew the Lease"),
+                Ok(Err(error)) => warn!(error = %Plain(&error), "cannot renew the Lease"),
                 Err(_) => warn!("cannot renew the Lease: no answer"),
             }
             if serving != self.is_current() {
@@ -183,7 +184,7 @@ impl Members {
         }
         for name in over {
             if let Err(error) = self.leases().delete(&name, &kube::api::DeleteParams::default()).await {
-                warn!(lease = name, %error, "cannot remove the Lease of a process that ended");
+                warn!(lease = name, error = %Plain(&error), "cannot remove the Lease of a process that ended");
             }
         }
         Ok(members)

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use kube::Client;
 use quorate_engine::basics::Version;
 use quorate_engine::ledger::Event;
-use quorate_kit::{https, tls};
+use quorate_kit::{Plain, https, tls};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -95,7 +95,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         let address = Address { url, ca: authority.pem().to_owned(), namespace: options.namespace };
         if let Err(error) = webhooks::register(&client, &address).await {
             stop.cancel();
-            return Err(error).context("cannot register the webhooks");
+            anyhow::bail!("cannot register the webhooks: {}", Plain(&error));
         }
     }
     info!(%address, name, "serving");

@@ -10,6 +10,7 @@ use std::time::Duration;
 use kube::Error;
 use quorate_engine::facts::BudgetKey;
 use quorate_intake::budget;
+use quorate_kit::Plain;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -45,7 +46,7 @@ pub(crate) async fn run(
         }
         for key in std::mem::take(&mut due) {
             if let Err(error) = write(&key, &keeper, &calls, &stored).await {
-                warn!(budget = %key, %error, "cannot write the status");
+                warn!(budget = %key, error = %Plain(&error), "cannot write the status");
                 due.insert(key);
             }
         }

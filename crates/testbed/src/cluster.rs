@@ -26,7 +26,7 @@ struct Inner {
 }
 
 enum Stage {
-    Real(ControlPlane),
+    Real(Box<ControlPlane>),
     Embedded(Embedded),
 }
 
@@ -55,7 +55,7 @@ impl Cluster {
 
     async fn start(place: Place, options: Options, cast: Option<Cast>) -> Result<Self> {
         let stage = match place {
-            Place::Real => Stage::Real(ControlPlane::start(options).await?),
+            Place::Real => Stage::Real(Box::new(ControlPlane::start(options).await?)),
             Place::Embedded => Stage::Embedded(Embedded::start(&options).await?),
         };
         let actors = match cast {

@@ -107,15 +107,19 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// Makes a test of each named story for each place: `stories!(Controllers: one, another);`.
 ///
-/// The word before the colon is one of [`Stage`]'s.
+/// The word before the colon is one of [`Stage`]'s; `Private` takes its options along: `stories!(Private(options()): …)`.
 #[macro_export]
 macro_rules! stories {
-    ($stage:ident: $($story:ident),+ $(,)?) => {
+    ($stage:ident $(($options:expr))?: $($story:ident),+ $(,)?) => {
+        fn stage_of_these_stories() -> $crate::Stage {
+            $crate::Stage::$stage $(($options))?
+        }
+
         mod real {
             $(
                 #[test]
                 fn $story() {
-                    $crate::tell($crate::Place::Real, $crate::Stage::$stage, super::$story);
+                    $crate::tell($crate::Place::Real, super::stage_of_these_stories(), super::$story);
                 }
             )+
         }
@@ -124,7 +128,7 @@ macro_rules! stories {
             $(
                 #[test]
                 fn $story() {
-                    $crate::tell($crate::Place::Embedded, $crate::Stage::$stage, super::$story);
+                    $crate::tell($crate::Place::Embedded, super::stage_of_these_stories(), super::$story);
                 }
             )+
         }

@@ -2,7 +2,7 @@
 //!
 //! Pod templates stay JSON, so that they reach the pods whole.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{ApiResource, GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
@@ -195,13 +195,6 @@ pub(crate) struct JobCondition {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_transition_time: Option<String>,
-}
-
-/// Conditions of the standard shape, where a status has nothing else of interest.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Conditions {
-    pub(crate) conditions: Vec<Condition>,
 }
 
 /// An int, or a percentage of `total`, rounded up or down. What cannot be read is 0, as the API server refuses it anyway.

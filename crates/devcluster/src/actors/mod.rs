@@ -8,16 +8,21 @@
 //! - `scheduler`: binds pods to nodes.
 //! - `replicaset`, `deployment`, `statefulset`, `job`: the workload controllers.
 //! - `gc`: owner references; `namespaces`: the end of a namespace.
+//! - `lost_nodes`: NoExecute taints, and pods whose node is gone.
 //! - `disruption`: the numbers in a PodDisruptionBudget's status.
-//! - `lws`: LeaderWorkerSets.
+//! - `lws`: LeaderWorkerSets. [`Gang`]: groups with the objects of the Workload API.
 
 mod controller;
 mod deployment;
 mod disruption;
+mod gangs;
 mod gc;
 mod identities;
+mod job;
 mod kinds;
 mod kubelet;
+mod loads;
+mod lost_nodes;
 mod lws;
 mod namespaces;
 mod pod_control;
@@ -34,6 +39,7 @@ mod view;
 
 use std::sync::Arc;
 
+pub use gangs::Gang;
 pub use identities::{
     CONTROLLER_MANAGER, Identities, LEADER_WORKER_SETS, SCHEDULER, controller, groups_of, kubelet,
 };
@@ -59,6 +65,8 @@ pub struct ActorOptions {
     pub disruption: bool,
     /// Garbage collection by owner references.
     pub garbage_collection: bool,
+    /// The pods of nodes that repel them or are gone.
+    pub lost_nodes: bool,
     /// The end of namespaces.
     pub namespaces: bool,
     /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
@@ -76,6 +84,7 @@ impl ActorOptions {
             workloads: true,
             disruption: true,
             garbage_collection: true,
+            lost_nodes: true,
             namespaces: true,
             leader_worker_sets: true,
             timing: Timing::default(),
@@ -89,6 +98,7 @@ impl ActorOptions {
             workloads: false,
             disruption: false,
             garbage_collection: false,
+            lost_nodes: false,
             namespaces: false,
             ..Self::everyone()
         }
@@ -119,12 +129,16 @@ impl Actors {
             deployment::start(&stage);
             replicaset::start(&stage);
             statefulset::start(&stage);
+            job::start(&stage);
         }
         if options.disruption {
             disruption::start(&stage);
         }
         if options.garbage_collection {
             gc::start(&stage);
+        }
+        if options.lost_nodes {
+            lost_nodes::start(&stage);
         }
         if options.namespaces {
             namespaces::start(&stage);

@@ -45,7 +45,8 @@ impl PodControl {
                 Ok(())
             }
             Err(error) => {
-                if !error.is_namespace_ending() {
+                // A taken name will be free, or turns out to be ours: nothing to tell.
+                if !error.is_namespace_ending() && !error.is_already_exists() {
                     let message = format!("Error creating: {}", error.message());
                     self.recorder.warn(owner, kind, "FailedCreate", &message).await;
                 }

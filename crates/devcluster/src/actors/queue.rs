@@ -26,6 +26,8 @@ struct State<T> {
     /// Asked for again while running.
     again: BTreeSet<T>,
     later: BTreeMap<T, Instant>,
+    /// The same by time.
+    due: BTreeSet<(Instant, T)>,
     failures: BTreeMap<T, u32>,
 }
 
@@ -47,6 +49,7 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
             running: BTreeSet::new(),
             again: BTreeSet::new(),
             later: BTreeMap::new(),
+            due: BTreeSet::new(),
             failures: BTreeMap::new(),
         };
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new() })
@@ -65,8 +68,16 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
     pub(crate) fn add_after(&self, key: T, pause: Duration) {
         let at = Instant::now() + pause;
         let mut state = self.state.lock();
-        let due = state.later.entry(key).or_insert(at);
-        *due = at.min(*due);
+        match state.later.get(&key) {
+            Some(earlier) if *earlier <= at => return,
+            Some(later) => {
+                let replaced = (*later, key.clone());
+                state.due.remove(&replaced);
+            }
+            None => {}
+        }
+        state.later.insert(key.clone(), at);
+        state.due.insert((at, key));
         drop(state);
         self.changed.notify_one();
     }
@@ -76,9 +87,9 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
             let due = {
                 let mut state = self.state.lock();
                 let now = Instant::now();
-                let ripe: Vec<_> =
-                    state.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-                for key in ripe {
+                while state.due.first().is_some_and(|(at, _)| *at <= now)
+                    && let Some((_, key)) = state.due.pop_first()
+                {
                     state.later.remove(&key);
                     if state.running.contains(&key) {
                         state.again.insert(key);
@@ -91,7 +102,7 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
                     state.running.insert(key.clone());
                     return key;
                 }
-                state.later.values().min().copied()
+                state.due.first().map(|(at, _)| *at)
             };
             match due {
                 Some(at) => {

@@ -3,7 +3,6 @@
 //! It looks at readiness, cordons, taints, the node selector and required node affinity, and at the number of pods a
 //! node takes. It does not look at CPU or memory, at pod affinity or topology spread constraints, and preempts nobody.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,6 +14,7 @@ use serde_json::json;
 use super::Stage;
 use super::identities::SCHEDULER;
 use super::kubelet::stamp;
+use super::loads::{Load, Loads, family};
 use super::pods;
 use super::queue::{Outcome, Queue};
 use super::recorder::Recorder;
@@ -32,19 +32,18 @@ pub(crate) fn start(stage: &Stage) {
         client,
         pods: stage.view.pods().clone(),
         nodes: stage.view.nodes().clone(),
-        assumed: Mutex::default(),
+        loads: Mutex::default(),
     });
 
     let (wake, of) = (queue.clone(), scheduler.clone());
-    scheduler.pods.listen(move |before, after| match (before, after) {
-        (_, Some(pod)) if is_waiting(pod) => wake.add(Key::of(pod.as_ref())),
-        (_, Some(pod)) => of.settle(pod),
-        // Room on a node: someone may have waited for it.
-        (Some(gone), None) => {
-            of.settle(gone);
-            wake_all(&of.pods, &wake);
+    scheduler.pods.listen(move |before, after| {
+        of.loads.lock().change(before.map(Arc::as_ref), after.map(Arc::as_ref));
+        match after {
+            Some(pod) if is_waiting(pod) => wake.add(Key::of(pod.as_ref())),
+            Some(_) => {}
+            // Room on a node: someone may have waited for it.
+            None => wake_all(&of.pods, &wake),
         }
-        (None, None) => {}
     });
     let (wake, of) = (queue.clone(), scheduler.clone());
     scheduler.nodes.listen(move |before, after| {
@@ -88,27 +87,22 @@ struct Scheduler {
     recorder: Recorder,
     pods: Arc<Shelf<Pod>>,
     nodes: Arc<Shelf<Node>>,
-    /// Bound by us, and not yet seen bound: pod UID, and its node and controller.
-    assumed: Mutex<HashMap<String, (String, String)>>,
+    loads: Mutex<Loads>,
 }
 
 impl Scheduler {
-    fn settle(&self, pod: &Pod) {
-        self.assumed.lock().remove(pods::uid(pod));
-    }
-
     async fn place(&self, key: &Key) -> Outcome {
         let Some(pod) = self.pods.get(key).filter(|pod| is_waiting(pod)) else { return Outcome::Done };
         let uid = pods::uid(pod.as_ref()).to_owned();
         let chosen = {
             // One decision at a time, so that none rests on room that another has just taken.
-            let mut assumed = self.assumed.lock();
-            if assumed.contains_key(&uid) {
+            let mut loads = self.loads.lock();
+            if loads.is_assumed(&uid) {
                 return Outcome::Done;
             }
-            let chosen = self.choose(&pod, &assumed);
+            let chosen = self.choose(&pod, &loads);
             if let Ok(node) = &chosen {
-                assumed.insert(uid.clone(), (node.clone(), family(&pod)));
+                loads.assume(&pod, node);
             }
             chosen
         };
@@ -119,7 +113,7 @@ impl Scheduler {
         match done {
             Ok(()) => Outcome::Done,
             Err(error) => {
-                self.assumed.lock().remove(&uid);
+                self.loads.lock().settle(&uid);
                 if error.is_not_found() {
                     return Outcome::Done;
                 }
@@ -129,24 +123,10 @@ impl Scheduler {
         }
     }
 
-    fn choose(&self, pod: &Pod, assumed: &HashMap<String, (String, String)>) -> Result<String, String> {
+    fn choose(&self, pod: &Pod, loads: &Loads) -> Result<String, String> {
         let family = family(pod);
         let nodes = self.nodes.all();
-        let loads = nodes.iter().map(|node| {
-            let name = node.name_any();
-            let here = self.pods.in_drawer(&name);
-            let here = here.iter().filter(|pod| !pods::is_terminal(pod));
-            let mut load = Load::default();
-            for other in here {
-                load.pods += 1;
-                load.kin += usize::from(self::family(other) == family);
-            }
-            for (_, kin) in assumed.values().filter(|(node, _)| *node == name) {
-                load.pods += 1;
-                load.kin += usize::from(*kin == family);
-            }
-            (node.as_ref(), load)
-        });
+        let loads = nodes.iter().map(|node| (node.as_ref(), loads.of(&node.name_any(), family)));
         choose(pod, &loads.collect::<Vec<_>>())
     }
 
@@ -178,25 +158,12 @@ impl Scheduler {
     }
 }
 
-/// Pods of one family are spread: those of one controller, or a pod on its own.
-fn family(pod: &Pod) -> String {
-    pods::controller_of(pod).map_or_else(|| pods::uid(pod).to_owned(), |owner| owner.uid.clone())
-}
-
 fn is_waiting(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     pods::node_of(pod).is_none()
         && pods::is_active(pod)
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
         && spec.scheduler_name.as_deref().is_none_or(|name| name.is_empty() || name == "default-scheduler")
-}
-
-/// How full a node is.
-#[derive(Clone, Copy, Debug, Default)]
-struct Load {
-    pods: usize,
-    /// Pods of the same family.
-    kin: usize,
 }
 
 /// The node for this pod, or why there is none.
@@ -303,6 +270,7 @@ fn room_text(node: &Node) -> Option<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use serde_json::Value;
 

@@ -148,11 +148,6 @@ impl<K: Shelved> Shelf<K> {
         contents.pick(contents.by_drawer.get(name))
     }
 
-    /// How many objects lie in this drawer.
-    pub(crate) fn drawer_len(&self, name: &str) -> usize {
-        self.contents.read().by_drawer.get(name).map_or(0, BTreeSet::len)
-    }
-
     /// Takes in what a write of ours was answered with.
     pub(crate) fn wrote(&self, object: K) {
         let change = {

@@ -3,34 +3,21 @@
 use k8s_openapi::ByteString;
 use quorate_engine::basics::{ObjectKey, Time};
 use quorate_engine::sentence;
-use quorate_engine::verdict::{Allow, Block, Moot, Verdict};
+use quorate_engine::verdict::{Block, Verdict};
 use serde_json::{Value, json};
 
 use super::request::{Disruption, Pin};
 use super::review::{Fault, Rejected};
 use crate::error::Problem;
 
-/// A UID that no pod has. An eviction of a pod that is gone is pinned to it, so that it cannot strike a successor of the
-/// same name.
-pub const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
-
-/// The answer to a disruption. `seen` is the UID of the pod that was looked at, where the verdict does not name it.
-pub fn answer(uid: &str, disruption: &Disruption, verdict: &Verdict, seen: Option<&str>, now: Time) -> Value {
+/// The answer to a disruption. An eviction that may go ahead is pinned to the only pod it may strike.
+pub fn answer(uid: &str, disruption: &Disruption, verdict: &Verdict, now: Time) -> Value {
     match verdict {
         Verdict::Deny(blocks) => deny(uid, &disruption.request.pod, blocks, now),
-        Verdict::Allow(ground) => {
-            let pod = match ground {
-                Allow::Agreed { uid, .. } | Allow::NotCovered { uid } => Some(&**uid),
-                Allow::Moot(Moot::Gone) => Some(NOBODY),
-                Allow::Moot(Moot::Terminal | Moot::Terminating) => seen,
-                // Involuntary, or the API server refuses it, or every pod of that namespace may go.
-                Allow::Exempt(_) | Allow::Moot(Moot::NamespaceTerminating | Moot::OtherUid) => None,
-            };
-            match (disruption.pin, pod) {
-                (Some(pin), Some(pod)) => review(uid, with_patch(json!({ "allowed": true }), pin, pod)),
-                _ => allow(uid),
-            }
-        }
+        Verdict::Allow(ground) => match (disruption.pin, ground.pin()) {
+            (Some(pin), Some(pod)) => review(uid, with_patch(json!({ "allowed": true }), pin, pod)),
+            _ => allow(uid),
+        },
     }
 }
 

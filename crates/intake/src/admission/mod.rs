@@ -7,6 +7,6 @@ mod own;
 mod request;
 mod review;
 
-pub use answer::{NOBODY, allow, allow_with_warnings, answer, deny, pin_patch, refuse, reject};
+pub use answer::{allow, allow_with_warnings, answer, deny, pin_patch, refuse, reject};
 pub use request::{Asked, Disruption, Harmless, Pin};
 pub use review::{Fault, Rejected, Review, read};

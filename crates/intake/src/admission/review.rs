@@ -108,7 +108,7 @@ struct Types {
 /// Reads a review. `limit` is how large the body may be; a server that stops reading there may pass on what it has.
 pub fn read(body: &[u8], limit: usize) -> Result<Review<'_>, Rejected> {
     if body.len() > limit {
-        return Err(Rejected { uid: None, fault: Fault::TooLarge { limit } });
+        return Err(Rejected { uid: find_uid(body), fault: Fault::TooLarge { limit } });
     }
     // The types first: another version may have another shape.
     let types: Types = serde_json::from_slice(body).map_err(|error| malformed(body, &error))?;
@@ -129,8 +129,17 @@ fn malformed(body: &[u8], error: &serde_json::Error) -> Rejected {
     Rejected { uid: find_uid(body), fault: Fault::Malformed(error.to_string()) }
 }
 
-/// The UID of a review of any shape.
+/// The UID of a review of any shape, also of one that was cut off: API servers write it first.
 fn find_uid(body: &[u8]) -> Option<String> {
+    const BEFORE: &[u8] = br#""request":{"uid":""#;
+    const NEAR: usize = 1024;
+    let near = &body[..body.len().min(NEAR)];
+    if let Some(at) = near.windows(BEFORE.len()).position(|window| window == BEFORE) {
+        let rest = &near[at + BEFORE.len()..];
+        let uid = &rest[..rest.iter().position(|byte| *byte == b'"')?];
+        let plain = !uid.is_empty() && uid.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+        return plain.then(|| String::from_utf8_lossy(uid).into_owned());
+    }
     let value: Value = serde_json::from_slice(body).ok()?;
     value.pointer("/request/uid")?.as_str().filter(|uid| !uid.is_empty()).map(str::to_owned)
 }

@@ -64,7 +64,6 @@ pub fn json_patch(patch: &LedgerPatch, base: &Base) -> Value {
         Step::TestGeneration(generation) => test("/metadata/generation", json!(generation)),
         Step::TestNumber(number) => test("/status/ledger", json!(number)),
         Step::TestSettled(version) => test("/status/settledVersion", json!(version.0.to_string())),
-        Step::TestClaim(uid, claim) => test(&claim_at(uid), claim_to_json(claim)),
         Step::SetNumber(number) => operation("replace", "/status/ledger", json!(number)),
         Step::SetSettled(version) => add("/status/settledVersion", json!(version.0.to_string())),
         Step::PutClaim(uid, claim) => add(&claim_at(uid), claim_to_json(claim)),

@@ -149,8 +149,7 @@ pub fn claim_to_json(claim: &Claim) -> Value {
     })
 }
 
-/// A token as it stands in a claim. Reading it back gives the same token, and the same JSON after that: tokens are
-/// compared as JSON when they are removed.
+/// A token as it stands in a claim. Reading it back gives the same token, and the same JSON after that.
 pub fn token_to_json(token: &Token) -> Value {
     json(&to_token(token))
 }

@@ -74,11 +74,10 @@ pub(super) fn read(spec: &Value) -> Reading {
         units,
         expected,
         unhealthy: unhealthy.unwrap_or_default(),
-        operations: operations_if_broken,
+        operations: operations.unwrap_or(operations_if_broken),
         observe,
         health: HealthRule::Ready,
     };
-    let rules = Rules { operations: operations.unwrap_or(operations_if_broken), ..rules };
     Reading { rules, operations_if_broken, refused, tolerated }
 }
 

@@ -2,9 +2,9 @@
 
 use quorate_engine::basics::{ObjectKey, Text};
 use quorate_engine::facts::{BudgetKey, Front};
-use quorate_engine::verdict::{Allow, Block, Ground, Moot, Reason, Verdict};
+use quorate_engine::verdict::{Allow, Block, Ground, Moot, NOBODY, Reason, Verdict};
 use quorate_intake::Problem;
-use quorate_intake::admission::{self, NOBODY, Pin};
+use quorate_intake::admission::{self, Pin};
 use serde_json::{Value, json};
 
 use crate::data::{TEN, load, with};
@@ -18,9 +18,9 @@ fn agreed(uid: &str) -> Verdict {
     Verdict::Allow(Allow::Agreed { uid: Text::from(uid), grounds: vec![(budget("llm"), Ground::Charged)] })
 }
 
-fn answer(review: &Value, verdict: &Verdict, seen: Option<&str>) -> Value {
+fn answer(review: &Value, verdict: &Verdict) -> Value {
     let uid = review["request"]["uid"].as_str().unwrap();
-    let answer = admission::answer(uid, &disruption(review), verdict, seen, TEN);
+    let answer = admission::answer(uid, &disruption(review), verdict, TEN);
     assert_eq!(answer["apiVersion"], json!("admission.k8s.io/v1"));
     assert_eq!(answer["kind"], json!("AdmissionReview"));
     assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
@@ -52,7 +52,7 @@ fn an_admitted_eviction_is_for_one_pod() {
     for file in ["review/drain.json", "review/autoscaler.json"] {
         for options in &bodies {
             let review = with(load(file), "/request/object/deleteOptions", options.clone());
-            let response = answer(&review, &agreed("u-1"), None);
+            let response = answer(&review, &agreed("u-1"));
             assert_eq!(response["allowed"], json!(true));
             let body = body_after(&review, &response);
             assert_eq!(body["deleteOptions"]["preconditions"]["uid"], json!("u-1"), "{options}");
@@ -63,27 +63,27 @@ fn an_admitted_eviction_is_for_one_pod() {
     }
     let insists = json!({ "preconditions": { "uid": "u-1" } });
     let review = with(load("review/drain.json"), "/request/object/deleteOptions", insists);
-    assert!(answer(&review, &agreed("u-1"), None).get("patch").is_none(), "the caller did it");
+    assert!(answer(&review, &agreed("u-1")).get("patch").is_none(), "the caller did it");
 }
 
 #[test]
 fn an_eviction_that_changes_nothing_strikes_no_successor() {
     let review = load("review/drain.json");
-    let pinned = |verdict: Allow, seen| {
-        let response = answer(&review, &Verdict::Allow(verdict), seen);
+    let pinned = |ground: Allow| {
+        let response = answer(&review, &Verdict::Allow(ground));
         body_after(&review, &response).pointer("/deleteOptions/preconditions/uid").cloned()
     };
-    assert_eq!(pinned(Allow::Moot(Moot::Gone), None), Some(json!(NOBODY)));
-    assert_eq!(pinned(Allow::Moot(Moot::Terminating), Some("u-1")), Some(json!("u-1")));
-    assert_eq!(pinned(Allow::Moot(Moot::Terminal), Some("u-1")), Some(json!("u-1")));
-    assert_eq!(pinned(Allow::NotCovered { uid: "u-2".into() }, None), Some(json!("u-2")));
-    assert_eq!(pinned(Allow::Moot(Moot::OtherUid), Some("u-1")), None);
-    assert_eq!(pinned(Allow::Exempt("kubelet"), Some("u-1")), None);
+    let moot = |why, uid: Option<&str>| Allow::Moot { why, uid: uid.map(Text::from) };
+    assert_eq!(pinned(moot(Moot::Gone, Some(NOBODY))), Some(json!(NOBODY)));
+    assert_eq!(pinned(moot(Moot::Terminating, Some("u-1"))), Some(json!("u-1")));
+    assert_eq!(pinned(moot(Moot::NamespaceTerminating, None)), None);
+    assert_eq!(pinned(Allow::NotCovered { uid: "u-2".into() }), Some(json!("u-2")));
+    assert_eq!(pinned(Allow::Exempt("kubelet")), None);
 }
 
 #[test]
 fn a_validating_webhook_sends_no_patch() {
-    let response = answer(&load("review/delete.json"), &agreed("u-1"), Some("u-1"));
+    let response = answer(&load("review/delete.json"), &agreed("u-1"));
     assert_eq!(response, json!({ "allowed": true, "uid": "705ab4f5-6393-11e8-b7cc-42010a800004" }));
 }
 
@@ -94,7 +94,7 @@ fn a_refusal_is_one_that_clients_wait_on() {
         Block { budget: Some(budget("web")), reason: Reason::TooManyClaims },
     ];
     for file in ["review/drain.json", "review/delete.json"] {
-        let response = answer(&load(file), &Verdict::Deny(blocks.clone()), Some("u-1"));
+        let response = answer(&load(file), &Verdict::Deny(blocks.clone()));
         assert_eq!(response["allowed"], json!(false));
         assert!(response.get("patch").is_none());
         let status = &response["status"];

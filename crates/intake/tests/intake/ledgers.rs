@@ -114,7 +114,6 @@ fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
 
 #[test]
 fn a_commit() {
-    let held = ledger(load("budget.json")).claims["u-2"].clone();
     let stored = load("budget.json");
     let steps = vec![
         Step::TestUid("b-1".into()),
@@ -123,7 +122,6 @@ fn a_commit() {
         Step::SetNumber(18),
         Step::TestSettled(Version(48000)),
         Step::SetSettled(Version(48100)),
-        Step::TestClaim("u-2".into(), held),
         Step::RemoveClaim("u-2".into()),
         Step::PutClaim("a/b~c".into(), claim("carol")),
         Step::SetEnforced(7),
@@ -139,14 +137,11 @@ fn a_commit() {
 
 #[test]
 fn a_commit_that_comes_too_late() {
-    let other = claim("carol");
     for step in [
         Step::TestUid("b-2".into()),
         Step::TestGeneration(5),
         Step::TestNumber(16),
         Step::TestSettled(Version(47999)),
-        Step::TestClaim("u-2".into(), other.clone()),
-        Step::TestClaim("u-9".into(), other),
         Step::RemoveClaim("u-9".into()),
     ] {
         assert!(write(&load("budget.json"), vec![step.clone()]).is_err(), "{step:?}");
@@ -202,7 +197,7 @@ fn tokens() -> impl Strategy<Value = Token> {
 }
 
 proptest! {
-    /// Tokens are compared as JSON when they are removed: what is read back must be written the same again.
+    /// What a replica imagines it has written must be what it then reads.
     #[test]
     fn a_claim_reads_back_as_it_was_written(
         pod in ".*", group in any::<Option<String>>(), tokens in proptest::collection::btree_map("[^ ]{1,5}", tokens(), 0..3)

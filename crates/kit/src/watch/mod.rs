@@ -18,6 +18,7 @@ use kube::{Client, Error};
 use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
+use crate::Plain;
 use crate::backoff::Backoff;
 pub use wire::{Identity, Unreadable};
 use wire::{Line, Page};
@@ -137,7 +138,7 @@ where
             }
             Err(error) => {
                 let wait = backoff.failed();
-                warn!(kind = source.kind, %error, ?wait, "cannot list");
+                warn!(kind = source.kind, error = %Plain(&error), ?wait, "cannot list");
                 tokio::time::sleep(wait).await;
                 continue;
             }
@@ -152,7 +153,7 @@ where
                 Ok(Ending::Expired) => break,
                 Err(error) => {
                     let wait = backoff.failed();
-                    warn!(kind = source.kind, %error, ?wait, "the watch broke off");
+                    warn!(kind = source.kind, error = %Plain(&error), ?wait, "the watch broke off");
                     tokio::time::sleep(wait).await;
                 }
             }

@@ -55,7 +55,7 @@ fn control_planes() -> PathBuf {
     if let Some(folder) = std::env::var_os("QUORATE_CONTROL_PLANES") {
         return folder.into();
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("control-plane")
 }

@@ -46,6 +46,16 @@ impl Scene {
             // An embedded cluster is the story's own.
             None => start(cluster.clone(), ActorOptions::everyone()).await,
         };
+        Self::with(cluster, stem, actors).await
+    }
+
+    /// On a cluster that no other story sees.
+    pub async fn private(cluster: Cluster, stem: &str) -> Self {
+        let actors = start(cluster.clone(), ActorOptions::everyone()).await;
+        Self::with(cluster, stem, actors).await
+    }
+
+    async fn with(cluster: Cluster, stem: &str, actors: Arc<Actors>) -> Self {
         let namespace = cluster.namespace(stem).await.expect("a namespace");
         Self { client: cluster.admin(), kubelets: actors.kubelets().clone(), cluster, namespace, actors }
     }

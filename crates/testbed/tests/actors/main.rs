@@ -5,4 +5,6 @@ mod cast;
 mod leader_worker_sets;
 mod nodes;
 mod ownership;
+mod runs_to_end;
+mod trouble;
 mod workloads;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::cast::{Scene, describe, is_ready};
 
-stories!(ApiServer: readiness_comes_and_goes_on_demand, a_new_image_restarts_the_container, a_silent_node_loses_its_pods_readiness);
+stories!(ApiServer: readiness_comes_and_goes_on_demand, a_new_image_restarts_the_container, a_silent_node_loses_its_pods_readiness, a_resize_is_shown_by_the_node);
 
 async fn one_pod(scene: &Scene, name: &str, spec: serde_json::Value) -> k8s_openapi::api::core::v1::Pod {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
@@ -87,4 +87,23 @@ async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
         }
     })
     .await;
+}
+
+async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
+    let scene = Scene::set(cluster, "resize").await;
+    let container = json!({"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "100m"}}});
+    let before = one_pod(&scene, "web", json!({"containers": [container]})).await;
+    let patch =
+        json!({"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "200m"}}}]}});
+    scene.pods().patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    let after = eventually("the node shows it", || async {
+        let pod = scene.pods().get("web").await.unwrap();
+        let status = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();
+        let shown =
+            status.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("cpu").cloned());
+        if shown.as_ref().is_some_and(|cpu| cpu.0 == "200m") { Ok(status) } else { Err(status.resources) }
+    })
+    .await;
+    let first = before.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();
+    assert_eq!(after.container_id, first.container_id, "the container runs on");
 }

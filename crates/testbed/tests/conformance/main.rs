@@ -30,6 +30,7 @@ mod updates;
 mod validating_webhooks;
 mod watching;
 mod webhook_rules;
+mod workload_api;
 
 /// A file that is no module is compiled by nobody, and its tests never run.
 #[test]

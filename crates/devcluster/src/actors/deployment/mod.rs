@@ -122,7 +122,7 @@ impl Acting {
             for step in plan(&deployment.spec, &facts) {
                 match step {
                     Step::Create(replicas) => {
-                        self.create(&deployment, replicas, &wanted_hash, last + 1).await?
+                        self.create(&deployment, replicas, &wanted_hash, last + 1).await?;
                     }
                     Step::Scale(name, replicas) => self.scale(&deployment, &owned, &name, replicas).await?,
                 }

@@ -111,6 +111,7 @@ fn shrink(spec: &DeploymentSpec, bounds: &Bounds, new: &Set, old: &[&Set], total
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use serde_json::{Value, json};
 
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(steps(one_down.clone(), &[old(4, 4), new(0, 0)]), ["old=3"]);
         assert_eq!(steps(one_down.clone(), &[old(3, 3), new(0, 0)]), ["new=1"]);
         assert!(steps(one_down, &[old(3, 3), new(1, 0)]).is_empty());
-        assert_eq!(steps(one_up.clone(), &[old(4, 2), new(1, 1)]), ["old=3"], "broken old pods go first");
+        assert_eq!(steps(one_up, &[old(4, 2), new(1, 1)]), ["old=3"], "broken old pods go first");
         assert_eq!(steps(rolling(json!(0), json!(0)), &[old(4, 4), new(0, 0)]), ["old=3"]);
     }
 

@@ -163,6 +163,7 @@ pub(super) fn stale_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use serde_json::{Value, json};
 
@@ -203,7 +204,8 @@ mod tests {
 
     #[test]
     fn numbers_as_the_disruption_controller_gives_them() {
-        let table: &[(Value, usize, i32, (i32, i32, i32, i32))] = &[
+        type Case = (Value, usize, i32, (i32, i32, i32, i32));
+        let table: &[Case] = &[
             (json!({"minAvailable": 3}), 0, 0, (0, 0, 3, 0)),
             (json!({"minAvailable": 3}), 1, 0, (0, 1, 3, 1)),
             (json!({"minAvailable": 3}), 4, 0, (1, 4, 3, 4)),

@@ -175,6 +175,7 @@ pub(super) fn fate(owners: Owners, has_dependents: bool, finalizers: &[String]) 
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use kube::core::GroupVersionKind;
     use serde_json::{Value, json};

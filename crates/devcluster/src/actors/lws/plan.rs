@@ -185,6 +185,7 @@ fn close(template: &mut Value) {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use super::*;
 

@@ -196,6 +196,7 @@ impl Facts<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
 mod tests {
     use serde_json::{Value, json};
 
@@ -262,7 +263,7 @@ mod tests {
     fn parallel_sets_do_all_at_once() {
         let parallel = json!({"podManagementPolicy": "Parallel"});
         assert_eq!(steps(parallel.clone(), &[]), ["+db-0:new", "+db-1:new", "+db-2:new"]);
-        assert_eq!(steps(parallel.clone(), &["db-0:new", "db-2:new~"]), ["+db-1:new"]);
+        assert_eq!(steps(parallel, &["db-0:new", "db-2:new~"]), ["+db-1:new"]);
         assert_eq!(
             steps(
                 json!({"podManagementPolicy": "Parallel", "replicas": 1}),

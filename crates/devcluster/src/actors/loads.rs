@@ -1,0 +1,135 @@
+//! How full the nodes are, kept up to date with every change of a pod, so that placing one does not count them all.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::pods;
+
+/// How full a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) pods: usize,
+    /// Pods of the same family.
+    pub(crate) kin: usize,
+}
+
+/// Pods of one family are spread: those of one controller, or a pod on its own.
+pub(crate) fn family(pod: &Pod) -> &str {
+    pods::controller_of(pod).map_or_else(|| pods::uid(pod), |owner| owner.uid.as_str())
+}
+
+#[derive(Default)]
+pub(crate) struct Loads {
+    by_node: HashMap<String, usize>,
+    by_family: HashMap<String, HashMap<String, usize>>,
+    /// Bound by us, and not yet seen bound: pod UID, and its node and family.
+    assumed: HashMap<String, (String, String)>,
+}
+
+impl Loads {
+    pub(crate) fn of(&self, node: &str, family: &str) -> Load {
+        let kin = self.by_family.get(family).and_then(|nodes| nodes.get(node));
+        Load { pods: self.by_node.get(node).copied().unwrap_or(0), kin: kin.copied().unwrap_or(0) }
+    }
+
+    pub(crate) fn is_assumed(&self, uid: &str) -> bool {
+        self.assumed.contains_key(uid)
+    }
+
+    /// Counts a pod on a node before anyone has seen it there.
+    pub(crate) fn assume(&mut self, pod: &Pod, node: &str) {
+        let place = (node.to_owned(), family(pod).to_owned());
+        self.add(&place.0, &place.1, 1);
+        self.assumed.insert(pods::uid(pod).to_owned(), place);
+    }
+
+    /// Takes an assumption back: it has been seen, or came to nothing.
+    pub(crate) fn settle(&mut self, uid: &str) {
+        if let Some((node, family)) = self.assumed.remove(uid) {
+            self.add(&node, &family, -1);
+        }
+    }
+
+    /// Takes in a change of a pod.
+    pub(crate) fn change(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
+        if let Some(pod) = before
+            && let Some(node) = placed(pod)
+        {
+            self.add(node, family(pod), -1);
+        }
+        if let Some(pod) = after
+            && let Some(node) = placed(pod)
+        {
+            self.settle(pods::uid(pod));
+            self.add(node, family(pod), 1);
+        }
+        if let (Some(gone), None) = (before, after) {
+            self.settle(pods::uid(gone));
+        }
+    }
+
+    fn add(&mut self, node: &str, family: &str, difference: isize) {
+        fn bump(counts: &mut HashMap<String, usize>, name: &str, difference: isize) {
+            let count = counts.entry(name.to_owned()).or_default();
+            *count = count.saturating_add_signed(difference);
+            if *count == 0 {
+                counts.remove(name);
+            }
+        }
+        bump(&mut self.by_node, node, difference);
+        let nodes = self.by_family.entry(family.to_owned()).or_default();
+        bump(nodes, node, difference);
+        if nodes.is_empty() {
+            self.by_family.remove(family);
+        }
+    }
+}
+
+/// The node that a pod takes room on.
+fn placed(pod: &Pod) -> Option<&str> {
+    pods::node_of(pod).filter(|_| !pods::is_terminal(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, node: Option<&str>, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"uid": uid, "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]},
+            "spec": {"containers": [], "nodeName": node}, "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_counts_once_from_the_decision_to_its_end() {
+        let mut loads = Loads::default();
+        let (waiting, bound, ended) =
+            (pod("1", None, "Pending"), pod("1", Some("a"), "Running"), pod("1", Some("a"), "Succeeded"));
+        loads.change(None, Some(&waiting));
+        assert_eq!(loads.of("a", "web"), Load { pods: 0, kin: 0 });
+        loads.assume(&waiting, "a");
+        assert_eq!(loads.of("a", "web"), Load { pods: 1, kin: 1 });
+        loads.change(Some(&waiting), Some(&bound));
+        assert!(!loads.is_assumed("1"));
+        assert_eq!(loads.of("a", "web"), Load { pods: 1, kin: 1 });
+        assert_eq!(loads.of("a", "other"), Load { pods: 1, kin: 0 });
+        loads.change(Some(&bound), Some(&ended));
+        loads.change(Some(&ended), None);
+        assert_eq!(loads.of("a", "web"), Load::default());
+    }
+
+    #[test]
+    fn what_came_to_nothing_is_not_counted() {
+        let mut loads = Loads::default();
+        let waiting = pod("1", None, "Pending");
+        loads.assume(&waiting, "a");
+        loads.settle("1");
+        assert_eq!(loads.of("a", "web"), Load::default());
+    }
+}

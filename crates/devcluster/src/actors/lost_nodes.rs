@@ -1,0 +1,201 @@
+//! What becomes of pods whose node repels them or is gone.
+//!
+//! A taint with the effect NoExecute ends the pods that do not bear it, after the time that they do. A pod whose node does
+//! not exist any more is failed and removed, once that has been so for a while.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use kube::api::DeleteParams;
+use kube::{Client, Error, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::Stage;
+use super::controller::{Reconciled, run};
+use super::identities::controller;
+use super::kubelet::stamp;
+use super::pods;
+use super::queue::Queue;
+use super::request::{self, Deleted, Meaning};
+use super::scheduler::tolerates;
+use super::shelf::{Key, Shelf};
+
+/// How long a node may be missing before its pods are given up.
+const QUARANTINE: Duration = Duration::from_secs(40);
+/// How long a pod that says nothing stays on a node that is not ready or not reachable. On a real cluster, admission
+/// writes this into every pod.
+const UNSAID: Duration = Duration::from_secs(300);
+
+pub(crate) fn start(stage: &Stage) {
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let acting = Arc::new(Acting {
+        taint_eviction: stage.identities.client(&controller("taint-eviction-controller")),
+        pod_gc: stage.identities.client(&controller("pod-garbage-collector")),
+        pods: stage.view.pods().clone(),
+        nodes: stage.view.nodes().clone(),
+        missing: Mutex::default(),
+    });
+    let wake = queue.clone();
+    acting.pods.listen(move |_, after| {
+        if let Some(pod) = after.filter(|pod| pods::node_of(pod).is_some()) {
+            wake.add(Key::of(pod.as_ref()));
+        }
+    });
+    let (wake, pods) = (queue.clone(), acting.pods.clone());
+    acting.nodes.listen(move |before, after| {
+        let taints =
+            |node: &Arc<Node>| node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        if let Some(node) = after.or(before)
+            && before.map(taints) != after.map(taints)
+        {
+            for pod in pods.in_drawer(&node.name_any()) {
+                wake.add(Key::of(pod.as_ref()));
+            }
+        }
+    });
+    stage.hands.spawn(async move {
+        acting.pods.filled().await;
+        acting.nodes.filled().await;
+        run("lost nodes", queue, move |key| {
+            let acting = acting.clone();
+            async move { acting.reconcile(&key).await }
+        })
+        .await;
+    });
+}
+
+struct Acting {
+    taint_eviction: Client,
+    pod_gc: Client,
+    pods: Arc<Shelf<Pod>>,
+    nodes: Arc<Shelf<Node>>,
+    /// Nodes that pods name and that do not exist, since when.
+    missing: Mutex<HashMap<String, Instant>>,
+}
+
+/// How long a pod may stay on a node with these taints; none is for ever.
+fn may_stay(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration> {
+    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    let repelling = taints.iter().filter(|taint| taint.effect == "NoExecute");
+    repelling.filter_map(|taint| time_left(tolerations, taint, now)).min()
+}
+
+fn time_left(tolerations: &[Toleration], taint: &Taint, now: Timestamp) -> Option<Duration> {
+    let since = taint.time_added.as_ref().map_or(now, |time| time.0);
+    let left =
+        |all: Duration| Duration::try_from((since + all).duration_since(now)).unwrap_or(Duration::ZERO);
+    let bearing: Vec<_> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
+    if bearing.is_empty() {
+        let unsaid =
+            ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].contains(&taint.key.as_str());
+        return Some(if unsaid { left(UNSAID) } else { Duration::ZERO });
+    }
+    let limits = bearing.iter().filter_map(|toleration| toleration.toleration_seconds);
+    limits.min().map(|seconds| left(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
+}
+
+impl Acting {
+    async fn reconcile(&self, key: &Key) -> Reconciled {
+        let Some(pod) = self.pods.get(key) else { return Ok(None) };
+        let Some(name) = pods::node_of(&pod) else { return Ok(None) };
+        let Some(node) = self.nodes.get(&Key::new("", name)) else { return self.orphan(key, &pod).await };
+        self.missing.lock().remove(name);
+        if pods::is_terminating(&pod) {
+            return Ok(None);
+        }
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        match may_stay(&pod, &taints, Timestamp::now()) {
+            None => Ok(None),
+            Some(left) if !left.is_zero() => Ok(Some(left)),
+            Some(_) => {
+                let why = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
+                self.end(&self.taint_eviction, &pod, why, None, &DeleteParams::default()).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// A pod on a node that is not there.
+    async fn orphan(&self, key: &Key, pod: &Pod) -> Reconciled {
+        // A node that comes back meanwhile keeps its pods.
+        let node = pods::node_of(pod).unwrap_or_default().to_owned();
+        let missing_for = self.missing.lock().entry(node).or_insert_with(Instant::now).elapsed();
+        if missing_for < QUARANTINE {
+            return Ok(Some(QUARANTINE - missing_for));
+        }
+        let why = ("DeletionByPodGC", "PodGC: node no longer exists");
+        let gone = DeleteParams::default().grace_period(0);
+        tracing::debug!(pod = %key, "its node is gone");
+        self.end(&self.pod_gc, pod, why, Some("Failed"), &gone).await?;
+        Ok(None)
+    }
+
+    async fn end(
+        &self,
+        client: &Client,
+        pod: &Pod,
+        (reason, message): (&str, &str),
+        phase: Option<&str>,
+        params: &DeleteParams,
+    ) -> Result<(), Error> {
+        let (key, uid) = (Key::of(pod), pods::uid(pod));
+        let mut patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": stamp(Timestamp::now()),
+        }]}});
+        if let Some(phase) = phase {
+            patch["status"]["phase"] = json!(phase);
+        }
+        match request::strategic::<Pod>(client, &(), &key, Some("status"), &patch).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
+            other => other?,
+        };
+        match request::delete::<Pod>(client, &(), &key, params).await {
+            Ok(Deleted::Gone) => self.pods.removed(&key, uid),
+            Ok(Deleted::Ending(pod)) => self.pods.wrote(*pod),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn pod(tolerations: Value) -> Pod {
+        serde_json::from_value(json!({"spec": {"containers": [], "tolerations": tolerations}})).unwrap()
+    }
+
+    #[test]
+    fn a_pod_stays_as_long_as_it_bears_the_taint() {
+        let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+        let taint = |key: &str, effect: &str| -> Vec<Taint> {
+            vec![
+                serde_json::from_value(
+                    json!({"key": key, "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}),
+                )
+                .unwrap(),
+            ]
+        };
+        let nothing = pod(json!([]));
+        assert_eq!(may_stay(&nothing, &taint("a", "NoSchedule"), now), None);
+        assert_eq!(may_stay(&nothing, &taint("a", "NoExecute"), now), Some(Duration::ZERO));
+        assert_eq!(
+            may_stay(&nothing, &taint("node.kubernetes.io/unreachable", "NoExecute"), now),
+            Some(Duration::from_secs(290))
+        );
+        let a_while =
+            pod(json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 15}]));
+        assert_eq!(may_stay(&a_while, &taint("a", "NoExecute"), now), Some(Duration::from_secs(5)));
+        assert_eq!(may_stay(&pod(json!([{"operator": "Exists"}])), &taint("a", "NoExecute"), now), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! Jobs, and gangs with the objects of the Workload API.
+
+use kube::ResourceExt;
+use quorate_devcluster::actors::Gang;
+use quorate_devcluster::apiserver::WorkloadApi;
+use quorate_testbed::{Cluster, Options, Place, Stage, eventually, tell};
+use serde_json::json;
+
+use crate::cast::Scene;
+
+mod alone {
+    use super::*;
+    quorate_testbed::stories!(ApiServer: an_indexed_job_is_done_when_each_index_is);
+}
+
+#[test]
+fn an_indexed_job_beside_the_real_controllers() {
+    tell(Place::Real, Stage::Controllers, an_indexed_job_is_done_when_each_index_is);
+}
+
+#[test]
+fn a_gang_on_the_real_workload_api() {
+    let options = Options { workload_api: true, ..Options::default() };
+    tell(Place::Real, Stage::Private(options), the_pods_of_a_gang_name_their_group);
+}
+
+#[test]
+fn a_gang_on_the_embedded_workload_api() {
+    let options = Options { workload_api: true, ..Options::default() };
+    tell(Place::Embedded, Stage::Private(options), the_pods_of_a_gang_name_their_group);
+}
+
+async fn an_indexed_job_is_done_when_each_index_is(cluster: Cluster) {
+    let scene = Scene::set(cluster, "job").await;
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {
+        "parallelism": 2, "completions": 2, "completionMode": "Indexed",
+        "template": {"metadata": {"labels": {"app": "train"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "app", "image": "train:1"}]}}}});
+    scene.create(job.clone()).await;
+    let pods = scene.ready("app=train", 2).await;
+    let mut indexes: Vec<_> = pods
+        .iter()
+        .map(|pod| pod.annotations()["batch.kubernetes.io/job-completion-index"].clone())
+        .collect();
+    indexes.sort();
+    assert_eq!(indexes, ["0", "1"]);
+    for pod in &pods {
+        scene.kubelets.finish(&scene.namespace, &pod.name_any(), 0).unwrap();
+    }
+    let api = scene.api(&job);
+    let status = eventually("the job is complete", || async {
+        let status = api.get("train").await.unwrap().data["status"].clone();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let complete = conditions.iter().any(|c| c["type"] == "Complete" && c["status"] == "True");
+        if complete { Ok(status) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(status["succeeded"], 2);
+}
+
+async fn the_pods_of_a_gang_name_their_group(cluster: Cluster) {
+    let scene = Scene::private(cluster, "gang").await;
+    let gang = Gang::new("train", 2, 2);
+    for object in
+        gang.workload(WorkloadApi::V1Alpha2).into_iter().chain(gang.stateful_sets(WorkloadApi::V1Alpha2))
+    {
+        scene.create(object).await;
+    }
+    scene.ready("gang=train", 4).await;
+    let pods = scene.api(&json!({"apiVersion": "v1", "kind": "Pod"}));
+    for name in ["train-0-0", "train-0-1"] {
+        let pod = pods.get(name).await.unwrap();
+        assert_eq!(pod.data["spec"]["schedulingGroup"]["podGroupName"], "train-0", "{name}");
+    }
+}
