@@ -1,1 +1,41 @@
 //! An in-memory Kubernetes API server.
+
+mod admission;
+mod api;
+mod builtin;
+mod cel;
+mod clock;
+mod conform;
+mod crd;
+mod create;
+mod delete;
+mod discovery;
+mod events;
+mod eviction;
+mod failure;
+mod faults;
+mod http;
+mod names;
+mod object;
+mod openapi;
+mod options;
+mod patching;
+mod read;
+mod request;
+mod resource;
+mod reviews;
+mod selector;
+mod server;
+mod store;
+mod strategy;
+mod subresources;
+mod table;
+mod update;
+mod users;
+mod watching;
+
+pub use clock::Clock;
+pub use faults::{Asked, Fault, FaultGuard, Faults, WatchFault, Which};
+pub use options::{Options, WorkloadApi};
+pub use server::{Server, ServerError};
+pub use users::User;

@@ -1,0 +1,378 @@
+//! Server-side apply, in the form that matters to clients: who applied which field.
+//!
+//! Fields that an applier said before and says no more are taken away, unless another applier says them too. Two appliers
+//! that want different values for one field conflict, unless the later one forces it. Writers that do not apply are not
+//! tracked: what they change is never in conflict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::strategic::{ListMerge, merge_key};
+use crate::apiserver::api::{Api, Reply};
+use crate::apiserver::create::Created;
+use crate::apiserver::failure::{Failure, Outcome};
+use crate::apiserver::object::{self, set_meta};
+use crate::apiserver::request::Call;
+
+/// One step from an object to a field of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Field(String),
+    /// An item of a merged list, by the JSON of its key and value.
+    Item(String),
+}
+
+type Fields = BTreeMap<Vec<Step>, Value>;
+
+impl Api {
+    pub(crate) async fn apply(self: &Arc<Self>, call: &Call, applied: &Value) -> Outcome<Reply> {
+        let manager = call.query.text("fieldManager").to_owned();
+        if manager.is_empty() {
+            return Err(Failure::bad_request("fieldManager is required for apply patch"));
+        }
+        if !applied["metadata"]["managedFields"].is_null() {
+            return Err(Failure::bad_request("metadata.managedFields must be nil"));
+        }
+        let kind = call.served.resource.kind.clone();
+        let mine = fields_of(applied, &kind);
+        if self.store.get(&call.served.resource.table, &call.key()).is_none() {
+            return self.create_by_apply(call, applied, &manager, &mine).await;
+        }
+        let force = call.query.flag("force");
+        let now = self.clock.now_text();
+        let mut warnings = Vec::new();
+        let done = self
+            .rewrite(call, &mut warnings, |current| {
+                let mut next = current.clone();
+                let before = managers(current);
+                check_conflicts(current, &manager, &mine, &before, force)?;
+                if let Some(earlier) = before.get(&manager) {
+                    for path in earlier.iter().filter(|path| !mine.contains_key(*path)) {
+                        let shared =
+                            before.iter().any(|(other, paths)| *other != manager && paths.contains(path));
+                        if !shared && !mine.keys().any(|kept| kept.starts_with(path.as_slice())) {
+                            remove(&mut next, path);
+                        }
+                    }
+                }
+                merge(&mut next, applied, &kind, "");
+                let mut after = before;
+                if force {
+                    for (other, paths) in &mut after {
+                        if *other != manager {
+                            paths.retain(|path| {
+                                !mine.contains_key(path) || get(current, path) == mine.get(path)
+                            });
+                        }
+                    }
+                }
+                after.insert(manager.clone(), mine.keys().cloned().collect());
+                set_meta(&mut next, "managedFields", managed_fields(&after, call, &now));
+                Ok(next)
+            })
+            .await?;
+        Ok(self.written(call, 200, done).with_warnings(warnings))
+    }
+
+    async fn create_by_apply(
+        self: &Arc<Self>,
+        call: &Call,
+        applied: &Value,
+        manager: &str,
+        mine: &Fields,
+    ) -> Outcome<Reply> {
+        if !call.subresource.is_empty() {
+            return Err(call.not_found());
+        }
+        if !object::uid(applied).is_empty() {
+            return Err(Failure::conflict(
+                call.served.resource.about(),
+                &call.name,
+                &format!(
+                    "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                    object::uid(applied)
+                ),
+            ));
+        }
+        let mut body = applied.clone();
+        set_meta(&mut body, "name", call.name.clone());
+        let mut warnings = Vec::new();
+        let created = self.create_object(call, body, &mut warnings).await?;
+        let reply = match created {
+            Created::DryRun(value) => self.reply_value(call, 201, value),
+            Created::Stored(stored) => {
+                let after = BTreeMap::from([(manager.to_owned(), mine.keys().cloned().collect())]);
+                let mut value = stored.value.clone();
+                set_meta(&mut value, "managedFields", managed_fields(&after, call, &self.clock.now_text()));
+                match self.commit(&call.served.resource, &stored, value) {
+                    Ok(done) => self.written(call, 201, done),
+                    // Somebody wrote to it at once; it is created all the same.
+                    Err(_) => self.reply(call, 201, &stored),
+                }
+            }
+        };
+        Ok(reply.with_warnings(warnings))
+    }
+}
+
+fn check_conflicts(
+    current: &Value,
+    manager: &str,
+    mine: &Fields,
+    before: &BTreeMap<String, Vec<Vec<Step>>>,
+    force: bool,
+) -> Outcome<()> {
+    if force {
+        return Ok(());
+    }
+    let mut clashes = Vec::new();
+    for (path, wanted) in mine {
+        for (other, paths) in before.iter().filter(|(other, _)| *other != manager) {
+            if paths.contains(path) && get(current, path).is_some_and(|found| found != wanted) {
+                clashes.push((other.clone(), display(path)));
+            }
+        }
+    }
+    if clashes.is_empty() {
+        return Ok(());
+    }
+    let texts: Vec<String> =
+        clashes.iter().map(|(other, path)| format!("conflict with {other:?}: {path}")).collect();
+    let noun = if texts.len() == 1 { "conflict" } else { "conflicts" };
+    let mut failure = Failure::new(
+        409,
+        "Conflict",
+        format!("Apply failed with {} {noun}: {}", texts.len(), texts.join(", ")),
+    );
+    for (other, path) in clashes {
+        failure = failure.cause("FieldManagerConflict", &format!("conflict with {other:?}"), &path);
+    }
+    Err(failure)
+}
+
+/// The leaves an applied object says something about.
+fn fields_of(applied: &Value, kind: &str) -> Fields {
+    let mut fields = Fields::new();
+    if let Value::Object(map) = applied {
+        for (field, value) in map {
+            match field.as_str() {
+                "apiVersion" | "kind" => {}
+                "metadata" => {
+                    let own =
+                        |f: &str| matches!(f, "labels" | "annotations" | "finalizers" | "ownerReferences");
+                    let kept: Map<String, Value> = value
+                        .as_object()
+                        .map(|m| {
+                            m.iter().filter(|(f, _)| own(f)).map(|(f, v)| (f.clone(), v.clone())).collect()
+                        })
+                        .unwrap_or_default();
+                    collect(
+                        &Value::Object(kept),
+                        kind,
+                        "metadata",
+                        vec![Step::Field(field.clone())],
+                        &mut fields,
+                    );
+                }
+                _ => collect(value, kind, field, vec![Step::Field(field.clone())], &mut fields),
+            }
+        }
+    }
+    fields
+}
+
+fn collect(value: &Value, kind: &str, at: &str, path: Vec<Step>, fields: &mut Fields) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (field, value) in map {
+                let mut path = path.clone();
+                path.push(Step::Field(field.clone()));
+                match (value, merge_key(kind, at, field)) {
+                    (Value::Array(items), Some(how)) => collect_items(items, how, kind, field, &path, fields),
+                    _ => collect(value, kind, field, path, fields),
+                }
+            }
+        }
+        other => {
+            fields.insert(path, other.clone());
+        }
+    }
+}
+
+fn collect_items(
+    items: &[Value],
+    how: ListMerge,
+    kind: &str,
+    field: &str,
+    path: &[Step],
+    fields: &mut Fields,
+) {
+    for item in items {
+        let mut path = path.to_vec();
+        match how {
+            ListMerge::By(key) => {
+                path.push(Step::Item(json!({key: item[key]}).to_string()));
+                collect(item, kind, field, path, fields);
+            }
+            ListMerge::Set => {
+                path.push(Step::Item(item.to_string()));
+                fields.insert(path, item.clone());
+            }
+        }
+    }
+}
+
+fn position(list: &[Value], item: &str) -> Option<usize> {
+    let wanted: Value = serde_json::from_str(item).ok()?;
+    list.iter().position(|found| match &wanted {
+        Value::Object(key) => key.iter().all(|(field, value)| found.get(field) == Some(value)),
+        plain => found == plain,
+    })
+}
+
+fn get<'a>(object: &'a Value, path: &[Step]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, step| match step {
+        Step::Field(field) => value.get(field),
+        Step::Item(item) => value.as_array().and_then(|list| list.get(position(list, item)?)),
+    })
+}
+
+fn remove(object: &mut Value, path: &[Step]) {
+    let Some((last, parents)) = path.split_last() else { return };
+    let parent = parents.iter().try_fold(object, |value, step| match step {
+        Step::Field(field) => value.get_mut(field),
+        Step::Item(item) => {
+            let list = value.as_array_mut()?;
+            let at = position(list, item)?;
+            list.get_mut(at)
+        }
+    });
+    match (parent, last) {
+        (Some(Value::Object(map)), Step::Field(field)) => {
+            map.remove(field);
+            // The key was all that was left of an item of a merged list.
+            if let Some(Step::Item(item)) = parents.last()
+                && serde_json::from_str::<Value>(item).is_ok_and(|key| key.get(field).is_some())
+            {
+                map.clear();
+            }
+        }
+        (Some(Value::Array(list)), Step::Item(item)) => {
+            if let Some(at) = position(list, item) {
+                list.remove(at);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts what was applied into the object.
+fn merge(target: &mut Value, applied: &Value, kind: &str, at: &str) {
+    let Value::Object(applied) = applied else {
+        *target = applied.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (field, value) in applied {
+        match (value, merge_key(kind, at, field)) {
+            (Value::Array(items), Some(how)) => {
+                let slot = target.entry(field.clone()).or_insert_with(|| json!([]));
+                if !slot.is_array() {
+                    *slot = json!([]);
+                }
+                let Value::Array(list) = slot else { continue };
+                list.retain(|item| item.as_object().is_none_or(|map| !map.is_empty()));
+                merge_items(list, items, how, kind, field);
+            }
+            (Value::Object(_), _) => {
+                merge(target.entry(field.clone()).or_insert(Value::Null), value, kind, field)
+            }
+            (plain, _) => {
+                target.insert(field.clone(), plain.clone());
+            }
+        }
+    }
+}
+
+fn merge_items(list: &mut Vec<Value>, items: &[Value], how: ListMerge, kind: &str, field: &str) {
+    for item in items {
+        let place = match how {
+            ListMerge::By(key) => list.iter().position(|found| found.get(key) == item.get(key)),
+            ListMerge::Set => list.iter().position(|found| found == item),
+        };
+        match place {
+            Some(place) => merge(&mut list[place], item, kind, field),
+            None => list.push(item.clone()),
+        }
+    }
+}
+
+fn display(path: &[Step]) -> String {
+    path.iter()
+        .map(|step| match step {
+            Step::Field(field) => format!(".{field}"),
+            Step::Item(item) => {
+                format!("[{}]", item.trim_matches(['{', '}']).replacen("\":", "=", 1).replacen('"', "", 1))
+            }
+        })
+        .collect()
+}
+
+/// The appliers on record, each with its paths.
+fn managers(object: &Value) -> BTreeMap<String, Vec<Vec<Step>>> {
+    let mut all = BTreeMap::new();
+    for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        let mut paths = Vec::new();
+        read_fields(&entry["fieldsV1"], &Vec::new(), &mut paths);
+        all.insert(entry["manager"].as_str().unwrap_or_default().to_owned(), paths);
+    }
+    all
+}
+
+fn read_fields(fields: &Value, path: &Vec<Step>, paths: &mut Vec<Vec<Step>>) {
+    let Some(map) = fields.as_object() else { return };
+    if map.is_empty() {
+        paths.push(path.clone());
+    }
+    for (key, inner) in map {
+        let step = match key.split_once(':') {
+            Some(("f", field)) => Step::Field(field.to_owned()),
+            Some(("k" | "v", item)) => Step::Item(item.to_owned()),
+            _ => continue,
+        };
+        let mut path = path.clone();
+        path.push(step);
+        read_fields(inner, &path, paths);
+    }
+}
+
+fn managed_fields(managers: &BTreeMap<String, Vec<Vec<Step>>>, call: &Call, now: &str) -> Value {
+    let entries = managers.iter().filter(|(_, paths)| !paths.is_empty()).map(|(manager, paths)| {
+        let mut tree = json!({});
+        for path in paths {
+            let mut node = &mut tree;
+            for step in path {
+                let key = match step {
+                    Step::Field(field) => format!("f:{field}"),
+                    Step::Item(item) if item.starts_with('{') => format!("k:{item}"),
+                    Step::Item(item) => format!("v:{item}"),
+                };
+                node = object::as_map(node).entry(key).or_insert_with(|| json!({}));
+            }
+        }
+        json!({
+            "manager": manager,
+            "operation": "Apply",
+            "apiVersion": call.served.api_version(),
+            "time": now,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": tree,
+        })
+    });
+    Value::Array(entries.collect())
+}

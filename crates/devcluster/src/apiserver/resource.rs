@@ -1,0 +1,238 @@
+//! What is served: resources, their versions, and how an object looks in each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::builtin::BuiltIn;
+use super::crd::CustomType;
+use super::failure::{About, Failure};
+use super::store::{Stored, TableId};
+
+/// One resource of one group, in all its versions.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    /// Served versions, the preferred one first.
+    pub(crate) versions: Vec<String>,
+    /// The version objects are stored in.
+    pub(crate) storage_version: String,
+    pub(crate) table: TableId,
+    pub(crate) nature: Nature,
+}
+
+/// Where the rules of a resource come from.
+#[derive(Debug)]
+pub(crate) enum Nature {
+    BuiltIn(&'static BuiltIn),
+    Custom(Arc<CustomType>),
+}
+
+/// What a status write may change besides the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusMeta {
+    /// Labels and annotations too, as for pods and nodes.
+    Free,
+    /// Annotations only; labels stay.
+    KeepLabels,
+    /// Nothing of the metadata.
+    KeepAll,
+}
+
+/// A resource in the version a request speaks.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) version: String,
+}
+
+impl Resource {
+    pub(crate) fn about(&self) -> About<'_> {
+        About { group: &self.group, resource: &self.plural }
+    }
+
+    pub(crate) fn builtin(&self) -> Option<&'static BuiltIn> {
+        match &self.nature {
+            Nature::BuiltIn(builtin) => Some(builtin),
+            Nature::Custom(_) => None,
+        }
+    }
+
+    pub(crate) fn custom(&self) -> Option<&Arc<CustomType>> {
+        match &self.nature {
+            Nature::Custom(custom) => Some(custom),
+            Nature::BuiltIn(_) => None,
+        }
+    }
+
+    /// Whether this is the built-in resource of that group and plural.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural && self.builtin().is_some()
+    }
+
+    pub(crate) fn is_pods(&self) -> bool {
+        self.is("", "pods")
+    }
+
+    /// Whether a PUT without a resource version is taken.
+    pub(crate) fn unconditional_update(&self) -> bool {
+        self.builtin().is_some_and(|b| b.unconditional_update)
+    }
+
+    /// Whether a PUT to a name that is not there creates it.
+    pub(crate) fn create_on_update(&self) -> bool {
+        self.builtin().is_some_and(|b| b.create_on_update)
+    }
+
+    /// Whether `metadata.generation` counts the changes of what the user wants.
+    pub(crate) fn counts_generations(&self) -> bool {
+        self.builtin().is_none_or(|b| b.generation)
+    }
+
+    /// Whether the status is written through its own subresource, and what may change with it.
+    pub(crate) fn status_rule(&self, version: &str) -> Option<StatusMeta> {
+        match &self.nature {
+            Nature::BuiltIn(builtin) => builtin.status,
+            Nature::Custom(custom) => {
+                custom.version(version).filter(|v| v.has_status).map(|_| StatusMeta::KeepAll)
+            }
+        }
+    }
+
+    /// The paths that a field selector may name.
+    pub(crate) fn selectable_fields(&self, version: &str) -> Vec<&str> {
+        match &self.nature {
+            Nature::BuiltIn(builtin) => builtin.fields.to_vec(),
+            Nature::Custom(custom) => custom
+                .version(version)
+                .map(|v| v.selectable_fields.iter().map(String::as_str).collect())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The subresources a version has, by name.
+    pub(crate) fn subresources(&self, version: &str) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        if self.status_rule(version).is_some() {
+            all.push("status");
+        }
+        match &self.nature {
+            Nature::BuiltIn(builtin) => all.extend(builtin.subresources),
+            Nature::Custom(custom) => {
+                if custom.version(version).is_some_and(|v| v.scale.is_some()) {
+                    all.push("scale");
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Served {
+    pub(crate) fn api_version(&self) -> String {
+        group_version(&self.resource.group, &self.version)
+    }
+
+    fn is_events_v1(&self) -> bool {
+        self.resource.group == "events.k8s.io"
+    }
+
+    /// Whether stored bytes can go out as they are.
+    fn is_stored_form(&self) -> bool {
+        !self.is_events_v1() && self.version == self.resource.storage_version
+    }
+
+    /// A stored object as this version shows it.
+    pub(crate) fn present(&self, stored: &Stored) -> Value {
+        self.present_value(stored.value.clone())
+    }
+
+    /// An object in stored form as this version shows it.
+    pub(crate) fn present_value(&self, mut value: Value) -> Value {
+        if self.is_stored_form() {
+            return value;
+        }
+        if self.is_events_v1() {
+            super::events::to_events_v1(&mut value);
+        }
+        value["apiVersion"] = self.api_version().into();
+        value
+    }
+
+    /// The bytes of a stored object as this version shows it.
+    pub(crate) fn bytes(&self, stored: &Stored) -> Bytes {
+        if self.is_stored_form() {
+            return stored.bytes.clone();
+        }
+        serde_json::to_vec(&self.present(stored)).map(Bytes::from).unwrap_or_default()
+    }
+
+    /// An object that came in this version, in stored form.
+    pub(crate) fn store_form(&self, mut value: Value) -> Value {
+        if self.is_stored_form() {
+            return value;
+        }
+        if self.is_events_v1() {
+            super::events::from_events_v1(&mut value);
+            value["apiVersion"] = "v1".into();
+        } else {
+            value["apiVersion"] = group_version(&self.resource.group, &self.resource.storage_version).into();
+        }
+        value
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> Failure {
+        Failure::not_found(self.resource.about(), name)
+    }
+}
+
+/// `v1` or `apps/v1`.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Everything that is served right now. Replaced as a whole when a CustomResourceDefinition changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registry {
+    resources: BTreeMap<(String, String), Arc<Resource>>,
+}
+
+impl Registry {
+    pub(crate) fn insert(&mut self, resource: Resource) {
+        let key = (resource.group.clone(), resource.plural.clone());
+        self.resources.insert(key, Arc::new(resource));
+    }
+
+    pub(crate) fn remove(&mut self, group: &str, plural: &str) {
+        self.resources.remove(&(group.to_owned(), plural.to_owned()));
+    }
+
+    /// The resource as a path names it, if that version is served.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Served> {
+        let resource = self.resources.get(&(group.to_owned(), plural.to_owned()))?;
+        resource
+            .versions
+            .iter()
+            .any(|v| v == version)
+            .then(|| Served { resource: resource.clone(), version: version.to_owned() })
+    }
+
+    /// A built-in or custom resource in its storage version.
+    pub(crate) fn stored(&self, group: &str, plural: &str) -> Option<Served> {
+        let resource = self.resources.get(&(group.to_owned(), plural.to_owned()))?;
+        Some(Served { resource: resource.clone(), version: resource.storage_version.clone() })
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+}

@@ -1,0 +1,182 @@
+//! A running server: its listener, its clients, its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::api::Api;
+use super::clock::Clock;
+use super::faults::Faults;
+use super::http::{Body, Broken, handle};
+use super::options::Options;
+use super::users::User;
+
+/// A server could not be made or reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The HTTP face has no port to listen on.
+    #[error("cannot listen on 127.0.0.1:{port}")]
+    Listen {
+        /// The port that was asked for; zero asks for any.
+        port: u16,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A client could not be made.
+    #[error("cannot make a client")]
+    Client(#[from] kube::Error),
+}
+
+/// An API server that runs in this process. It ends when this is dropped.
+pub struct Server {
+    api: Arc<Api>,
+    address: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("url", &self.url()).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Starts a server on a loopback port.
+    ///
+    /// # Errors
+    ///
+    /// When there is no port to listen on.
+    pub async fn start(options: Options) -> Result<Self, ServerError> {
+        let port = options.port;
+        let listening = async {
+            let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let (listener, address) = listening.await.map_err(|source| ServerError::Listen { port, source })?;
+        let api = Api::new(options);
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, api.clone(), stop.clone()));
+        Ok(Self { api, address, stop })
+    }
+
+    /// Where the HTTP face is.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A client over TCP that acts as this user, and does not retry by itself.
+    ///
+    /// # Errors
+    ///
+    /// When the client cannot be made.
+    pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<kube::Client, ServerError> {
+        Ok(kube::Client::try_from(self.config_as(user, groups))?)
+    }
+
+    /// What [`Server::client_as`] is made from, for whoever wants other settings.
+    pub fn config_as(&self, user: &str, groups: &[&str]) -> kube::Config {
+        let mut url = http::uri::Parts::default();
+        url.scheme = Some(http::uri::Scheme::HTTP);
+        url.authority = self.address.to_string().parse().ok();
+        url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
+        let mut config = kube::Config::new(http::Uri::from_parts(url).unwrap_or_default());
+        config.auth_info.token = Some(self.token_for(user, groups).into());
+        config.default_retry = false;
+        config
+    }
+
+    /// A client without TCP in between, for tests that hold time still. It acts as this user.
+    pub fn local_client_as(&self, user: &str, groups: &[&str]) -> kube::Client {
+        let authorization = format!("Bearer {}", self.token_for(user, groups));
+        let api = self.api.clone();
+        let service = tower::service_fn(move |mut request: Request<kube::client::Body>| {
+            if let Ok(value) = authorization.parse() {
+                request.headers_mut().entry("authorization").or_insert(value);
+            }
+            let api = api.clone();
+            async move { handle(api, request).await }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// A bearer token that stands for this user.
+    pub fn token_for(&self, user: &str, groups: &[&str]) -> String {
+        self.api.users.token_for(&User::new(user, groups))
+    }
+
+    /// A kubeconfig, as JSON, with which `kubectl` acts as this user.
+    ///
+    /// `kubectl` sends no token over plain HTTP, so the user is impersonated.
+    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "embedded", "cluster": {"server": self.url()}}],
+            "users": [{"name": user, "user": {"as": user, "as-groups": groups}}],
+            "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": user, "namespace": "default"}}],
+            "current-context": "embedded",
+        })
+    }
+
+    /// Bad days on demand.
+    pub fn faults(&self) -> &Faults {
+        &self.api.faults
+    }
+
+    /// The server's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.api.clock
+    }
+
+    /// The revision of the last write.
+    pub fn revision(&self) -> u64 {
+        self.api.store.revision()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Takes connections until it is told to stop; then all of them break.
+async fn serve(listener: TcpListener, api: Arc<Api>, stop: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, most likely; others may give some back.
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            continue;
+        };
+        // Small answers go out at once.
+        let _ = stream.set_nodelay(true);
+        let (api, stop) = (api.clone(), stop.clone());
+        tokio::spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| -> futures::future::BoxFuture<'static, Result<Response<Body>, Broken>> {
+                Box::pin(handle(api.clone(), request))
+            });
+            let builder = auto::Builder::new(TokioExecutor::new());
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            tokio::select! {
+                // A client that goes away, or a reply lost on demand, is no news.
+                _ = connection => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+}

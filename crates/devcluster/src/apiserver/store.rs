@@ -1,0 +1,376 @@
+//! The one place that holds state: objects, their history, and one revision for all of them.
+//!
+//! Objects are immutable once stored, with their bytes beside them, so that a read, a list and any number of watches
+//! share them. Watches pull from the history of their resource and are only told that there is more; nothing here waits
+//! for anybody, and no lock is held across an await.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::object::{self, Key};
+
+/// Which table an object is in: `plural.group`, or the plural alone for the core group.
+pub(crate) type TableId = Arc<str>;
+
+/// One object at one revision.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) key: Key,
+    pub(crate) revision: u64,
+    pub(crate) value: Value,
+    pub(crate) bytes: Bytes,
+}
+
+impl Stored {
+    fn new(key: Key, revision: u64, mut value: Value) -> Arc<Self> {
+        object::set_meta(&mut value, "resourceVersion", revision.to_string());
+        let bytes = serde_json::to_vec(&value).map(Bytes::from).unwrap_or_default();
+        Arc::new(Self { key, revision, value, bytes })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One step in the history of a table.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) kind: ChangeKind,
+    pub(crate) revision: u64,
+    /// The object after the change; for a deletion its last state, at the revision of the deletion.
+    pub(crate) object: Arc<Stored>,
+    pub(crate) previous: Option<Arc<Stored>>,
+}
+
+/// What a write expects to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Absent,
+    At(u64),
+}
+
+/// Somebody else was faster; what stands there now.
+#[derive(Debug)]
+pub(crate) struct Raced(pub(crate) Option<Arc<Stored>>);
+
+/// History that far back is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooOld {
+    /// The oldest revision one may still ask for.
+    pub(crate) floor: u64,
+}
+
+/// Objects of one table at one revision.
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    pub(crate) objects: Vec<Arc<Stored>>,
+}
+
+struct Table {
+    objects: BTreeMap<Key, Arc<Stored>>,
+    history: VecDeque<Arc<Change>>,
+    /// Changes up to this revision are no longer in `history`.
+    floor: u64,
+    latest: watch::Sender<u64>,
+}
+
+struct Inner {
+    revision: u64,
+    tables: HashMap<TableId, Table>,
+}
+
+/// All state of the server.
+pub(crate) struct Store {
+    inner: RwLock<Inner>,
+    history_len: usize,
+}
+
+impl Inner {
+    fn table(&mut self, id: &TableId) -> &mut Table {
+        let floor = self.revision;
+        self.tables.entry(id.clone()).or_insert_with(|| Table {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            // A table that was never written to has lost nothing.
+            floor: floor.min(1),
+            latest: watch::Sender::new(floor),
+        })
+    }
+
+    fn record(&mut self, id: &TableId, change: Change, history_len: usize) {
+        let revision = change.revision;
+        let table = self.table(id);
+        if change.kind == ChangeKind::Deleted {
+            table.objects.remove(&change.object.key);
+        } else {
+            table.objects.insert(change.object.key.clone(), change.object.clone());
+        }
+        table.history.push_back(Arc::new(change));
+        while table.history.len() > history_len {
+            if let Some(oldest) = table.history.pop_front() {
+                table.floor = oldest.revision;
+            }
+        }
+        table.latest.send_replace(revision);
+    }
+}
+
+impl Store {
+    /// An empty store that remembers `history_len` changes per table.
+    pub(crate) fn new(history_len: usize) -> Self {
+        Self {
+            inner: RwLock::new(Inner { revision: 1, tables: HashMap::new() }),
+            history_len: history_len.max(1),
+        }
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.inner.read().revision
+    }
+
+    pub(crate) fn get(&self, id: &TableId, key: &Key) -> Option<Arc<Stored>> {
+        self.inner.read().tables.get(id)?.objects.get(key).cloned()
+    }
+
+    /// Writes `value`, if what stands there is what the writer expects. A write that changes nothing is none.
+    pub(crate) fn put(
+        &self,
+        id: &TableId,
+        key: &Key,
+        value: Value,
+        expect: Expect,
+    ) -> Result<Arc<Stored>, Raced> {
+        let mut inner = self.inner.write();
+        let current = inner.table(id).objects.get(key).cloned();
+        let fits = match (expect, &current) {
+            (Expect::Absent, None) => true,
+            (Expect::At(revision), Some(current)) => current.revision == revision,
+            _ => false,
+        };
+        if !fits {
+            return Err(Raced(current));
+        }
+        if let Some(current) = &current
+            && same_but_version(&current.value, &value)
+        {
+            return Ok(current.clone());
+        }
+        inner.revision += 1;
+        let stored = Stored::new(key.clone(), inner.revision, value);
+        let kind = if current.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        let change = Change { kind, revision: inner.revision, object: stored.clone(), previous: current };
+        inner.record(id, change, self.history_len);
+        Ok(stored)
+    }
+
+    /// Removes the object, if it is still at the expected revision; gives back its last state.
+    pub(crate) fn remove(
+        &self,
+        id: &TableId,
+        key: &Key,
+        at: u64,
+        last: Option<Value>,
+    ) -> Result<Arc<Stored>, Raced> {
+        let mut inner = self.inner.write();
+        let current = inner.table(id).objects.get(key).cloned();
+        let Some(previous) = current.filter(|c| c.revision == at) else {
+            return Err(Raced(inner.table(id).objects.get(key).cloned()));
+        };
+        inner.revision += 1;
+        let value = last.unwrap_or_else(|| previous.value.clone());
+        let gone = Stored::new(key.clone(), inner.revision, value);
+        let change = Change {
+            kind: ChangeKind::Deleted,
+            revision: inner.revision,
+            object: gone.clone(),
+            previous: Some(previous),
+        };
+        inner.record(id, change, self.history_len);
+        Ok(gone)
+    }
+
+    /// Removes a whole table, one deletion per object.
+    pub(crate) fn clear(&self, id: &TableId) {
+        let doomed: Vec<(Key, u64)> = match self.inner.read().tables.get(id) {
+            Some(table) => table.objects.values().map(|o| (o.key.clone(), o.revision)).collect(),
+            None => return,
+        };
+        for (key, revision) in doomed {
+            // A race means that somebody removed or rewrote it meanwhile; the next round of the caller sees it.
+            let _ = self.remove(id, &key, revision, None);
+        }
+    }
+
+    /// The objects of a namespace, or of all with an empty one, as they are now.
+    pub(crate) fn list(&self, id: &TableId, namespace: &str) -> Snapshot {
+        let inner = self.inner.read();
+        let objects = inner.tables.get(id).map(|t| in_namespace(&t.objects, namespace)).unwrap_or_default();
+        Snapshot { revision: inner.revision, objects }
+    }
+
+    /// The objects of a namespace as they were at `revision`, by undoing what came later.
+    pub(crate) fn list_at(&self, id: &TableId, namespace: &str, revision: u64) -> Result<Snapshot, TooOld> {
+        let inner = self.inner.read();
+        let Some(table) = inner.tables.get(id) else {
+            return Ok(Snapshot { revision, objects: Vec::new() });
+        };
+        if revision < table.floor {
+            return Err(TooOld { floor: table.floor });
+        }
+        if table.history.back().is_none_or(|last| last.revision <= revision) {
+            return Ok(Snapshot { revision, objects: in_namespace(&table.objects, namespace) });
+        }
+        let mut objects = table.objects.clone();
+        for change in table.history.iter().rev().take_while(|c| c.revision > revision) {
+            match &change.previous {
+                Some(previous) => objects.insert(previous.key.clone(), previous.clone()),
+                None => objects.remove(&change.object.key),
+            };
+        }
+        Ok(Snapshot { revision, objects: in_namespace(&objects, namespace) })
+    }
+
+    /// Everything that happened in a table after `revision`, oldest first, at most `limit`, and the global revision that
+    /// this reaches up to.
+    pub(crate) fn changes_after(
+        &self,
+        id: &TableId,
+        revision: u64,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+        let inner = self.inner.read();
+        let Some(table) = inner.tables.get(id) else {
+            return Ok((Vec::new(), inner.revision));
+        };
+        if revision < table.floor {
+            return Err(TooOld { floor: table.floor });
+        }
+        let from = table.history.partition_point(|c| c.revision <= revision);
+        let batch: Vec<_> = table.history.range(from..).take(limit).cloned().collect();
+        let complete = from + batch.len() == table.history.len();
+        let reached = if complete { inner.revision } else { batch.last().map_or(revision, |c| c.revision) };
+        Ok((batch, reached))
+    }
+
+    /// Tells when a table has changed.
+    pub(crate) fn subscribe(&self, id: &TableId) -> watch::Receiver<u64> {
+        if let Some(table) = self.inner.read().tables.get(id) {
+            return table.latest.subscribe();
+        }
+        self.inner.write().table(id).latest.subscribe()
+    }
+
+    /// Forgets all history: whoever continues from an older revision must list again.
+    pub(crate) fn compact(&self) {
+        let mut inner = self.inner.write();
+        // Compaction makes a revision of its own, so that "the revision I last saw" is behind it for everybody.
+        inner.revision += 1;
+        let revision = inner.revision;
+        for table in inner.tables.values_mut() {
+            table.history.clear();
+            table.floor = revision;
+            table.latest.send_replace(revision);
+        }
+    }
+}
+
+fn in_namespace(objects: &BTreeMap<Key, Arc<Stored>>, namespace: &str) -> Vec<Arc<Stored>> {
+    if namespace.is_empty() {
+        return objects.values().cloned().collect();
+    }
+    objects
+        .range(Key::new(namespace, "")..)
+        .take_while(|(key, _)| key.namespace == namespace)
+        .map(|(_, object)| object.clone())
+        .collect()
+}
+
+/// Whether two states of an object differ in nothing but the resource version.
+fn same_but_version(a: &Value, b: &Value) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
+    a.len() == b.len()
+        && a.iter().all(|(field, left)| {
+            b.get(field).is_some_and(|right| match (field.as_str(), left, right) {
+                ("metadata", Value::Object(left), Value::Object(right)) => {
+                    let others = |m: &serde_json::Map<String, Value>| {
+                        m.len() - usize::from(m.contains_key("resourceVersion"))
+                    };
+                    others(left) == others(right)
+                        && left.iter().all(|(k, v)| k == "resourceVersion" || right.get(k) == Some(v))
+                }
+                _ => left == right,
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChangeKind, Expect, Store, TableId};
+    use crate::apiserver::object::Key;
+    use serde_json::json;
+
+    fn pods() -> TableId {
+        "pods".into()
+    }
+
+    #[test]
+    fn one_revision_for_all_tables_and_no_write_without_a_change() {
+        let store = Store::new(100);
+        let key = Key::new("d", "a");
+        let first = store.put(&pods(), &key, json!({"x": 1}), Expect::Absent).unwrap();
+        let other = store.put(&"nodes".into(), &Key::new("", "n"), json!({}), Expect::Absent).unwrap();
+        assert_eq!(other.revision, first.revision + 1);
+        let again = store.put(&pods(), &key, json!({"x": 1}), Expect::At(first.revision)).unwrap();
+        assert_eq!(again.revision, first.revision);
+        let changed = store.put(&pods(), &key, json!({"x": 2}), Expect::At(first.revision)).unwrap();
+        assert_eq!(changed.revision, other.revision + 1);
+        assert!(store.put(&pods(), &key, json!({"x": 3}), Expect::At(first.revision)).is_err());
+        assert!(store.put(&pods(), &key, json!({"x": 3}), Expect::Absent).is_err());
+    }
+
+    #[test]
+    fn an_older_list_can_be_read_until_its_history_is_gone() {
+        let store = Store::new(100);
+        let a = store.put(&pods(), &Key::new("d", "a"), json!({"x": 1}), Expect::Absent).unwrap();
+        let then = a.revision;
+        store.put(&pods(), &Key::new("d", "a"), json!({"x": 2}), Expect::At(then)).unwrap();
+        let b = store.put(&pods(), &Key::new("d", "b"), json!({}), Expect::Absent).unwrap();
+        store.remove(&pods(), &Key::new("d", "b"), b.revision, None).unwrap();
+        let old = store.list_at(&pods(), "d", then).unwrap();
+        assert_eq!(old.objects.len(), 1);
+        assert_eq!(old.objects[0].value["x"], 1);
+        store.compact();
+        assert!(store.list_at(&pods(), "d", then).is_err());
+        assert!(store.changes_after(&pods(), then, 10).is_err());
+    }
+
+    #[test]
+    fn a_deletion_carries_its_own_revision() {
+        let store = Store::new(2);
+        let a = store.put(&pods(), &Key::new("d", "a"), json!({}), Expect::Absent).unwrap();
+        let gone = store.remove(&pods(), &Key::new("d", "a"), a.revision, None).unwrap();
+        assert_eq!(gone.value["metadata"]["resourceVersion"], gone.revision.to_string());
+        let (changes, reached) = store.changes_after(&pods(), a.revision, 10).unwrap();
+        assert_eq!(changes[0].kind, ChangeKind::Deleted);
+        assert_eq!(reached, gone.revision);
+    }
+
+    #[test]
+    fn a_full_history_forgets_the_oldest() {
+        let store = Store::new(2);
+        for n in 0..4 {
+            store.put(&pods(), &Key::new("d", &n.to_string()), json!({}), Expect::Absent).unwrap();
+        }
+        assert!(store.changes_after(&pods(), 2, 10).is_err());
+        assert_eq!(store.changes_after(&pods(), 3, 10).unwrap().0.len(), 2);
+    }
+}

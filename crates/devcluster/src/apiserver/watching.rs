@@ -1,0 +1,310 @@
+//! Watches: a stream of changes, pulled from the history of a table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::api::{Api, Reply, asked, metadata_only};
+use super::failure::{Failure, FieldError, Outcome};
+use super::faults::{End, WatchFault};
+use super::read::{Selection, parse_version};
+use super::request::{Call, Form};
+use super::store::{Change, ChangeKind, Stored};
+use super::table;
+
+/// How many changes are turned into one chunk at most.
+const BATCH: usize = 512;
+/// How long a watch lasts when the client does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
+
+struct Watching {
+    api: Arc<Api>,
+    call: Call,
+    selection: Selection,
+    cursor: u64,
+    changed: watch::Receiver<u64>,
+    faults_changed: watch::Receiver<u64>,
+    faults_mark: u64,
+    /// What is sent before the first change.
+    initial: Option<BytesMut>,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    table_head_sent: bool,
+    over: bool,
+}
+
+/// Where a watch starts, by its parameters.
+struct Start {
+    version: Option<u64>,
+    initial_events: bool,
+    end_mark: bool,
+}
+
+impl Start {
+    fn of(call: &Call) -> Outcome<Self> {
+        let query = &call.query;
+        let version = match query.text("resourceVersion") {
+            "" => None,
+            text => Some(parse_version(text)?),
+        };
+        let asked_for_initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
+        if asked_for_initial.is_some() && query.text("resourceVersionMatch") != "NotOlderThan" {
+            return Err(Failure::invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                &[FieldError::forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                )],
+            ));
+        }
+        if asked_for_initial.is_none() && !query.text("resourceVersionMatch").is_empty() {
+            return Err(Failure::invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                &[FieldError::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                )],
+            ));
+        }
+        let from_state = matches!(version, None | Some(0));
+        Ok(Self {
+            version,
+            initial_events: asked_for_initial.unwrap_or(from_state),
+            end_mark: asked_for_initial == Some(true),
+        })
+    }
+}
+
+impl Api {
+    pub(crate) fn watch(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
+        let selection = Selection::of(call)?;
+        let start = Start::of(call)?;
+        let table = &call.served.resource.table;
+        self.check_not_from_the_future(call.query.text("resourceVersion"))?;
+        // Subscribed before the state is read: nothing can fall in between.
+        let changed = self.store.subscribe(table);
+        let timeout = call
+            .query
+            .number("timeoutSeconds")?
+            .filter(|s| *s > 0)
+            .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        let now = Instant::now();
+        let mut watching = Watching {
+            api: self.clone(),
+            call: call.clone(),
+            selection,
+            cursor: start.version.unwrap_or(0),
+            changed,
+            faults_changed: self.faults.subscribe(),
+            faults_mark: self.faults.mark(),
+            initial: None,
+            bookmarks: call.query.flag("allowWatchBookmarks"),
+            next_bookmark: now + self.options.bookmark_every,
+            deadline: now + timeout,
+            table_head_sent: false,
+            over: false,
+        };
+        if start.initial_events || matches!(start.version, None | Some(0)) {
+            watching.begin_with_state(&start);
+        }
+        let stream = futures::stream::unfold(watching, |mut watching| async move {
+            watching.next().await.map(|chunk| (chunk, watching))
+        });
+        Ok(Reply::Watch(stream.boxed()))
+    }
+}
+
+impl Watching {
+    fn begin_with_state(&mut self, start: &Start) {
+        let snapshot = self.api.store.list(&self.call.served.resource.table, &self.call.namespace);
+        self.cursor = snapshot.revision;
+        if !start.initial_events {
+            return;
+        }
+        let mut chunk = BytesMut::new();
+        for object in &snapshot.objects {
+            if self.selection.matches(&object.value) {
+                self.push_object(&mut chunk, "ADDED", object);
+            }
+        }
+        if start.end_mark && self.bookmarks {
+            self.push_bookmark(&mut chunk, true);
+        }
+        self.initial = Some(chunk).filter(|chunk| !chunk.is_empty());
+    }
+
+    /// The next chunk to send; `None` ends the stream.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.over {
+                return None;
+            }
+            self.changed.borrow_and_update();
+            self.faults_changed.borrow_and_update();
+            match self.api.faults.ended_since(self.faults_mark, &asked(&self.call)) {
+                Some(End::Close) => return None,
+                Some(End::Expire) => return Some(self.expire("the watch was ended on demand")),
+                None => {}
+            }
+            let fault = self.api.faults.on_watch(&asked(&self.call));
+            if fault != Some(WatchFault::Hold) {
+                if let Some(chunk) = self.ready_chunk(fault) {
+                    if let Some(WatchFault::Delay(by)) = fault {
+                        tokio::time::sleep(by).await;
+                    }
+                    return Some(chunk);
+                }
+                if Instant::now() >= self.next_bookmark && self.bookmarks {
+                    self.next_bookmark = Instant::now() + self.api.options.bookmark_every;
+                    let mut chunk = BytesMut::new();
+                    self.push_bookmark(&mut chunk, false);
+                    return Some(chunk.freeze());
+                }
+            }
+            let held = fault == Some(WatchFault::Hold);
+            tokio::select! {
+                changed = self.changed.changed(), if !held => if changed.is_err() { return None },
+                changed = self.faults_changed.changed() => if changed.is_err() { return None },
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks && !held => {}
+                () = tokio::time::sleep_until(self.deadline) => return None,
+            }
+        }
+    }
+
+    /// What can be sent right now.
+    fn ready_chunk(&mut self, fault: Option<WatchFault>) -> Option<Bytes> {
+        if let Some(initial) = self.initial.take() {
+            return Some(initial.freeze());
+        }
+        loop {
+            let table = &self.call.served.resource.table;
+            let (changes, reached) = match self.api.store.changes_after(table, self.cursor, BATCH) {
+                Ok(found) => found,
+                Err(old) => {
+                    let text = format!("too old resource version: {} ({})", self.cursor, old.floor);
+                    return Some(self.expire(&text));
+                }
+            };
+            self.cursor = reached;
+            if changes.is_empty() {
+                return None;
+            }
+            if fault == Some(WatchFault::Drop) {
+                continue;
+            }
+            let mut chunk = BytesMut::new();
+            for change in &changes {
+                self.push_change(&mut chunk, change);
+            }
+            if !chunk.is_empty() {
+                return Some(chunk.freeze());
+            }
+        }
+    }
+
+    fn push_change(&mut self, chunk: &mut BytesMut, change: &Change) {
+        if !self.call.namespace.is_empty() && change.object.key.namespace != self.call.namespace {
+            return;
+        }
+        let before = change.previous.as_ref().is_some_and(|p| self.selection.matches(&p.value));
+        let after = change.kind != ChangeKind::Deleted && self.selection.matches(&change.object.value);
+        match (before, after) {
+            (false, false) => {}
+            (false, true) => self.push_object(chunk, "ADDED", &change.object),
+            (true, true) => self.push_object(chunk, "MODIFIED", &change.object),
+            (true, false) if change.kind == ChangeKind::Deleted => {
+                self.push_object(chunk, "DELETED", &change.object)
+            }
+            (true, false) => self.push_left(chunk, change),
+        }
+    }
+
+    /// The object is still there and no longer selected: the client sees its last selected state go.
+    fn push_left(&mut self, chunk: &mut BytesMut, change: &Change) {
+        let Some(previous) = &change.previous else { return };
+        let mut value = previous.value.clone();
+        super::object::set_meta(&mut value, "resourceVersion", change.revision.to_string());
+        let value = self.call.served.present_value(value);
+        let shown = self.shown(&value);
+        push_event(chunk, "DELETED", shown.to_string().as_bytes());
+    }
+
+    fn push_object(&mut self, chunk: &mut BytesMut, kind: &str, object: &Stored) {
+        if self.call.form == Form::Object {
+            push_event(chunk, kind, &self.call.served.bytes(object));
+        } else {
+            let value = self.call.served.present(object);
+            let shown = self.shown(&value);
+            push_event(chunk, kind, shown.to_string().as_bytes());
+        }
+    }
+
+    /// An object in the form this watch was asked for.
+    fn shown(&mut self, value: &Value) -> Value {
+        match self.call.form {
+            Form::Object => value.clone(),
+            Form::Metadata => metadata_only(value, "PartialObjectMetadata"),
+            Form::Table => {
+                let meta = json!({"resourceVersion": super::object::resource_version(value)});
+                let mut shown = table::of_objects(
+                    &self.call.served,
+                    &[value],
+                    &meta,
+                    self.api.clock.now(),
+                    &self.call.query,
+                );
+                // Only the first event says what the columns are.
+                if std::mem::replace(&mut self.table_head_sent, true) {
+                    shown["columnDefinitions"] = json!([]);
+                }
+                shown
+            }
+        }
+    }
+
+    fn push_bookmark(&mut self, chunk: &mut BytesMut, initial_end: bool) {
+        let mut meta = json!({"resourceVersion": self.cursor.to_string(), "creationTimestamp": null});
+        if initial_end {
+            meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.call.form {
+            Form::Object => json!({
+                "kind": self.call.served.resource.kind,
+                "apiVersion": self.call.served.api_version(),
+                "metadata": meta,
+            }),
+            Form::Metadata => metadata_only(&json!({"metadata": meta}), "PartialObjectMetadata"),
+            Form::Table => {
+                json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "columnDefinitions": [], "rows": []})
+            }
+        };
+        push_event(chunk, "BOOKMARK", object.to_string().as_bytes());
+    }
+
+    /// The last event of a watch that cannot go on.
+    fn expire(&mut self, why: &str) -> Bytes {
+        self.over = true;
+        let mut chunk = BytesMut::new();
+        push_event(&mut chunk, "ERROR", Failure::expired(why).status().to_string().as_bytes());
+        chunk.freeze()
+    }
+}
+
+fn push_event(chunk: &mut BytesMut, kind: &str, object: &[u8]) {
+    chunk.reserve(kind.len() + object.len() + 24);
+    chunk.put_slice(b"{\"type\":\"");
+    chunk.put_slice(kind.as_bytes());
+    chunk.put_slice(b"\",\"object\":");
+    chunk.put_slice(object);
+    chunk.put_slice(b"}\n");
+}
