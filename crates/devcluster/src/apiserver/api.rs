@@ -12,7 +12,7 @@ use super::builtin;
 use super::clock::Clock;
 use super::failure::{Failure, Outcome};
 use super::faults::{Asked, Faults};
-use super::object::{self, Key};
+use super::object::Key;
 use super::options::Options;
 use super::request::{Call, Form, Verb};
 use super::resource::{Registry, Served};
@@ -232,9 +232,4 @@ pub(crate) fn asked(call: &Call) -> Asked<'_> {
         name: &call.name,
         user: &call.user.name,
     }
-}
-
-/// The name of an object, for messages.
-pub(crate) fn name_of(value: &Value) -> String {
-    object::name(value).to_owned()
 }

@@ -69,6 +69,15 @@ impl Api {
                 strategy::default(&served.resource, &mut value);
             }
             Nature::Custom(custom) => {
+                let meta: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta =
+                    serde_json::from_value(value["metadata"].take()).map_err(|e| {
+                        let kind = &served.resource.kind;
+                        Failure::bad_request(format!(
+                            "{kind} in version {:?} cannot be handled as a {kind}: metadata: {e}",
+                            served.version
+                        ))
+                    })?;
+                value["metadata"] = serde_json::to_value(meta).unwrap_or_default();
                 custom.prune_and_default(&served.version, &mut value, &mut unknown);
             }
         }

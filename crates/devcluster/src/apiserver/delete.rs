@@ -9,6 +9,7 @@ use super::api::{Api, Reply};
 use super::conform::parse_json;
 use super::failure::{Failure, FieldError, Outcome};
 use super::object;
+use super::protobuf;
 use super::read::Selection;
 use super::request::{Call, Query};
 use super::resource::Resource;
@@ -145,13 +146,25 @@ impl DeleteOptions {
     }
 }
 
+/// The options in the body, which typed Go clients send as protobuf.
+fn options_body(call: &Call) -> Outcome<Value> {
+    if call.body.is_empty() {
+        return Ok(json!({}));
+    }
+    if call.content_type.starts_with(protobuf::MEDIA_TYPE) {
+        return protobuf::delete_options(&call.body)
+            .ok_or_else(|| Failure::bad_request("the body is no DeleteOptions in protobuf"));
+    }
+    parse_json(&call.body)
+}
+
 fn invalid(error: &FieldError) -> Failure {
     Failure::invalid("meta.k8s.io", "DeleteOptions", "", std::slice::from_ref(error))
 }
 
 impl Api {
     pub(crate) async fn delete(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
-        let body = if call.body.is_empty() { json!({}) } else { parse_json(&call.body)? };
+        let body = options_body(call)?;
         let options = DeleteOptions::of(&body, &call.query)?;
         let attributes = Attributes::of(call, Operation::Delete, &call.name).with_dry_run(options.dry_run);
         let mut warnings = Vec::new();
@@ -176,7 +189,7 @@ impl Api {
     }
 
     pub(crate) async fn delete_collection(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
-        let body = if call.body.is_empty() { json!({}) } else { parse_json(&call.body)? };
+        let body = options_body(call)?;
         let options = DeleteOptions::of(&body, &call.query)?;
         let selection = Selection::of(call)?;
         let resource = &call.served.resource;

@@ -205,6 +205,7 @@ impl Failure {
         &self.0.reason
     }
 
+    #[cfg(test)]
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }

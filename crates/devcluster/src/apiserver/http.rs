@@ -26,7 +26,7 @@ const BODY_LIMIT: usize = 3 * 1024 * 1024;
 /// No answer is given: the connection breaks.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was broken on demand")]
-pub struct Broken;
+pub(crate) struct Broken;
 
 /// Answers one request.
 pub(crate) async fn handle<B>(api: Arc<Api>, request: Request<B>) -> Result<Response<Body>, Broken>

@@ -147,8 +147,10 @@ impl Served {
     }
 
     /// Whether stored bytes can go out as they are.
-    fn is_stored_form(&self) -> bool {
-        !self.is_events_v1() && self.version == self.resource.storage_version
+    fn is_stored_form(&self, value: &Value) -> bool {
+        // A definition may have had another storage version when the object was written.
+        !self.is_events_v1()
+            && (self.resource.builtin().is_some() || value["apiVersion"] == self.api_version())
     }
 
     /// A stored object as this version shows it.
@@ -158,7 +160,7 @@ impl Served {
 
     /// An object in stored form as this version shows it.
     pub(crate) fn present_value(&self, mut value: Value) -> Value {
-        if self.is_stored_form() {
+        if self.is_stored_form(&value) {
             return value;
         }
         if self.is_events_v1() {
@@ -170,7 +172,7 @@ impl Served {
 
     /// The bytes of a stored object as this version shows it.
     pub(crate) fn bytes(&self, stored: &Stored) -> Bytes {
-        if self.is_stored_form() {
+        if self.is_stored_form(&stored.value) {
             return stored.bytes.clone();
         }
         serde_json::to_vec(&self.present(stored)).map(Bytes::from).unwrap_or_default()
@@ -178,7 +180,7 @@ impl Served {
 
     /// An object that came in this version, in stored form.
     pub(crate) fn store_form(&self, mut value: Value) -> Value {
-        if self.is_stored_form() {
+        if !self.is_events_v1() && self.version == self.resource.storage_version {
             return value;
         }
         if self.is_events_v1() {

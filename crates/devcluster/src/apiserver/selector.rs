@@ -235,14 +235,6 @@ impl Fields {
             same == *equal
         })
     }
-
-    /// The one name that is asked for, where there is one.
-    pub(crate) fn single_name(&self) -> Option<&str> {
-        self.tests
-            .iter()
-            .find(|(path, equal, _)| *equal && path == "metadata.name")
-            .map(|(_, _, v)| v.as_str())
-    }
 }
 
 #[cfg(test)]

@@ -58,9 +58,9 @@ pub(crate) enum Expect {
     At(u64),
 }
 
-/// Somebody else was faster; what stands there now.
+/// Somebody else was faster.
 #[derive(Debug)]
-pub(crate) struct Raced(pub(crate) Option<Arc<Stored>>);
+pub(crate) struct Raced;
 
 /// History that far back is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Store {
             _ => false,
         };
         if !fits {
-            return Err(Raced(current));
+            return Err(Raced);
         }
         if let Some(current) = &current
             && same_but_version(&current.value, &value)
@@ -183,7 +183,7 @@ impl Store {
         let mut inner = self.inner.write();
         let current = inner.table(id).objects.get(key).cloned();
         let Some(previous) = current.filter(|c| c.revision == at) else {
-            return Err(Raced(inner.table(id).objects.get(key).cloned()));
+            return Err(Raced);
         };
         inner.revision += 1;
         let value = last.unwrap_or_else(|| previous.value.clone());

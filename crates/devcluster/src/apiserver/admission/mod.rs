@@ -1,14 +1,25 @@
-//! Admission webhooks.
+//! Admission webhooks: who is asked about a request, and what comes of the answers.
 
+mod call;
+mod matching;
+mod review;
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use serde_json::Value;
 
 use super::api::Api;
-use super::failure::Outcome;
+use super::builtin::table_id;
+use super::failure::{Failure, Outcome};
 use super::request::Call;
-use super::users::User;
+use super::store::Stored;
 
-#[derive(Debug, Default)]
-pub(crate) struct Webhooks {}
+pub(crate) use call::Webhooks;
+use matching::Match;
+
+const GROUP: &str = "admissionregistration.k8s.io";
 
 /// What a request does, in the words of a webhook's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +29,26 @@ pub(crate) enum Operation {
     Delete,
 }
 
+impl Operation {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
 /// All that admission knows of a request besides the objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Attributes<'a> {
-    pub(crate) call: &'a Call,
-    pub(crate) operation: Operation,
-    pub(crate) name: String,
-    pub(crate) options: Value,
-    pub(crate) dry_run: bool,
-    pub(crate) user: &'a User,
+    call: &'a Call,
+    operation: Operation,
+    name: String,
+    options: Value,
+    dry_run: bool,
     /// Group, version and kind of the object, where it is not the resource's own.
-    pub(crate) kind: Option<(&'static str, &'static str, &'static str)>,
+    kind: Option<(&'static str, &'static str, &'static str)>,
 }
 
 impl<'a> Attributes<'a> {
@@ -39,44 +59,143 @@ impl<'a> Attributes<'a> {
             name: name.to_owned(),
             options: Value::Null,
             dry_run: call.dry_run,
-            user: &call.user,
             kind: None,
         }
     }
-    pub(crate) fn with_options(mut self, options: Value) -> Self {
+
+    pub(crate) fn with_options(mut self, mut options: Value) -> Self {
+        if self.dry_run {
+            options["dryRun"] = serde_json::json!(["All"]);
+        }
         self.options = options;
         self
     }
+
     pub(crate) fn with_dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run |= dry_run;
         self
     }
+
+    /// The object is not of the resource's own kind, as for a subresource.
     pub(crate) fn with_kind(mut self, kind: (&'static str, &'static str, &'static str)) -> Self {
         self.kind = Some(kind);
         self
     }
+
     pub(crate) fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }
     }
 }
 
+/// One webhook of one configuration.
+#[derive(Clone, Debug)]
+struct Hook {
+    configuration: Arc<Stored>,
+    index: usize,
+}
+
+impl Hook {
+    fn value(&self) -> &Value {
+        &self.configuration.value["webhooks"][self.index]
+    }
+
+    fn name(&self) -> &str {
+        self.value()["name"].as_str().unwrap_or_default()
+    }
+
+    fn ignores_failure(&self) -> bool {
+        self.value()["failurePolicy"] == "Ignore"
+    }
+}
+
 impl Api {
+    /// Asks the mutating webhooks, one after the other; gives back the object if any of them changed it.
     pub(crate) async fn admit_mutating(
         &self,
-        _a: &Attributes<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
-        _w: &mut Vec<String>,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
     ) -> Outcome<Option<Value>> {
-        Ok(None)
+        let mut changed: Option<Value> = None;
+        for hook in self.hooks("mutatingwebhookconfigurations", attributes) {
+            let now = changed.as_ref().or(object);
+            let Some(matched) = self.matches(&hook, attributes, now, old)? else { continue };
+            let answer = self.ask(&hook, &matched, attributes, now, old, true).await?;
+            warnings.extend(answer.warnings);
+            if let (Some(patch), Some(now)) = (answer.patch, now) {
+                changed = Some(review::apply_patch(hook.name(), &patch, attributes, &matched, now)?);
+            }
+        }
+        Ok(changed)
     }
+
+    /// Asks all validating webhooks at once; the first refusal to arrive is the answer.
     pub(crate) async fn admit_validating(
         &self,
-        _a: &Attributes<'_>,
-        _object: Option<&Value>,
-        _old: Option<&Value>,
-        _w: &mut Vec<String>,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
     ) -> Outcome<()> {
-        Ok(())
+        let mut chosen = Vec::new();
+        for hook in self.hooks("validatingwebhookconfigurations", attributes) {
+            if let Some(matched) = self.matches(&hook, attributes, object, old)? {
+                chosen.push((hook, matched));
+            }
+        }
+        let mut asked: FuturesUnordered<_> = chosen
+            .iter()
+            .map(|(hook, matched)| self.ask(hook, matched, attributes, object, old, false))
+            .collect();
+        let mut refusal = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(answer) => warnings.extend(answer.warnings),
+                Err(failure) => refusal = refusal.or(Some(failure)),
+            }
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// The webhooks of all configurations of a kind, in order of name.
+    fn hooks(&self, plural: &str, attributes: &Attributes<'_>) -> Vec<Hook> {
+        // Who decides about admission is not itself subject to it.
+        if attributes.call.served.resource.group == GROUP {
+            return Vec::new();
+        }
+        let configurations = self.store.list(&table_id(GROUP, plural), "").objects;
+        configurations
+            .into_iter()
+            .flat_map(|configuration| {
+                let count = configuration.value["webhooks"].as_array().map_or(0, Vec::len);
+                (0..count).map(move |index| Hook { configuration: configuration.clone(), index })
+            })
+            .collect()
+    }
+
+    /// Asks one webhook. A webhook that cannot be asked counts as its failure policy says.
+    async fn ask(
+        &self,
+        hook: &Hook,
+        matched: &Match,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+        mutating: bool,
+    ) -> Outcome<review::Answer> {
+        let (uid, request) = review::request(attributes, matched, object, old);
+        let answered = match self.call_webhook(hook.value(), &request).await {
+            Ok(response) => review::read(&response, &uid, mutating),
+            Err(error) => Err(format!("failed to call webhook: {error}")),
+        };
+        match answered {
+            Ok(answer) => match answer.refusal {
+                Some(status) => Err(review::refusal(hook.name(), status)),
+                None => Ok(answer),
+            },
+            Err(_) if hook.ignores_failure() => Ok(review::Answer::default()),
+            Err(why) => Err(Failure::internal(format!("failed calling webhook {:?}: {why}", hook.name()))),
+        }
     }
 }

@@ -1,17 +1,35 @@
-//! CustomResourceDefinitions.
+//! CustomResourceDefinitions: from the definition to a resource that is served.
 
-use super::api::Api;
-use super::failure::FieldError;
-use super::resource::Resource;
-use super::store::Stored;
-use super::table::JsonPath;
-use serde_json::Value;
+mod definition;
+mod rules;
+mod schema;
+mod validate;
+
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
+use super::api::Api;
+use super::builtin::table_id;
+use super::discovery::priority;
+use super::failure::FieldError;
+use super::object;
+use super::resource::{Nature, Resource};
+use super::store::{Expect, Stored};
+use super::table::JsonPath;
+
+pub(crate) use definition::{default_definition, validate_definition};
+
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+
+/// The rules of a custom kind, version by version.
 #[derive(Debug)]
 pub(crate) struct CustomType {
     versions: Vec<CustomVersion>,
 }
+
+/// One version of a custom kind.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {
     pub(crate) name: String,
@@ -19,8 +37,19 @@ pub(crate) struct CustomVersion {
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) selectable_fields: Vec<String>,
     pub(crate) columns: Vec<PrinterColumn>,
+    /// The schema as it was given.
     pub(crate) openapi: Option<Value>,
 }
+
+/// Where a custom kind keeps its replicas.
+#[derive(Debug)]
+pub(crate) struct ScalePaths {
+    pub(crate) wanted: JsonPath,
+    pub(crate) seen: JsonPath,
+    pub(crate) selector: Option<JsonPath>,
+}
+
+/// A column of `kubectl get`.
 #[derive(Debug)]
 pub(crate) struct PrinterColumn {
     pub(crate) name: String,
@@ -34,32 +63,189 @@ impl CustomType {
     pub(crate) fn version(&self, name: &str) -> Option<&CustomVersion> {
         self.versions.iter().find(|v| v.name == name)
     }
-    pub(crate) fn prune_and_default(&self, _version: &str, _value: &mut Value, _unknown: &mut Vec<String>) {}
-    pub(crate) fn validate(&self, _version: &str, _value: &Value, _old: Option<&Value>) -> Vec<FieldError> {
-        vec![]
+
+    fn schema(&self, version: &str) -> Option<&Value> {
+        self.version(version)?.openapi.as_ref()
     }
+
+    /// Drops what the schema does not know and fills in its defaults.
+    pub(crate) fn prune_and_default(&self, version: &str, value: &mut Value, unknown: &mut Vec<String>) {
+        if let Some(schema) = self.schema(version) {
+            schema::prune_root(schema, value, unknown);
+            schema::default(schema, value);
+        }
+    }
+
+    /// What is wrong with an object by the schema and its rules.
+    pub(crate) fn validate(&self, version: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let Some(schema) = self.schema(version) else { return Vec::new() };
+        let mut errors = Vec::new();
+        validate::validate_root(schema, value, &mut errors);
+        // Rules run on values of the right shape only.
+        if errors.is_empty() {
+            rules::check_root(schema, value, old, &mut errors);
+        }
+        errors
+    }
+
+    /// What is newly wrong with a rewritten object: trouble that was there before, and stays as it is, is let be.
     pub(crate) fn validate_part(
         &self,
-        _version: &str,
-        _sub: &str,
-        _value: &Value,
-        _old: &Value,
+        version: &str,
+        _subresource: &str,
+        value: &Value,
+        old: &Value,
     ) -> Vec<FieldError> {
-        vec![]
+        let errors = self.validate(version, value, Some(old));
+        if errors.is_empty() {
+            return errors;
+        }
+        let before: Vec<String> = self.validate(version, old, None).iter().map(ToString::to_string).collect();
+        errors.into_iter().filter(|e| !before.contains(&e.to_string())).collect()
     }
 }
-pub(crate) fn default_definition(_value: &mut Value) {}
-pub(crate) fn validate_definition(_value: &Value) -> Vec<FieldError> {
-    vec![]
-}
+
 impl Api {
-    pub(crate) fn after_write(&self, _resource: &Arc<Resource>, _stored: &Arc<Stored>) {}
-    pub(crate) fn after_removal(&self, _resource: &Arc<Resource>, _gone: &Arc<Stored>) {}
+    /// Keeps what is served in step with the definitions.
+    pub(crate) fn after_write(&self, resource: &Arc<Resource>, stored: &Arc<Stored>) {
+        if resource.is(GROUP, PLURAL) && !object::is_terminating(&stored.value) {
+            self.establish(stored);
+        }
+    }
+
+    /// A definition takes its objects with it.
+    pub(crate) fn after_removal(&self, resource: &Arc<Resource>, gone: &Arc<Stored>) {
+        if !resource.is(GROUP, PLURAL) {
+            return;
+        }
+        let spec = &gone.value["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        self.change_registry(|registry| registry.remove(&group, &plural));
+        self.store.clear(&table_id(&group, &plural));
+    }
+
+    fn establish(&self, stored: &Arc<Stored>) {
+        let served = custom_resource(&stored.value);
+        let taken = self.registry().all().any(|other| {
+            other.group == served.group && other.kind == served.kind && other.plural != served.plural
+        });
+        let kind = served.kind.clone();
+        if !taken {
+            self.change_registry(|registry| registry.insert(served));
+        }
+        let mut value = stored.value.clone();
+        let status =
+            established_status(&stored.value, taken.then_some(kind.as_str()), &self.clock.now_text());
+        value["status"] = status;
+        // Whoever wrote meanwhile comes by here as well.
+        let _ = self.store.put(&table_id(GROUP, PLURAL), &stored.key, value, Expect::At(stored.revision));
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct ScalePaths {
-    pub(crate) wanted: JsonPath,
-    pub(crate) seen: JsonPath,
-    pub(crate) selector: Option<JsonPath>,
+fn established_status(definition: &Value, taken: Option<&str>, now: &str) -> Value {
+    let storage = definition["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|v| v["storage"] == true)
+        .map(|v| v["name"].clone())
+        .unwrap_or_default();
+    let mut stored_versions = definition["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+    if !stored_versions.contains(&storage) {
+        stored_versions.push(storage);
+    }
+    let condition = |kind: &str, ok: bool, reason: &str, message: &str| {
+        let status = if ok { "True" } else { "False" };
+        let before = object::condition(definition, kind).filter(|c| c["status"] == status);
+        let since = before.map_or(json!(now), |c| c["lastTransitionTime"].clone());
+        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+    };
+    let conditions = match taken {
+        None => json!([
+            condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
+            condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
+        ]),
+        Some(kind) => json!([
+            condition("NamesAccepted", false, "KindConflict", &format!("{kind:?} is already in use")),
+            condition("Established", false, "NotAccepted", "not all names are accepted"),
+        ]),
+    };
+    json!({
+        "acceptedNames": definition["spec"]["names"],
+        "storedVersions": stored_versions,
+        "conditions": conditions,
+    })
+}
+
+/// The resource a definition asks for.
+fn custom_resource(definition: &Value) -> Resource {
+    let spec = &definition["spec"];
+    let names = &spec["names"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| {
+        value
+            .as_array()
+            .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+            .unwrap_or_default()
+    };
+    let all: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let mut served: Vec<String> =
+        all.iter().filter(|v| v["served"] == true).map(|v| text(&v["name"])).collect();
+    served.sort_by_key(|version| std::cmp::Reverse(priority(version)));
+    let (group, plural) = (text(&spec["group"]), text(&names["plural"]));
+    Resource {
+        kind: text(&names["kind"]),
+        list_kind: text(&names["listKind"]),
+        singular: text(&names["singular"]),
+        short_names: list(&names["shortNames"]),
+        categories: list(&names["categories"]),
+        namespaced: spec["scope"] == "Namespaced",
+        versions: served,
+        storage_version: all
+            .iter()
+            .find(|v| v["storage"] == true)
+            .map(|v| text(&v["name"]))
+            .unwrap_or_default(),
+        table: table_id(&group, &plural),
+        nature: Nature::Custom(Arc::new(CustomType {
+            versions: all.iter().map(|v| custom_version(v)).collect(),
+        })),
+        group,
+        plural,
+    }
+}
+
+fn custom_version(version: &Value) -> CustomVersion {
+    let path = |value: &Value| value.as_str().and_then(JsonPath::parse);
+    let scale = &version["subresources"]["scale"];
+    let columns = version["additionalPrinterColumns"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|c| {
+            Some(PrinterColumn {
+                name: c["name"].as_str()?.to_owned(),
+                kind: c["type"].as_str()?.to_owned(),
+                description: c["description"].as_str().unwrap_or_default().to_owned(),
+                priority: c["priority"].as_i64().unwrap_or(0),
+                path: path(&c["jsonPath"])?,
+            })
+        })
+        .collect();
+    CustomVersion {
+        name: version["name"].as_str().unwrap_or_default().to_owned(),
+        has_status: version["subresources"]["status"].is_object(),
+        scale: path(&scale["specReplicasPath"])
+            .zip(path(&scale["statusReplicasPath"]))
+            .map(|(wanted, seen)| ScalePaths { wanted, seen, selector: path(&scale["labelSelectorPath"]) }),
+        selectable_fields: version["selectableFields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|f| f["jsonPath"].as_str().map(|p| p.trim_start_matches('.').to_owned()))
+            .collect(),
+        columns,
+        openapi: version["schema"].get("openAPIV3Schema").filter(|s| s.is_object()).cloned(),
+    }
 }

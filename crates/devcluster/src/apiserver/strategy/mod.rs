@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::api::Api;
 use super::crd;
-use super::failure::{Failure, FieldError, Outcome};
+use super::failure::{FieldError, Outcome};
 use super::object;
 use super::resource::Resource;
 
@@ -123,9 +123,4 @@ pub(crate) fn check_references(api: &Api, resource: &Resource, value: &Value) ->
         gang::check_template_exists(api, resource, value)?;
     }
     Ok(())
-}
-
-/// An error that stands for a whole object.
-pub(crate) fn refuse(resource: &Resource, name: &str, errors: &[FieldError]) -> Failure {
-    Failure::invalid(&resource.group, &resource.kind, name, errors)
 }

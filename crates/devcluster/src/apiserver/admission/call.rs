@@ -1,0 +1,238 @@
+//! Reaching a webhook: where it is, over TLS, on a connection that is kept.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use crate::apiserver::api::Api;
+use crate::apiserver::builtin::table_id;
+use crate::apiserver::object::{self, Key};
+
+/// The largest answer that is read.
+const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
+/// Idle connections kept per webhook.
+const KEPT: usize = 32;
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// Connections to webhooks that are kept for the next question.
+#[derive(Default)]
+pub(crate) struct Webhooks {
+    idle: Mutex<HashMap<Target, Vec<Sender>>>,
+}
+
+/// Where a webhook is and how it proves itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Target {
+    /// What to dial.
+    address: String,
+    /// The name its certificate must carry.
+    name: String,
+    ca: Vec<u8>,
+    /// As it stands in messages and in the `Host` header.
+    authority: String,
+    path: String,
+}
+
+impl Webhooks {
+    fn take(&self, target: &Target) -> Option<Sender> {
+        let mut idle = self.idle.lock();
+        let kept = idle.get_mut(target)?;
+        while let Some(sender) = kept.pop() {
+            if sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    fn keep(&self, target: &Target, sender: Sender) {
+        let mut idle = self.idle.lock();
+        let kept = idle.entry(target.clone()).or_default();
+        if kept.len() < KEPT {
+            kept.push(sender);
+        }
+    }
+}
+
+impl Api {
+    /// Sends a review and reads what comes back; the error is for people.
+    pub(super) async fn call_webhook(&self, hook: &Value, review: &Value) -> Result<Value, String> {
+        let target = self.target(&hook["clientConfig"])?;
+        let seconds = hook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30);
+        let body = serde_json::to_vec(review).map(Bytes::from).map_err(|e| e.to_string())?;
+        let post = format!("Post \"https://{}{}?timeout={seconds}s\"", target.authority, target.path);
+        let asking = self.post(&target, seconds, body);
+        match tokio::time::timeout(Duration::from_secs(seconds), asking).await {
+            Err(_) => Err(format!("{post}: context deadline exceeded")),
+            Ok(Err(Unanswered::Transport(why))) => Err(format!("{post}: {why}")),
+            Ok(Err(Unanswered::Said(why))) => Err(why),
+            Ok(Ok(answer)) => Ok(answer),
+        }
+    }
+
+    async fn post(&self, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
+        if let Some(mut sender) = self.webhooks.take(target) {
+            match send(&mut sender, target, seconds, body.clone()).await {
+                // A kept connection may have been closed at the other end meanwhile.
+                Err(Unanswered::Transport(_)) => {}
+                answered => {
+                    self.webhooks.keep(target, sender);
+                    return answered;
+                }
+            }
+        }
+        let mut sender = connect(target).await.map_err(Unanswered::Transport)?;
+        let answered = send(&mut sender, target, seconds, body).await;
+        if !matches!(answered, Err(Unanswered::Transport(_))) {
+            self.webhooks.keep(target, sender);
+        }
+        answered
+    }
+
+    fn target(&self, config: &Value) -> Result<Target, String> {
+        let ca = serde_json::from_value::<k8s_openapi::ByteString>(config["caBundle"].clone())
+            .map(|bytes| bytes.0)
+            .unwrap_or_default();
+        if let Some(url) = config["url"].as_str() {
+            let uri: http::Uri = url.parse().map_err(|e| format!("{url:?} is no URL: {e}"))?;
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let port = uri.port_u16().unwrap_or(443);
+            let address =
+                if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+            return Ok(Target { address, name: host, ca, authority, path: uri.path().to_owned() });
+        }
+        self.service_target(&config["service"], ca)
+    }
+
+    /// Finds an endpoint of the service, as an API server without a proxy does.
+    fn service_target(&self, service: &Value, ca: Vec<u8>) -> Result<Target, String> {
+        let namespace = service["namespace"].as_str().unwrap_or_default();
+        let name = service["name"].as_str().unwrap_or_default();
+        let port = service["port"].as_i64().unwrap_or(443);
+        let found = self
+            .store
+            .get(&"services".into(), &Key::new(namespace, name))
+            .ok_or_else(|| format!("service {name:?} not found"))?;
+        let ports: Vec<&Value> = found.value["spec"]["ports"].as_array().into_iter().flatten().collect();
+        let port_name = ports
+            .iter()
+            .find(|p| p["port"].as_i64() == Some(port))
+            .map(|p| p["name"].as_str().unwrap_or_default().to_owned())
+            .ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+        let slices = self.store.list(&table_id("discovery.k8s.io", "endpointslices"), namespace).objects;
+        let endpoints = slices
+            .iter()
+            .filter(|slice| object::label_map(&slice.value).get("kubernetes.io/service-name") == Some(&name))
+            .find_map(|slice| {
+                let ports = slice.value["ports"].as_array();
+                let number = ports
+                    .into_iter()
+                    .flatten()
+                    .find(|p| p["name"].as_str().unwrap_or_default() == port_name)
+                    .and_then(|p| p["port"].as_i64())?;
+                let ready = |endpoint: &&Value| endpoint["conditions"]["ready"] != false;
+                let endpoint = slice.value["endpoints"].as_array().into_iter().flatten().find(ready)?;
+                let address = endpoint["addresses"].as_array()?.first()?.as_str()?;
+                Some(if address.contains(':') {
+                    format!("[{address}]:{number}")
+                } else {
+                    format!("{address}:{number}")
+                })
+            });
+        let address = endpoints.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+        let host = format!("{name}.{namespace}.svc");
+        Ok(Target {
+            address,
+            authority: format!("{host}:{port}"),
+            name: host,
+            ca,
+            path: service["path"].as_str().unwrap_or("/").to_owned(),
+        })
+    }
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    /// The webhook was not reached, or the connection broke.
+    Transport(String),
+    /// It answered with something else than a review.
+    Said(String),
+}
+
+async fn connect(target: &Target) -> Result<Sender, String> {
+    let stream = TcpStream::connect(&target.address)
+        .await
+        .map_err(|e| format!("dial tcp {}: connect: {}", target.address, plain(&e)))?;
+    let _ = stream.set_nodelay(true);
+    let name = ServerName::try_from(target.name.clone()).map_err(|e| e.to_string())?;
+    let tls = TlsConnector::from(tls_config(&target.ca)?)
+        .connect(name, stream)
+        .await
+        .map_err(|e| format!("tls: failed to verify certificate: {e}"))?;
+    let (sender, connection) = handshake(TokioIo::new(tls)).await.map_err(|e| e.to_string())?;
+    tokio::spawn(async move {
+        // Its end is seen by whoever uses the sender next.
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+fn plain(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn tls_config(ca: &[u8]) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca) {
+        let certificate = certificate.map_err(|e| format!("caBundle is not PEM: {e}"))?;
+        roots.add(certificate).map_err(|e| format!("caBundle: {e}"))?;
+    }
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+async fn send(sender: &mut Sender, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
+    let request = Request::post(format!("{}?timeout={seconds}s", target.path))
+        .header("host", &target.authority)
+        .header("content-type", "application/json")
+        .header("accept", "application/json, */*")
+        .header("user-agent", "kube-apiserver-admission")
+        .body(Full::new(body))
+        .map_err(|e| Unanswered::Said(e.to_string()))?;
+    let response = sender.send_request(request).await.map_err(|e| Unanswered::Transport(e.to_string()))?;
+    let code = response.status();
+    let collected = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
+    let bytes = collected.map_err(|e| Unanswered::Transport(e.to_string()))?.to_bytes();
+    if !code.is_success() {
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        let text = if text.is_empty() { code.to_string() } else { text };
+        return Err(Unanswered::Said(format!(
+            "an error on the server ({text:?}) has prevented the request from succeeding"
+        )));
+    }
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Unanswered::Said(format!("couldn't get version/kind; json parse error: {e}")))
+}
