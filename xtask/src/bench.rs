@@ -14,12 +14,15 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Bench {
+    /// The embedded cluster's API server: pods created, watch fan-out, time until it is up.
+    Cluster,
     /// Decisions, events and memory of the engine by itself.
     Engine,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let command: &[&str] = match args.what {
+        Bench::Cluster => &["bench", "--quiet", "--package", "quorate-devcluster", "--bench", "cluster"],
         Bench::Engine => &["bench", "--quiet", "--package", "quorate-engine", "--bench", "engine"],
     };
     workspace::run(&mut workspace::cargo(command))

@@ -20,6 +20,7 @@ mod object;
 mod openapi;
 mod options;
 mod patching;
+mod protobuf;
 mod read;
 mod request;
 mod resource;

@@ -97,7 +97,10 @@ mod tests {
         bytes.extend([0x12, u8::try_from(raw.len()).unwrap()]);
         bytes.extend(&raw);
         let options = delete_options(&bytes).unwrap();
-        assert_eq!(options, json!({"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}, "propagationPolicy": "Background"}));
+        assert_eq!(
+            options,
+            json!({"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}, "propagationPolicy": "Background"})
+        );
         assert!(delete_options(b"k8s\0\xff").is_none());
         assert!(delete_options(b"{}").is_none());
         assert!(delete_options(&bytes[..bytes.len() - 2]).is_none());

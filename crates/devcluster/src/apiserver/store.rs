@@ -326,15 +326,19 @@ mod tests {
     fn one_revision_for_all_tables_and_no_write_without_a_change() {
         let store = Store::new(100);
         let key = Key::new("d", "a");
-        let first = store.put(&pods(), &key, json!({"x": 1}), Expect::Absent).unwrap();
+        let first = store.put(&pods(), &key, json!({"metadata": {}, "x": 1}), Expect::Absent).unwrap();
         let other = store.put(&"nodes".into(), &Key::new("", "n"), json!({}), Expect::Absent).unwrap();
         assert_eq!(other.revision, first.revision + 1);
-        let again = store.put(&pods(), &key, json!({"x": 1}), Expect::At(first.revision)).unwrap();
+        let again =
+            store.put(&pods(), &key, json!({"metadata": {}, "x": 1}), Expect::At(first.revision)).unwrap();
         assert_eq!(again.revision, first.revision);
-        let changed = store.put(&pods(), &key, json!({"x": 2}), Expect::At(first.revision)).unwrap();
+        let changed =
+            store.put(&pods(), &key, json!({"metadata": {}, "x": 2}), Expect::At(first.revision)).unwrap();
         assert_eq!(changed.revision, other.revision + 1);
-        assert!(store.put(&pods(), &key, json!({"x": 3}), Expect::At(first.revision)).is_err());
-        assert!(store.put(&pods(), &key, json!({"x": 3}), Expect::Absent).is_err());
+        assert!(
+            store.put(&pods(), &key, json!({"metadata": {}, "x": 3}), Expect::At(first.revision)).is_err()
+        );
+        assert!(store.put(&pods(), &key, json!({"metadata": {}, "x": 3}), Expect::Absent).is_err());
     }
 
     #[test]

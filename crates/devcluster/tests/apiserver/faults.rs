@@ -1,0 +1,129 @@
+//! Bad days on demand.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::SignedDuration;
+use kube::api::{Patch, PatchParams, PostParams, WatchParams};
+use quorate_devcluster::apiserver::{Fault, WatchFault, Which};
+use serde_json::json;
+
+use crate::stage::{admin, pod, pods, refusal, server};
+
+#[tokio::test]
+async fn chosen_requests_fail_as_often_as_asked() {
+    let server = server().await;
+    let client = admin(&server);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let label = || pods(&client);
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    let guard = server
+        .faults()
+        .requests(Which::any().verb("patch").resource("pods").name("a"), Fault::Conflict)
+        .times(2);
+    for _ in 0..2 {
+        let status = refusal(label().patch("a", &PatchParams::default(), &patch).await);
+        assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
+    }
+    label().patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(guard.hits(), 2);
+    drop(guard);
+    for (fault, code) in [
+        (Fault::TooManyRequests { retry_after: Some(1) }, 429),
+        (Fault::InternalError, 500),
+        (Fault::Unavailable, 503),
+        (Fault::Timeout, 504),
+    ] {
+        let _guard = server.faults().requests(Which::any().user("kubernetes-admin"), fault);
+        assert_eq!(refusal(pods(&client).get("a").await).code, code);
+    }
+    pods(&client).get("a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_a_write_all_the_same() {
+    let server = server().await;
+    let client = admin(&server);
+    let guard = server.faults().requests(Which::any().verb("create"), Fault::LoseReply);
+    let outcome = pods(&client).create(&PostParams::default(), &pod("a")).await;
+    assert!(!matches!(outcome, Ok(_) | Err(kube::Error::Api(_))), "{outcome:?}");
+    drop(guard);
+    pods(&client).get("a").await.unwrap();
+    let _guard = server.faults().requests(Which::any().verb("create"), Fault::Disconnect);
+    pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap_err();
+    assert_eq!(refusal(pods(&client).get("b").await).code, 404);
+}
+
+#[tokio::test]
+async fn a_partitioned_user_hears_nothing_until_it_heals() {
+    let server = server().await;
+    let client = admin(&server);
+    let jane = server.client_as("jane", &[]).unwrap();
+    let stream = pods(&jane).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
+    let mut guard = server.faults().partition("jane");
+    let asking = tokio::spawn({
+        let pods = pods(&jane);
+        async move { pods.get("a").await }
+    });
+    guard.struck(1).await;
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    assert!(!asking.is_finished());
+    drop(guard);
+    assert!(!matches!(asking.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))), "the connection broke");
+    assert_eq!(stream.collect::<Vec<_>>().await.len(), 0, "and so did the watch");
+    pods(&jane).get("a").await.unwrap();
+}
+
+#[tokio::test]
+async fn held_watches_catch_up_and_dropped_events_are_gone() {
+    let server = server().await;
+    let client = admin(&server);
+    let stream = pods(&client).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
+    futures::pin_mut!(stream);
+    let name = |event: Option<
+        Result<kube::api::WatchEvent<k8s_openapi::api::core::v1::Pod>, kube::Error>,
+    >| match event {
+        Some(Ok(kube::api::WatchEvent::Added(p))) => p.metadata.name.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let guard = server.faults().watches(Which::any().resource("pods"), WatchFault::Hold);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(50), stream.next()).await.is_err());
+    drop(guard);
+    assert_eq!(name(stream.next().await), "a");
+    let mut guard = server.faults().watches(Which::any().resource("pods"), WatchFault::Drop);
+    let hits = guard.hits();
+    pods(&client).create(&PostParams::default(), &pod("lost")).await.unwrap();
+    guard.struck(hits + 1).await;
+    // The watch passes over what it drops as soon as it looks; one more look shows that it has.
+    pods(&client).create(&PostParams::default(), &pod("lost-too")).await.unwrap();
+    guard.struck(hits + 2).await;
+    assert!(tokio::time::timeout(Duration::from_millis(50), stream.next()).await.is_err());
+    drop(guard);
+    pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap();
+    assert_eq!(name(stream.next().await), "b");
+}
+
+#[tokio::test]
+async fn the_clock_steps_and_comes_back() {
+    let server = server().await;
+    let client = admin(&server);
+    let before = server.clock().now();
+    let guard = server.faults().step_clock(SignedDuration::from_hours(24));
+    let made = pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let stamped = made.metadata.creation_timestamp.unwrap().0;
+    assert!(stamped.duration_since(before) > SignedDuration::from_hours(23));
+    drop(guard);
+    assert!(server.clock().now().duration_since(before) < SignedDuration::from_hours(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_client_works_while_time_stands_still() {
+    let server = server().await;
+    let client = server.local_client_as("jane", &["dev"]);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let began = tokio::time::Instant::now();
+    let _guard = server.faults().requests(Which::any().verb("get"), Fault::Delay(Duration::from_secs(3600)));
+    pods(&client).get("a").await.unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(3600));
+}

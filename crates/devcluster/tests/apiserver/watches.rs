@@ -1,0 +1,142 @@
+//! Watches.
+
+use futures::{StreamExt, TryStreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::runtime::watcher;
+use quorate_devcluster::apiserver::Which;
+use serde_json::{Value, json};
+
+use crate::stage::{admin, delete_now, get, pod, pods, server};
+
+async fn label(client: &kube::Client, name: &str, value: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"app": value}}}));
+    pods(client).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+fn said(event: &WatchEvent<Pod>) -> String {
+    match event {
+        WatchEvent::Added(p) => format!("added {}", p.metadata.name.as_deref().unwrap()),
+        WatchEvent::Modified(p) => format!("modified {}", p.metadata.name.as_deref().unwrap()),
+        WatchEvent::Deleted(p) => format!("deleted {}", p.metadata.name.as_deref().unwrap()),
+        WatchEvent::Bookmark(b) => format!("bookmark {}", b.metadata.annotations.len()),
+        WatchEvent::Error(e) => format!("error {}", e.code),
+    }
+}
+
+#[tokio::test]
+async fn a_selector_turns_changes_into_arrivals_and_departures() {
+    let server = server().await;
+    let client = admin(&server);
+    let params = WatchParams::default().labels("app=web").disable_bookmarks();
+    let from = pods(&client).list(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
+    let stream = pods(&client).watch(&params, &from).await.unwrap();
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    label(&client, "a", "db").await;
+    label(&client, "a", "db2").await;
+    label(&client, "a", "web").await;
+    delete_now(&client, "a").await;
+    let events: Vec<_> = stream.take(5).try_collect().await.unwrap();
+    let events: Vec<String> = events.iter().map(said).collect();
+    assert_eq!(events, ["added a", "deleted a", "added a", "modified a", "deleted a"]);
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_mark() {
+    let server = server().await;
+    let client = admin(&server);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap();
+    let stream = pods(&client).watch(&WatchParams::default().initial_events(), "0").await.unwrap();
+    let events: Vec<_> = stream.take(3).try_collect().await.unwrap();
+    let texts: Vec<String> = events.iter().map(said).collect();
+    assert_eq!(texts, ["added a", "added b", "bookmark 1"]);
+    let WatchEvent::Bookmark(mark) = &events[2] else { panic!("no bookmark") };
+    assert_eq!(mark.metadata.annotations["k8s.io/initial-events-end"], "true");
+    let (code, status) = get(&client, "/api/v1/pods?watch=1&sendInitialEvents=true", "").await;
+    assert_eq!(code, 422, "{status}");
+}
+
+#[tokio::test]
+async fn an_old_version_is_expired_in_the_stream() {
+    let server = server().await;
+    let client = admin(&server);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let from = server.revision().to_string();
+    let live = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
+    server.faults().compact();
+    let late = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
+    for stream in [live.boxed(), late.boxed()] {
+        let events: Vec<_> = stream.try_collect().await.unwrap();
+        assert_eq!(events.iter().map(said).collect::<Vec<_>>(), ["error 410"], "and then it ends");
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_recovers_from_compaction_with_nothing_lost() {
+    let server = server().await;
+    let client = admin(&server);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let stream = watcher(pods(&client), watcher::Config::default());
+    pin_mut!(stream);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut lists = 0;
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(watcher::Event::InitApply(p) | watcher::Event::Apply(p)) => {
+                seen.insert(p.metadata.name.unwrap());
+            }
+            Ok(watcher::Event::InitDone) => {
+                lists += 1;
+                if lists == 1 {
+                    server.faults().compact();
+                    pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap();
+                }
+            }
+            _ => {}
+        }
+        if lists == 2 && seen.len() == 2 {
+            return;
+        }
+    }
+    panic!("the watcher ended");
+}
+
+#[tokio::test]
+async fn cut_watches_end_and_others_go_on() {
+    let server = server().await;
+    let client = admin(&server);
+    let other = server.client_as("jane", &[]).unwrap();
+    let from = server.revision().to_string();
+    let cut = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
+    let kept = pods(&other).watch(&WatchParams::default(), &from).await.unwrap();
+    server.faults().cut_watches(Which::any().user("kubernetes-admin"));
+    assert!(cut.try_collect::<Vec<_>>().await.unwrap().is_empty());
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let kept: Vec<_> = kept.take(1).try_collect().await.unwrap();
+    assert_eq!(said(&kept[0]), "added a");
+}
+
+#[tokio::test]
+async fn bookmarks_carry_the_global_revision() {
+    let options = quorate_devcluster::apiserver::Options {
+        bookmark_every: std::time::Duration::from_millis(20),
+        ..Default::default()
+    };
+    let server = quorate_devcluster::apiserver::Server::start(options).await.unwrap();
+    let client = admin(&server);
+    let from = server.revision().to_string();
+    let stream = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
+    let namespace: Value = json!({"metadata": {"name": "elsewhere"}});
+    crate::stage::post(&client, "/api/v1/namespaces", namespace).await;
+    let now = server.revision();
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        if let WatchEvent::Bookmark(mark) = event.unwrap()
+            && mark.metadata.resource_version == now.to_string()
+        {
+            return;
+        }
+    }
+    panic!("no bookmark for a write elsewhere");
+}
