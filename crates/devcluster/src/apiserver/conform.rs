@@ -64,7 +64,7 @@ impl Api {
             Nature::BuiltIn(builtin) => {
                 if let Some(through_type) = builtin.through_type {
                     value =
-                        self.through_type(builtin.kind, &served.version, value, through_type, &mut unknown)?;
+                        self.through_type(builtin.kind, &served.version, &value, through_type, &mut unknown)?;
                 }
                 strategy::default(&served.resource, &mut value);
             }
@@ -104,7 +104,7 @@ impl Api {
         &self,
         kind: &str,
         version: &str,
-        value: Value,
+        value: &Value,
         through_type: fn(Value) -> Result<Value, String>,
         unknown: &mut Vec<String>,
     ) -> Outcome<Value> {
@@ -114,10 +114,10 @@ impl Api {
         // Fields of newer releases than the types know, kept where that release is played.
         for path in self.newer_fields() {
             for root in ["", "/spec/template"] {
-                keep_path(&value, &mut clean, &format!("{root}{path}"));
+                keep_path(value, &mut clean, &format!("{root}{path}"));
             }
         }
-        find_unknown(&value, &clean, String::new(), unknown);
+        find_unknown(value, &clean, "", unknown);
         Ok(clean)
     }
 
@@ -166,13 +166,13 @@ fn keep_path(from: &Value, to: &mut Value, path: &str) {
 }
 
 /// Paths that were in `sent` and are not in `known`; nulls and empties mean nothing.
-fn find_unknown(sent: &Value, known: &Value, path: String, unknown: &mut Vec<String>) {
+fn find_unknown(sent: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
     match (sent, known) {
         (Value::Object(sent), Value::Object(known)) => {
             for (field, value) in sent {
                 let path = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
                 match known.get(field) {
-                    Some(known) => find_unknown(value, known, path, unknown),
+                    Some(known) => find_unknown(value, known, &path, unknown),
                     None if is_empty(value) => {}
                     None if path == "metadata.managedFields" || path == "metadata.selfLink" => {}
                     None => unknown.push(path),
@@ -181,7 +181,7 @@ fn find_unknown(sent: &Value, known: &Value, path: String, unknown: &mut Vec<Str
         }
         (Value::Array(sent), Value::Array(known)) => {
             for (at, (sent, known)) in sent.iter().zip(known).enumerate() {
-                find_unknown(sent, known, format!("{path}[{at}]"), unknown);
+                find_unknown(sent, known, &format!("{path}[{at}]"), unknown);
             }
         }
         _ => {}

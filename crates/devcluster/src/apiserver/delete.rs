@@ -406,7 +406,7 @@ fn set_propagation(resource: &Resource, value: &mut Value, policy: Option<&str>)
         "Foreground" => after.push("foregroundDeletion".into()),
         _ => {}
     }
-    let mut compare = (before.clone(), after.clone());
+    let mut compare = (before, after.clone());
     compare.0.sort();
     compare.1.sort();
     if compare.0 == compare.1 {

@@ -116,7 +116,7 @@ impl Api {
             let current = self.current(call)?;
             return Ok(Reply::json(200, &paths.scale(&call.served.present(&current))));
         }
-        let propose: Box<dyn Fn(&Value) -> Outcome<Value> + Send + Sync> = match call.verb {
+        let propose: Box<Propose<'_>> = match call.verb {
             Verb::Update => {
                 let body = parse_body(call)?;
                 Box::new(move |_| Ok(body.clone()))
@@ -200,6 +200,9 @@ fn set_condition(object: &mut Value, kind: &str, now: &str) {
     list.retain(|c| c["type"] != kind);
     list.push(json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
 }
+
+/// Makes the scale that is wanted from the one that is.
+type Propose<'a> = dyn Fn(&Value) -> Outcome<Value> + Send + Sync + 'a;
 
 /// Where a kind keeps what a `Scale` shows.
 struct ScalePaths {

@@ -167,7 +167,7 @@ impl Api {
         ] {
             object::carry_meta(old, &mut value, field);
         }
-        if !matches!(call.query.get("fieldManager"), Some(_) if call.content_type.contains("apply-patch")) {
+        if !call.content_type.contains("apply-patch") {
             object::carry_meta(old, &mut value, "managedFields");
         }
         let rule = resource.status_rule(&call.served.version);

@@ -223,7 +223,7 @@ impl Watching {
             (false, true) => self.push_object(chunk, "ADDED", &change.object),
             (true, true) => self.push_object(chunk, "MODIFIED", &change.object),
             (true, false) if change.kind == ChangeKind::Deleted => {
-                self.push_object(chunk, "DELETED", &change.object)
+                self.push_object(chunk, "DELETED", &change.object);
             }
             (true, false) => self.push_left(chunk, change),
         }

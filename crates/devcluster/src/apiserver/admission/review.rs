@@ -171,7 +171,7 @@ mod tests {
     use super::{read, refusal};
     use serde_json::json;
 
-    fn review(response: serde_json::Value) -> serde_json::Value {
+    fn review(response: &serde_json::Value) -> serde_json::Value {
         json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
     }
 
@@ -192,18 +192,19 @@ mod tests {
 
     #[test]
     fn an_answer_must_be_one_to_this_question() {
-        assert!(read(&review(json!({"uid": "a", "allowed": true})), "a", false).is_ok());
-        assert!(read(&review(json!({"uid": "", "allowed": true})), "a", false).is_err());
+        assert!(read(&review(&json!({"uid": "a", "allowed": true})), "a", false).is_ok());
+        assert!(read(&review(&json!({"uid": "", "allowed": true})), "a", false).is_err());
         assert!(read(&json!({"allowed": true}), "a", false).is_err());
         assert!(
             read(
-                &review(json!({"uid": "a", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"})),
+                &review(&json!({"uid": "a", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"})),
                 "a",
                 false
             )
             .is_err()
         );
-        let patched = review(json!({"uid": "a", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"}));
+        let patched =
+            review(&json!({"uid": "a", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"}));
         assert!(read(&patched, "a", true).unwrap().patch.is_some());
     }
 }

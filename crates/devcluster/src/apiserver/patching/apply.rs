@@ -58,6 +58,7 @@ impl Api {
                     }
                 }
                 merge(&mut next, applied, &kind, "");
+                drop_emptied(&mut next, &kind, "");
                 let mut after = before;
                 if force {
                     for (other, paths) in &mut after {
@@ -168,6 +169,9 @@ fn fields_of(applied: &Value, kind: &str) -> Fields {
                             m.iter().filter(|(f, _)| own(f)).map(|(f, v)| (f.clone(), v.clone())).collect()
                         })
                         .unwrap_or_default();
+                    if kept.is_empty() {
+                        continue;
+                    }
                     collect(
                         &Value::Object(kept),
                         kind,
@@ -286,15 +290,29 @@ fn merge(target: &mut Value, applied: &Value, kind: &str, at: &str) {
                     *slot = json!([]);
                 }
                 let Value::Array(list) = slot else { continue };
-                list.retain(|item| item.as_object().is_none_or(|map| !map.is_empty()));
                 merge_items(list, items, how, kind, field);
             }
             (Value::Object(_), _) => {
-                merge(target.entry(field.clone()).or_insert(Value::Null), value, kind, field)
+                merge(target.entry(field.clone()).or_insert(Value::Null), value, kind, field);
             }
             (plain, _) => {
                 target.insert(field.clone(), plain.clone());
             }
+        }
+    }
+}
+
+/// Items of merged lists that lost all they had go.
+fn drop_emptied(value: &mut Value, kind: &str, at: &str) {
+    let Value::Object(map) = value else { return };
+    for (field, inner) in map {
+        if let Value::Array(list) = inner {
+            if merge_key(kind, at, field).is_some() {
+                list.retain(|item| item.as_object().is_none_or(|map| !map.is_empty()));
+            }
+            list.iter_mut().for_each(|item| drop_emptied(item, kind, field));
+        } else {
+            drop_emptied(inner, kind, field);
         }
     }
 }
@@ -328,16 +346,16 @@ fn managers(object: &Value) -> BTreeMap<String, Vec<Vec<Step>>> {
     let mut all = BTreeMap::new();
     for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
         let mut paths = Vec::new();
-        read_fields(&entry["fieldsV1"], &Vec::new(), &mut paths);
+        read_fields(&entry["fieldsV1"], &[], &mut paths);
         all.insert(entry["manager"].as_str().unwrap_or_default().to_owned(), paths);
     }
     all
 }
 
-fn read_fields(fields: &Value, path: &Vec<Step>, paths: &mut Vec<Vec<Step>>) {
+fn read_fields(fields: &Value, path: &[Step], paths: &mut Vec<Vec<Step>>) {
     let Some(map) = fields.as_object() else { return };
     if map.is_empty() {
-        paths.push(path.clone());
+        paths.push(path.to_vec());
     }
     for (key, inner) in map {
         let step = match key.split_once(':') {
@@ -345,7 +363,7 @@ fn read_fields(fields: &Value, path: &Vec<Step>, paths: &mut Vec<Vec<Step>>) {
             Some(("k" | "v", item)) => Step::Item(item.to_owned()),
             _ => continue,
         };
-        let mut path = path.clone();
+        let mut path = path.to_vec();
         path.push(step);
         read_fields(inner, &path, paths);
     }

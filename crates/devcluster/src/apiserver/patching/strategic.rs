@@ -230,23 +230,26 @@ mod tests {
     use super::merge;
     use serde_json::{Value, json};
 
-    fn merged(mut target: Value, patch: Value, kind: &str) -> Value {
-        merge(&mut target, &patch, kind).unwrap();
+    fn merged(mut target: Value, patch: &Value, kind: &str) -> Value {
+        merge(&mut target, patch, kind).unwrap();
         target
     }
 
     #[test]
     fn containers_merge_by_name_and_conditions_by_type() {
         let pod = json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}});
-        let out =
-            merged(pod, json!({"spec": {"containers": [{"name": "b", "image": "2"}, {"name": "c"}]}}), "Pod");
+        let out = merged(
+            pod,
+            &json!({"spec": {"containers": [{"name": "b", "image": "2"}, {"name": "c"}]}}),
+            "Pod",
+        );
         assert_eq!(
             out["spec"]["containers"],
             json!([{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c"}])
         );
         let node = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "x"}]}});
         let out =
-            merged(node, json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}), "Node");
+            merged(node, &json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}), "Node");
         assert_eq!(out["status"]["conditions"], json!([{"type": "Ready", "status": "False", "reason": "x"}]));
     }
 
@@ -256,7 +259,7 @@ mod tests {
             json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "tolerations": [{"key": "x"}]}});
         let out = merged(
             pod,
-            json!({"spec": {
+            &json!({"spec": {
                 "$setElementOrder/containers": [{"name": "c"}, {"name": "b"}],
                 "containers": [{"name": "a", "$patch": "delete"}, {"name": "c"}],
                 "tolerations": [{"key": "y"}],
@@ -269,12 +272,12 @@ mod tests {
             json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
         let out = merged(
             deployment,
-            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            &json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
             "Deployment",
         );
         assert_eq!(out["spec"]["strategy"], json!({"type": "Recreate"}));
         let out =
-            merged(json!({"spec": {"a": 1, "b": 2}}), json!({"spec": {"$patch": "replace", "c": 3}}), "Pod");
+            merged(json!({"spec": {"a": 1, "b": 2}}), &json!({"spec": {"$patch": "replace", "c": 3}}), "Pod");
         assert_eq!(out["spec"], json!({"c": 3}));
     }
 
@@ -283,7 +286,7 @@ mod tests {
         let object = json!({"metadata": {"finalizers": ["a", "b"], "labels": {"x": "y"}}});
         let out = merged(
             object,
-            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"], "labels": {"x": null}}}),
+            &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"], "labels": {"x": null}}}),
             "Pod",
         );
         let mut finalizers: Vec<&str> =
@@ -296,7 +299,7 @@ mod tests {
     #[test]
     fn taints_are_replaced_and_a_missing_merge_key_is_refused() {
         let node = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}});
-        let out = merged(node, json!({"spec": {"taints": [{"key": "b", "effect": "NoExecute"}]}}), "Node");
+        let out = merged(node, &json!({"spec": {"taints": [{"key": "b", "effect": "NoExecute"}]}}), "Node");
         assert_eq!(out["spec"]["taints"], json!([{"key": "b", "effect": "NoExecute"}]));
         let mut pod = json!({"spec": {"containers": []}});
         assert!(merge(&mut pod, &json!({"spec": {"containers": [{"image": "x"}]}}), "Pod").is_err());

@@ -49,7 +49,8 @@ pub(crate) fn validate(value: &Value) -> Vec<FieldError> {
         match hook["sideEffects"].as_str() {
             Some("None" | "NoneOnDryRun") => {}
             None => {
-                errors.push(FieldError::required(at("sideEffects"), "must specify one of None, NoneOnDryRun"))
+                errors
+                    .push(FieldError::required(at("sideEffects"), "must specify one of None, NoneOnDryRun"));
             }
             Some(other) => {
                 errors.push(FieldError::not_supported(at("sideEffects"), other, &["None", "NoneOnDryRun"]));
@@ -75,7 +76,7 @@ pub(crate) fn validate(value: &Value) -> Vec<FieldError> {
         match hook["failurePolicy"].as_str() {
             None | Some("Fail" | "Ignore") => {}
             Some(other) => {
-                errors.push(FieldError::not_supported(at("failurePolicy"), other, &["Fail", "Ignore"]))
+                errors.push(FieldError::not_supported(at("failurePolicy"), other, &["Fail", "Ignore"]));
             }
         }
         errors.extend(validate_target(&hook["clientConfig"], &at("clientConfig")));
