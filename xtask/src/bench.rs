@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements, each a program that prints what it measured and judges nothing.
+//! `cargo xtask bench`: measurements, each a program that prints one `name=value unit` per line.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -7,35 +7,23 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these benchmarks; all of them when none is named.
+    /// What to measure.
     #[arg(value_enum)]
-    benches: Vec<Bench>,
+    what: Bench,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Bench {
-    /// Decisions, events and memory of the engine by itself.
-    Engine,
     /// The embedded cluster's API server: pods created, watch fan-out, time until it is up.
     Cluster,
+    /// Decisions, events and memory of the engine by itself.
+    Engine,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
-    for bench in chosen {
-        let (package, name) = match bench {
-            Bench::Engine => ("quorate-engine", "engine"),
-            Bench::Cluster => ("quorate-devcluster", "cluster"),
-        };
-        workspace::run(&mut workspace::cargo(&[
-            "bench",
-            "--quiet",
-            "--locked",
-            "--package",
-            package,
-            "--bench",
-            name,
-        ]))?;
-    }
-    Ok(())
+    let command: &[&str] = match args.what {
+        Bench::Cluster => &["bench", "--quiet", "--package", "quorate-devcluster", "--bench", "cluster"],
+        Bench::Engine => &["bench", "--quiet", "--package", "quorate-engine", "--bench", "engine"],
+    };
+    workspace::run(&mut workspace::cargo(command))
 }
