@@ -12,14 +12,14 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use quorate_engine::basics::Time;
-use quorate_engine::verdict::{Block, Reason, Verdict};
+use quorate_engine::verdict::{Allow, Block, Reason, Verdict};
 use quorate_intake::admission::{self as reviews, Asked, Fault, Rejected};
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::keeper::{Answer, Keeper};
+use crate::keeper::Keeper;
 
 /// Where evictions are decided.
 pub const EVICTIONS: &str = "/evictions";
@@ -95,16 +95,16 @@ async fn answer(desk: &Desk, body: &[u8], deadline: Time) -> Result<Value, Rejec
         Asked::Nothing(_) => return Ok(reviews::allow(uid)),
         Asked::Disruption(disruption) => disruption,
     };
-    let Answer { mut verdict, seen } = desk.keeper.ask(disruption.request.clone(), deadline).await;
+    let mut verdict = desk.keeper.ask(disruption.request.clone(), deadline).await;
     // Last of all: a process that was held up may have been taken for dead meanwhile.
-    let exempt = matches!(verdict, Verdict::Allow(quorate_engine::verdict::Allow::Exempt(_)));
+    let exempt = matches!(verdict, Verdict::Allow(Allow::Exempt(_)));
     if verdict.is_allowed() && !exempt && !(desk.may_answer)() {
         verdict = Verdict::Deny(vec![Block { budget: None, reason: Reason::NotSynced }]);
     }
     let request = &disruption.request;
     let word = if verdict.is_allowed() { "admitted" } else { "refused" };
     info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{word}");
-    Ok(reviews::answer(uid, &disruption, &verdict, seen.as_deref(), clock::now()))
+    Ok(reviews::answer(uid, &disruption, &verdict, clock::now()))
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_engine::Gates;
-use quorate_engine::basics::{ObjectKey, Time, Uid, Version};
+use quorate_engine::basics::{ObjectKey, Time, Version};
 use quorate_engine::facts::BudgetKey;
-use quorate_engine::ledger::{AskId, Call, Event, Output, PodRead, Replica, Reply, Settings};
+use quorate_engine::ledger::{AskId, Call, Event, Output, Replica, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::status::Status;
-use quorate_engine::verdict::{Allow, Block, Moot, Reason, Verdict};
+use quorate_engine::verdict::{Block, Reason, Verdict};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -30,18 +30,9 @@ const IDLE: Duration = Duration::from_millis(250);
 /// Messages under way; a watch that is faster than the keeper waits.
 const QUEUE: usize = 1024;
 
-/// The answer to a request.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// What was decided.
-    pub verdict: Verdict,
-    /// The pod that was looked at, where the verdict does not name it.
-    pub seen: Option<Uid>,
-}
-
 pub(crate) enum Message {
     Event(Event),
-    Ask { request: Box<Request>, deadline: Time, answer: oneshot::Sender<Answer> },
+    Ask { request: Box<Request>, deadline: Time, answer: oneshot::Sender<Verdict> },
     Status { budget: BudgetKey, answer: oneshot::Sender<Option<Status>> },
 }
 
@@ -58,7 +49,7 @@ impl Keeper {
     }
 
     /// Asks whether a pod may be disrupted, and waits for the answer until `deadline`.
-    pub async fn ask(&self, request: Request, deadline: Time) -> Answer {
+    pub async fn ask(&self, request: Request, deadline: Time) -> Verdict {
         let (answer, receiver) = oneshot::channel();
         let message = Message::Ask { request: Box::new(request), deadline, answer };
         let left = deadline.since(clock::now());
@@ -67,7 +58,7 @@ impl Keeper {
             receiver.await.ok()
         };
         match tokio::time::timeout(left, answered).await {
-            Ok(Some(answer)) => answer,
+            Ok(Some(verdict)) => verdict,
             // Ending, or too busy to be reached in time.
             Ok(None) => refuse(Reason::NotSynced),
             Err(_) => refuse(Reason::Deadline),
@@ -82,8 +73,8 @@ impl Keeper {
     }
 }
 
-fn refuse(reason: Reason) -> Answer {
-    Answer { verdict: Verdict::Deny(vec![Block { budget: None, reason }]), seen: None }
+fn refuse(reason: Reason) -> Verdict {
+    Verdict::Deny(vec![Block { budget: None, reason }])
 }
 
 /// What the keeper tells others.
@@ -114,7 +105,7 @@ pub(crate) fn start(name: &str, calls: Arc<Calls>, outbox: Outbox) -> Keeper {
 
 struct Pending {
     pod: ObjectKey,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Verdict>,
 }
 
 struct Task {
@@ -164,13 +155,9 @@ impl Task {
 
     fn step(&mut self, event: Event) {
         let syncs = matches!(event, Event::Synced);
-        let read = match &event {
-            Event::Reply(_, Reply::Pod(PodRead::There(pod))) => Some((pod.key.clone(), pod.uid.clone())),
-            _ => None,
-        };
         for output in self.replica.step(event, clock::now()) {
             match output {
-                Output::Answer(id, verdict) => self.answer(id, verdict, read.as_ref()),
+                Output::Answer(id, verdict) => self.answer(id, verdict),
                 Output::Call(id, call) => {
                     let errand = self.errand(call);
                     let (calls, replies) = (self.calls.clone(), self.replies.clone());
@@ -217,18 +204,10 @@ impl Task {
         }
     }
 
-    fn answer(&mut self, id: AskId, verdict: Verdict, read: Option<&(ObjectKey, Uid)>) {
+    fn answer(&mut self, id: AskId, verdict: Verdict) {
         let Some(Pending { pod, answer }) = self.pending.remove(&id) else { return };
-        // An eviction that is let through because its pod is ending anyway is still for that pod alone.
-        let seen = match &verdict {
-            Verdict::Allow(Allow::Moot(Moot::Terminal | Moot::Terminating)) => match read {
-                Some((key, uid)) if *key == pod => Some(uid.clone()),
-                _ => self.replica.engine().pod(&pod).map(|pod| pod.uid.clone()),
-            },
-            _ => None,
-        };
         debug!(%pod, ?verdict, "answered");
         // Whoever asked may have gone away; what was written for it expires.
-        let _ = answer.send(Answer { verdict, seen });
+        let _ = answer.send(verdict);
     }
 }

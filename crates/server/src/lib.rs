@@ -19,5 +19,5 @@ mod status;
 mod stored;
 pub mod webhooks;
 
-pub use keeper::{Answer, Keeper};
+pub use keeper::Keeper;
 pub use run::{Options, Running, start};
