@@ -13,12 +13,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 /// A namespace of a cluster with three nodes, and the actors at work in it.
-pub struct Scene {
-    pub cluster: Cluster,
-    pub client: Client,
-    pub namespace: String,
-    pub kubelets: Kubelets,
-    pub actors: Arc<Actors>,
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) kubelets: Kubelets,
+    pub(crate) actors: Arc<Actors>,
 }
 
 /// The actors outlive the story that happened to start them, and so does their runtime.
@@ -30,7 +30,7 @@ fn runtime() -> &'static Runtime {
 }
 
 impl Scene {
-    pub async fn set(cluster: Cluster, stem: &str) -> Self {
+    pub(crate) async fn set(cluster: Cluster, stem: &str) -> Self {
         let actors = match cluster.control_plane() {
             Some(plane) if plane.options().controllers => {
                 static BESIDE: OnceCell<Arc<Actors>> = OnceCell::const_new();
@@ -50,7 +50,7 @@ impl Scene {
     }
 
     /// On a cluster that no other story sees.
-    pub async fn private(cluster: Cluster, stem: &str) -> Self {
+    pub(crate) async fn private(cluster: Cluster, stem: &str) -> Self {
         let actors = start(cluster.clone(), ActorOptions::everyone()).await;
         Self::with(cluster, stem, actors).await
     }
@@ -60,29 +60,29 @@ impl Scene {
         Self { client: cluster.admin(), kubelets: actors.kubelets().clone(), cluster, namespace, actors }
     }
 
-    pub async fn create(&self, object: Value) -> DynamicObject {
+    pub(crate) async fn create(&self, object: Value) -> DynamicObject {
         let api = self.api(&object);
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
         api.create(&PostParams::default(), &object).await.expect("created")
     }
 
-    pub fn api(&self, object: &Value) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, object: &Value) -> Api<DynamicObject> {
         let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = kube::core::ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    pub fn pods(&self) -> Api<Pod> {
+    pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    pub async fn list(&self, selector: &str) -> Vec<Pod> {
+    pub(crate) async fn list(&self, selector: &str) -> Vec<Pod> {
         self.pods().list(&ListParams::default().labels(selector)).await.expect("a list").items
     }
 
     /// Waits until exactly these many pods match and all are ready; gives them by name.
-    pub async fn ready(&self, selector: &str, count: usize) -> Vec<Pod> {
+    pub(crate) async fn ready(&self, selector: &str, count: usize) -> Vec<Pod> {
         eventually(&format!("{count} pods {selector} are ready"), || async {
             let pods = self.list(selector).await;
             let whole = pods.len() == count && pods.iter().all(is_ready);
@@ -107,13 +107,13 @@ async fn start(cluster: Cluster, options: ActorOptions) -> Arc<Actors> {
         .expect("the cast is there")
 }
 
-pub fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-pub fn describe(pods: &[Pod]) -> Vec<String> {
+pub(crate) fn describe(pods: &[Pod]) -> Vec<String> {
     let show = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
@@ -124,7 +124,7 @@ pub fn describe(pods: &[Pod]) -> Vec<String> {
 }
 
 /// A pod template with these labels.
-pub fn template(labels: Value, image: &str) -> Value {
+pub(crate) fn template(labels: Value, image: &str) -> Value {
     json!({"metadata": {"labels": labels}, "spec": {
         "terminationGracePeriodSeconds": 5,
         "containers": [{"name": "app", "image": image}]}})
