@@ -188,6 +188,7 @@ impl Api {
                     }
                     _ => {}
                 }
+                object::carry_meta(&value, &mut settled, "managedFields");
                 value = settled;
             }
             "resize" => {

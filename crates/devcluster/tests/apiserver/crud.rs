@@ -463,6 +463,32 @@ async fn server_side_apply_by_two_managers() {
     assert_eq!(fewer.keys().collect::<Vec<_>>(), ["a", "c"], "what nobody applies any more goes");
     let forced = apply("two", json!({"a": "3"}), true).await.unwrap().data.unwrap();
     assert_eq!(forced["a"], "3");
+    let before = server.revision();
+    apply("two", json!({"a": "3"}), false).await.unwrap();
+    assert_eq!(server.revision(), before, "the same again is no write");
+}
+
+#[tokio::test]
+async fn a_status_is_applied_apart() {
+    let server = server().await;
+    let client = admin(&server);
+    let api = budgets(&client);
+    let body = |more: Value| {
+        let mut body =
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}});
+        json_patch::merge(&mut body, &more);
+        Patch::Apply(body)
+    };
+    let params = PatchParams::apply("me");
+    api.patch("b", &params, &body(json!({"spec": {"minAvailable": 1}, "metadata": {"labels": {"a": "b"}}})))
+        .await
+        .unwrap();
+    let status =
+        api.patch_status("b", &params, &body(json!({"status": {"currentHealthy": 3}}))).await.unwrap();
+    assert_eq!(status.metadata.managed_fields.unwrap().len(), 2);
+    let fewer = api.patch("b", &params, &body(json!({"spec": {"minAvailable": 1}}))).await.unwrap();
+    assert!(fewer.metadata.labels.is_none(), "what it applied to the object before is still known");
+    assert_eq!(fewer.status.unwrap().current_healthy, 3);
 }
 
 #[tokio::test]

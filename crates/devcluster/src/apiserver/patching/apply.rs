@@ -26,17 +26,28 @@ enum Step {
 
 type Fields = BTreeMap<Vec<Step>, Value>;
 
+/// Who applies: a name, and the subresource it applies through.
+type Manager = (String, String);
+
+/// What each of them applied last.
+type Managers = BTreeMap<Manager, Vec<Vec<Step>>>;
+
 impl Api {
     pub(crate) async fn apply(self: &Arc<Self>, call: &Call, applied: &Value) -> Outcome<Reply> {
-        let manager = call.query.text("fieldManager").to_owned();
-        if manager.is_empty() {
+        let manager = (call.query.text("fieldManager").to_owned(), call.subresource.clone());
+        if manager.0.is_empty() {
             return Err(Failure::bad_request("fieldManager is required for apply patch"));
         }
         if !applied["metadata"]["managedFields"].is_null() {
             return Err(Failure::bad_request("metadata.managedFields must be nil"));
         }
         let kind = call.served.resource.kind.clone();
-        let mine = fields_of(applied, &kind);
+        let mut mine = fields_of(applied, &kind);
+        // What this request cannot write is not its applier's.
+        if call.served.resource.status_rule(&call.served.version).is_some() {
+            let status = [Step::Field("status".to_owned())];
+            mine.retain(|path, _| path.starts_with(&status) == (call.subresource == "status"));
+        }
         if self.store.get(&call.served.resource.table, &call.key()).is_none() {
             return self.create_by_apply(call, applied, &manager, &mine).await;
         }
@@ -70,7 +81,7 @@ impl Api {
                     }
                 }
                 after.insert(manager.clone(), mine.keys().cloned().collect());
-                set_meta(&mut next, "managedFields", managed_fields(&after, call, &now));
+                set_meta(&mut next, "managedFields", managed_fields(&after, current, call, &now));
                 Ok(next)
             })
             .await?;
@@ -81,7 +92,7 @@ impl Api {
         self: &Arc<Self>,
         call: &Call,
         applied: &Value,
-        manager: &str,
+        manager: &Manager,
         mine: &Fields,
     ) -> Outcome<Reply> {
         if !call.subresource.is_empty() {
@@ -104,13 +115,20 @@ impl Api {
         let reply = match created {
             Created::DryRun(value) => self.reply_value(call, 201, value),
             Created::Stored(stored) => {
-                let after = BTreeMap::from([(manager.to_owned(), mine.keys().cloned().collect())]);
-                let mut value = stored.value.clone();
-                set_meta(&mut value, "managedFields", managed_fields(&after, call, &self.clock.now_text()));
-                match self.commit(&call.served.resource, &stored, value) {
-                    Ok(done) => self.written(call, 201, done),
-                    // Somebody wrote to it at once; it is created all the same.
-                    Err(_) => self.reply(call, 201, &stored),
+                let after = BTreeMap::from([(manager.clone(), mine.keys().cloned().collect())]);
+                let mut now = stored;
+                loop {
+                    let mut value = now.value.clone();
+                    let fields = managed_fields(&after, &Value::Null, call, &self.clock.now_text());
+                    set_meta(&mut value, "managedFields", fields);
+                    if let Ok(done) = self.commit(&call.served.resource, &now, value) {
+                        break self.written(call, 201, done);
+                    }
+                    // Somebody wrote to it at once, the server itself perhaps.
+                    match self.store.get(&call.served.resource.table, &call.key()) {
+                        Some(newer) => now = newer,
+                        None => break self.reply(call, 201, &now),
+                    }
                 }
             }
         };
@@ -120,9 +138,9 @@ impl Api {
 
 fn check_conflicts(
     current: &Value,
-    manager: &str,
+    manager: &Manager,
     mine: &Fields,
-    before: &BTreeMap<String, Vec<Vec<Step>>>,
+    before: &Managers,
     force: bool,
 ) -> Outcome<()> {
     if force {
@@ -132,7 +150,7 @@ fn check_conflicts(
     for (path, wanted) in mine {
         for (other, paths) in before.iter().filter(|(other, _)| *other != manager) {
             if paths.contains(path) && get(current, path).is_some_and(|found| found != wanted) {
-                clashes.push((other.clone(), display(path)));
+                clashes.push((other.0.clone(), display(path)));
             }
         }
     }
@@ -342,12 +360,13 @@ fn display(path: &[Step]) -> String {
 }
 
 /// The appliers on record, each with its paths.
-fn managers(object: &Value) -> BTreeMap<String, Vec<Vec<Step>>> {
+fn managers(object: &Value) -> Managers {
     let mut all = BTreeMap::new();
     for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
         let mut paths = Vec::new();
         read_fields(&entry["fieldsV1"], &[], &mut paths);
-        all.insert(entry["manager"].as_str().unwrap_or_default().to_owned(), paths);
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        all.insert((text("manager"), text("subresource")), paths);
     }
     all
 }
@@ -369,28 +388,43 @@ fn read_fields(fields: &Value, path: &[Step], paths: &mut Vec<Vec<Step>>) {
     }
 }
 
-fn managed_fields(managers: &BTreeMap<String, Vec<Vec<Step>>>, call: &Call, now: &str) -> Value {
-    let entries = managers.iter().filter(|(_, paths)| !paths.is_empty()).map(|(manager, paths)| {
-        let mut tree = json!({});
-        for path in paths {
-            let mut node = &mut tree;
-            for step in path {
-                let key = match step {
-                    Step::Field(field) => format!("f:{field}"),
-                    Step::Item(item) if item.starts_with('{') => format!("k:{item}"),
-                    Step::Item(item) => format!("v:{item}"),
-                };
-                node = object::as_map(node).entry(key).or_insert_with(|| json!({}));
+/// The record as it stands in the metadata. Who says what was said before keeps the time of then: applying the same again
+/// is no write.
+fn managed_fields(managers: &Managers, before: &Value, call: &Call, now: &str) -> Value {
+    let entries =
+        managers.iter().filter(|(_, paths)| !paths.is_empty()).map(|((manager, through), paths)| {
+            let mut tree = json!({});
+            for path in paths {
+                let mut node = &mut tree;
+                for step in path {
+                    let key = match step {
+                        Step::Field(field) => format!("f:{field}"),
+                        Step::Item(item) if item.starts_with('{') => format!("k:{item}"),
+                        Step::Item(item) => format!("v:{item}"),
+                    };
+                    node = object::as_map(node).entry(key).or_insert_with(|| json!({}));
+                }
             }
-        }
-        json!({
-            "manager": manager,
-            "operation": "Apply",
-            "apiVersion": call.served.api_version(),
-            "time": now,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": tree,
-        })
-    });
+            let same = before["metadata"]["managedFields"].as_array().into_iter().flatten().find(|entry| {
+                entry["manager"] == *manager
+                    && entry["subresource"].as_str().unwrap_or_default() == through
+                    && entry["fieldsV1"] == tree
+            });
+            if let Some(same) = same {
+                return same.clone();
+            }
+            let mut entry = json!({
+                "manager": manager,
+                "operation": "Apply",
+                "apiVersion": call.served.api_version(),
+                "time": now,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": tree,
+            });
+            if !through.is_empty() {
+                entry["subresource"] = through.clone().into();
+            }
+            entry
+        });
     Value::Array(entries.collect())
 }
