@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements, each a program that prints what it measured and judges nothing.
+//! `cargo xtask bench`: measurements, each a program that prints one `name=value unit` per line and judges nothing.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -20,22 +20,22 @@ enum Bench {
     Cluster,
 }
 
+impl Bench {
+    /// The crate it measures, and the name of its program there.
+    fn program(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Engine => ("quorate-engine", "engine"),
+            Self::Cluster => ("quorate-devcluster", "cluster"),
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
     for bench in chosen {
-        let (package, name) = match bench {
-            Bench::Engine => ("quorate-engine", "engine"),
-            Bench::Cluster => ("quorate-devcluster", "cluster"),
-        };
-        workspace::run(&mut workspace::cargo(&[
-            "bench",
-            "--quiet",
-            "--locked",
-            "--package",
-            package,
-            "--bench",
-            name,
-        ]))?;
+        let (package, program) = bench.program();
+        let command = ["bench", "--quiet", "--locked", "--package", package, "--bench", program];
+        workspace::run(&mut workspace::cargo(&command))?;
     }
     Ok(())
 }

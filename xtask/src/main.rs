@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask test`, `bench`, `control-plane`, `generate`, and what comes with them.
+//! The project's own commands: `cargo xtask test`, `bench`, `generate`, and what comes with them.
 
 mod bench;
 mod control_plane;
 mod generate;
+mod soak;
 mod test;
 mod workspace;
 
@@ -28,6 +29,8 @@ enum Command {
     Test(test::Args),
     /// Builds a real Kubernetes control plane to test against; needs Go.
     ControlPlane(control_plane::Args),
+    /// Searches the large cases of the ledger, for as long as that takes.
+    Soak,
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Generate => generate::run(),
         Command::Test(args) => test::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
+        Command::Soak => soak::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

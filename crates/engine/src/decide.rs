@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use smallvec::SmallVec;
+
 use crate::basics::{Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
@@ -81,7 +83,7 @@ impl Engine {
         if record.members.is_empty() {
             return Verdict::Allow(Allow::NotCovered { uid });
         }
-        let mut members: Vec<(&Member, &BudgetRecord)> =
+        let mut members: SmallVec<[(&Member, &BudgetRecord); 4]> =
             record.members.iter().map(|member| (member, &self.budgets[member.budget as usize])).collect();
         members.sort_by(|(_, a), (_, b)| a.fact.key.cmp(&b.fact.key));
         let mut grounds = Vec::with_capacity(members.len());

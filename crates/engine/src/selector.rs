@@ -72,50 +72,72 @@ impl Selector {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Anchor {
     Pair(Text, Text),
     Key(Text),
     All,
 }
 
+type Ids = SmallVec<[u32; 2]>;
+
 /// Files selectors of one namespace by a label that their pods must have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectorIndex {
-    filed: FxHashMap<Anchor, SmallVec<[u32; 2]>>,
+    by_key: FxHashMap<Text, ByValue>,
+    all: Ids,
+}
+
+/// Selectors that ask for one label: with certain values, or with any.
+#[derive(Clone, Debug, Default)]
+struct ByValue {
+    values: FxHashMap<Text, Ids>,
+    any: Ids,
 }
 
 impl SelectorIndex {
     pub(crate) fn insert(&mut self, selector: &Selector, id: u32) {
         for anchor in selector.anchors() {
-            self.filed.entry(anchor).or_default().push(id);
+            match anchor {
+                Anchor::Pair(key, value) => {
+                    self.by_key.entry(key).or_default().values.entry(value).or_default().push(id);
+                }
+                Anchor::Key(key) => self.by_key.entry(key).or_default().any.push(id),
+                Anchor::All => self.all.push(id),
+            }
         }
     }
 
     pub(crate) fn remove(&mut self, selector: &Selector, id: u32) {
         for anchor in selector.anchors() {
-            if let Some(ids) = self.filed.get_mut(&anchor) {
-                ids.retain(|other| *other != id);
-                if ids.is_empty() {
-                    self.filed.remove(&anchor);
+            let (Anchor::Pair(key, _) | Anchor::Key(key)) = &anchor else {
+                self.all.retain(|other| *other != id);
+                continue;
+            };
+            let Some(by_value) = self.by_key.get_mut(key) else { continue };
+            if let Anchor::Pair(_, value) = &anchor {
+                if let Some(ids) = by_value.values.get_mut(value) {
+                    ids.retain(|other| *other != id);
+                    if ids.is_empty() {
+                        by_value.values.remove(value);
+                    }
                 }
+            } else {
+                by_value.any.retain(|other| *other != id);
+            }
+            if by_value.values.is_empty() && by_value.any.is_empty() {
+                self.by_key.remove(key);
             }
         }
     }
 
     /// Whoever may select an object with these labels: each still has to be asked.
     pub(crate) fn candidates(&self, labels: &Labels) -> SmallVec<[u32; 4]> {
-        let mut found = SmallVec::new();
-        let mut take = |anchor: &Anchor| {
-            if let Some(ids) = self.filed.get(anchor) {
-                found.extend_from_slice(ids);
-            }
-        };
+        let mut found: SmallVec<[u32; 4]> = SmallVec::from_slice(&self.all);
         for (key, value) in labels.iter() {
-            take(&Anchor::Pair(key.clone(), value.clone()));
-            take(&Anchor::Key(key.clone()));
+            let Some(by_value) = self.by_key.get(key) else { continue };
+            found.extend_from_slice(&by_value.any);
+            found.extend(by_value.values.get(value).into_iter().flatten().copied());
         }
-        take(&Anchor::All);
         found.sort_unstable();
         found.dedup();
         found
@@ -163,6 +185,6 @@ mod tests {
         for (id, (selector, _)) in cases.iter().enumerate() {
             index.remove(selector, id as u32);
         }
-        assert!(index.filed.is_empty());
+        assert!(index.by_key.is_empty() && index.all.is_empty());
     }
 }

@@ -94,10 +94,13 @@ impl Wanting {
 impl Wants {
     /// A pod of this controller comes or goes.
     pub(crate) fn step(&mut self, controller: &Uid, single: bool, up: bool, world: &World) {
-        if !self.owned.contains_key(controller) {
+        let Some(owned) = self.owned.get_mut(controller) else {
             self.meet(controller, world);
-        }
-        let Some(owned) = self.owned.get_mut(controller) else { return };
+            if self.owned.contains_key(controller) {
+                self.step(controller, single, up, world);
+            }
+            return;
+        };
         owned.pods.step(single, up);
         if let Some(wanting) = self.workloads.get_mut(&owned.workload) {
             self.totals.step(wanting.adds(), false);

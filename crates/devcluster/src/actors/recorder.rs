@@ -13,28 +13,49 @@ use serde_json::json;
 use super::request::{self, Meaning};
 use super::shelf::Key;
 
-/// What was said this often is said again only after the pause below, as the real recorders do.
-const OFTEN: i32 = 25;
+/// About one object so much is said in one go, and then once in a pause: as the real recorders do, lest a set of a thousand
+/// pods tell of each.
+const IN_ONE_GO: f64 = 25.0;
 const PAUSE: Duration = Duration::from_secs(300);
 /// More kinds of events than this are not remembered for counting.
 const REMEMBERED: usize = 4096;
 
-struct Said {
-    event: Key,
-    count: i32,
-    last: Instant,
+#[derive(Default)]
+struct Memory {
+    /// By what was said, the Event that says it and how often.
+    said: HashMap<String, (Key, i32)>,
+    /// By UID, how much more may be said about an object, and as of when.
+    left: HashMap<String, (f64, Instant)>,
+}
+
+impl Memory {
+    /// Whether something more may be said about this object.
+    fn allows(&mut self, uid: &str, now: Instant) -> bool {
+        if self.left.len() > REMEMBERED || self.said.len() > REMEMBERED {
+            *self = Self::default();
+        }
+        let (left, since) = self.left.entry(uid.to_owned()).or_insert((IN_ONE_GO, now));
+        let regained = now.duration_since(*since).as_secs_f64() / PAUSE.as_secs_f64();
+        *left = (*left + regained).min(IN_ONE_GO);
+        *since = now;
+        if *left < 1.0 {
+            return false;
+        }
+        *left -= 1.0;
+        true
+    }
 }
 
 #[derive(Clone)]
 pub(crate) struct Recorder {
     client: Client,
     component: &'static str,
-    said: Arc<Mutex<HashMap<String, Said>>>,
+    memory: Arc<Mutex<Memory>>,
 }
 
 impl Recorder {
     pub(crate) fn new(client: Client, component: &'static str) -> Self {
-        Self { client, component, said: Arc::default() }
+        Self { client, component, memory: Arc::default() }
     }
 
     pub(crate) async fn normal<K: Resource>(
@@ -69,19 +90,14 @@ impl Recorder {
         let what = format!("{uid}/{severity}/{reason}/{message}");
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let known = {
-            let mut said = self.said.lock();
-            if said.len() > REMEMBERED {
-                said.clear();
+            let mut memory = self.memory.lock();
+            if !memory.allows(uid, Instant::now()) {
+                return;
             }
-            match said.get_mut(&what) {
-                Some(said) if said.count >= OFTEN && said.last.elapsed() < PAUSE => return,
-                Some(said) => {
-                    said.count += 1;
-                    said.last = Instant::now();
-                    Some((said.event.clone(), said.count))
-                }
-                None => None,
-            }
+            memory.said.get_mut(&what).map(|(event, count)| {
+                *count += 1;
+                (event.clone(), *count)
+            })
         };
         if let Some((key, count)) = known {
             let patch = json!({"count": count, "lastTimestamp": now});
@@ -106,10 +122,24 @@ impl Recorder {
         // Events are a courtesy: nothing may fail for want of one.
         match request::create::<Event>(&self.client, &(), &namespace, &event).await {
             Ok(_) => {
-                let said = Said { event: Key { namespace, name }, count: 1, last: Instant::now() };
-                self.said.lock().insert(what, said);
+                self.memory.lock().said.insert(what, (Key { namespace, name }, 1));
             }
             Err(error) => tracing::debug!(%error, reason, "event not recorded"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_in_one_go_and_then_little() {
+        let (mut memory, start) = (Memory::default(), Instant::now());
+        assert!((0..25).all(|_| memory.allows("a", start)));
+        assert!(!memory.allows("a", start));
+        assert!(memory.allows("b", start));
+        assert!(memory.allows("a", start + PAUSE));
+        assert!(!memory.allows("a", start + PAUSE));
     }
 }

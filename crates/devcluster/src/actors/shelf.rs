@@ -121,6 +121,10 @@ impl<K: Shelved> Shelf<K> {
         let _ = self.filled.subscribe().wait_for(|filled| *filled).await;
     }
 
+    pub(crate) fn is_filled(&self) -> bool {
+        *self.filled.borrow()
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.contents.read().items.get(key).map(|item| item.object.clone())
     }

@@ -6,6 +6,7 @@ use super::api::Api;
 use super::failure::{Failure, Outcome};
 use super::object::{self, as_map};
 use super::options::WorkloadApi;
+use super::protobuf;
 use super::request::Call;
 use super::resource::Nature;
 use super::strategy;
@@ -34,6 +35,14 @@ impl FieldValidation {
 /// Reads a JSON body.
 pub(crate) fn parse_body(call: &Call) -> Outcome<Value> {
     let media = call.content_type.split(';').next().unwrap_or_default().trim();
+    if media == protobuf::MEDIA_TYPE {
+        return protobuf::object(&call.body).ok_or_else(|| {
+            Failure::unsupported_media_type(
+                media,
+                "application/json for this object; only small ones are read as protobuf",
+            )
+        });
+    }
     if !matches!(media, "" | "application/json" | "*/*") {
         return Err(Failure::unsupported_media_type(media, "application/json"));
     }

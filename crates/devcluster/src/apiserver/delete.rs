@@ -165,8 +165,10 @@ fn invalid(error: &FieldError) -> Failure {
 impl Api {
     pub(crate) async fn delete(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         let body = options_body(call)?;
-        let options = DeleteOptions::of(&body, &call.query)?;
-        let attributes = Attributes::of(call, Operation::Delete, &call.name).with_dry_run(options.dry_run);
+        // Where there is a body, nobody looks at the query.
+        let query = if call.body.is_empty() { call.query.clone() } else { Query::default() };
+        let options = DeleteOptions::of(&body, &query)?;
+        let attributes = Attributes::of(call, Operation::Delete, &call.name).dry_run(options.dry_run);
         let mut warnings = Vec::new();
         let deleted =
             self.delete_object(call, &call.key(), &options, Some(&attributes), &mut warnings).await?;
@@ -190,13 +192,15 @@ impl Api {
 
     pub(crate) async fn delete_collection(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         let body = options_body(call)?;
-        let options = DeleteOptions::of(&body, &call.query)?;
+        // Where there is a body, nobody looks at the query.
+        let query = if call.body.is_empty() { call.query.clone() } else { Query::default() };
+        let options = DeleteOptions::of(&body, &query)?;
         let selection = Selection::of(call)?;
         let resource = &call.served.resource;
         let snapshot = self.store.list(&resource.table, &call.namespace);
         let chosen: Vec<_> = snapshot.objects.iter().filter(|o| selection.matches(&o.value)).collect();
         // Webhooks are asked for each object, with no name in the request.
-        let attributes = Attributes::of(call, Operation::Delete, "").with_dry_run(options.dry_run);
+        let attributes = Attributes::of(call, Operation::Delete, "").dry_run(options.dry_run);
         let mut items = Vec::new();
         let mut warnings = Vec::new();
         for object in chosen {

@@ -269,6 +269,15 @@ impl Store {
         self.inner.write().table(id).latest.subscribe()
     }
 
+    /// Opens a table for a kind that is new: there is no history before now.
+    pub(crate) fn open(&self, id: &TableId) {
+        let mut inner = self.inner.write();
+        if !inner.tables.contains_key(id) {
+            let now = inner.revision;
+            inner.table(id).floor = now;
+        }
+    }
+
     /// Forgets all history: whoever continues from an older revision must list again.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.write();

@@ -95,6 +95,7 @@ impl Api {
         for attempt in 1.. {
             let current = self.current(call)?;
             let proposed = propose(&call.served.present(&current))?;
+            check_name(call, &proposed)?;
             let pinned = !object::resource_version(&proposed).is_empty()
                 && (call.verb == Verb::Update
                     || object::resource_version(&proposed) != current.revision.to_string());

@@ -19,6 +19,8 @@ use super::table;
 
 /// How many changes are turned into one chunk at most.
 const BATCH: usize = 512;
+/// How long before the end of a watch its last bookmark comes.
+const LAST_BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// How long a watch lasts when the client does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
@@ -34,6 +36,8 @@ struct Watching {
     initial: Option<BytesMut>,
     bookmarks: bool,
     next_bookmark: Instant,
+    /// One more, shortly before the end, so that the next watch can go on from there.
+    last_bookmark: Option<Instant>,
     deadline: Instant,
     table_head_sent: bool,
     over: bool,
@@ -110,6 +114,7 @@ impl Api {
             initial: None,
             bookmarks: call.query.flag("allowWatchBookmarks"),
             next_bookmark: now + self.options.bookmark_every,
+            last_bookmark: timeout.checked_sub(LAST_BOOKMARK_BEFORE_END).map(|after| now + after),
             deadline: now + timeout,
             table_head_sent: false,
             over: false,
@@ -164,7 +169,8 @@ impl Watching {
                     }
                     return Some(chunk);
                 }
-                if Instant::now() >= self.next_bookmark && self.bookmarks {
+                if self.bookmarks && Instant::now() >= self.bookmark_due() {
+                    self.last_bookmark = self.last_bookmark.filter(|at| *at > Instant::now());
                     self.next_bookmark = Instant::now() + self.api.options.bookmark_every;
                     let mut chunk = BytesMut::new();
                     self.push_bookmark(&mut chunk, false);
@@ -172,13 +178,18 @@ impl Watching {
                 }
             }
             let held = fault == Some(WatchFault::Hold);
+            let bookmark_due = self.bookmark_due();
             tokio::select! {
                 changed = self.changed.changed(), if !held => if changed.is_err() { return None },
                 changed = self.faults_changed.changed() => if changed.is_err() { return None },
-                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks && !held => {}
+                () = tokio::time::sleep_until(bookmark_due), if self.bookmarks && !held => {}
                 () = tokio::time::sleep_until(self.deadline) => return None,
             }
         }
+    }
+
+    fn bookmark_due(&self) -> Instant {
+        self.last_bookmark.map_or(self.next_bookmark, |last| last.min(self.next_bookmark))
     }
 
     /// What can be sent right now.

@@ -464,3 +464,39 @@ async fn server_side_apply_by_two_managers() {
     let forced = apply("two", json!({"a": "3"}), true).await.unwrap().data.unwrap();
     assert_eq!(forced["a"], "3");
 }
+
+#[tokio::test]
+async fn a_patch_cannot_rename_and_a_body_speaks_alone() {
+    let server = server().await;
+    let client = admin(&server);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let rename = Patch::Merge(json!({"metadata": {"name": "b"}}));
+    assert_eq!(refusal(pods(&client).patch("a", &PatchParams::default(), &rename).await).code, 400);
+    // Where a deletion has a body, its options are not looked for in the query.
+    let path = "/api/v1/namespaces/default/pods/a?dryRun=All";
+    assert_eq!(raw(&client, http::Request::delete(path), String::new()).await.0, 200);
+    pods(&client).get("a").await.unwrap();
+    let delete = http::Request::delete(path).header("content-type", "application/json");
+    assert_eq!(raw(&client, delete, "{}".into()).await.0, 200);
+    assert_eq!(refusal(pods(&client).get("a").await).code, 404);
+}
+
+#[tokio::test]
+async fn resize_changes_resources_and_nothing_else() {
+    let server = server().await;
+    let client = admin(&server);
+    let container = |cpu: &str, image: &str| json!([{"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}]);
+    let wanted: Pod =
+        object(json!({"metadata": {"name": "a"}, "spec": {"containers": container("1", "img:1")}}));
+    pods(&client).create(&PostParams::default(), &wanted).await.unwrap();
+    let resize = |containers: Value| {
+        let patch = http::Request::patch("/api/v1/namespaces/default/pods/a/resize")
+            .header("content-type", "application/strategic-merge-patch+json");
+        let (client, body) = (client.clone(), json!({"spec": {"containers": containers}}).to_string());
+        async move { raw(&client, patch, body).await }
+    };
+    let (code, resized) = resize(container("2", "img:1")).await;
+    assert_eq!((code, &resized["metadata"]["generation"]), (200, &json!(2)));
+    assert_eq!(resized["spec"]["containers"][0]["resources"]["requests"]["cpu"], "2");
+    assert_eq!(resize(container("2", "img:2")).await.0, 422);
+}

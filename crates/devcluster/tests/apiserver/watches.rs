@@ -140,3 +140,29 @@ async fn bookmarks_carry_the_global_revision() {
     }
     panic!("no bookmark for a write elsewhere");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_last_bookmark_comes_before_the_end() {
+    let server = server().await;
+    let client = server.local_client_as("jane", &[]);
+    let params = WatchParams::default().timeout(5);
+    let stream = pods(&client).watch(&params, &server.revision().to_string()).await.unwrap();
+    let events: Vec<_> = stream.try_collect().await.unwrap();
+    assert_eq!(events.iter().map(said).collect::<Vec<_>>(), ["bookmark 0"]);
+}
+
+#[tokio::test]
+async fn a_new_kind_has_no_history_before_it() {
+    let server = server().await;
+    let client = admin(&server);
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    crate::stage::post(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    let (code, event) = get(&client, "/apis/example.com/v1/things?watch=1&resourceVersion=1", "").await;
+    assert_eq!((code, &event["type"], &event["object"]["code"]), (200, &json!("ERROR"), &json!(410)));
+}

@@ -12,6 +12,7 @@
 //! | budget's rules | the pods of its namespace |
 
 mod budgets;
+mod index;
 mod lists;
 mod pods;
 
@@ -31,6 +32,7 @@ use crate::selector::SelectorIndex;
 use crate::tally::{Seat, Share, Tally};
 use crate::world::World;
 
+use index::PodIndex;
 pub(crate) use pods::why_unavailable;
 
 /// Which features are on, by the names of the documents that ask for them.
@@ -119,8 +121,7 @@ struct NamespaceIndex {
 pub struct Engine {
     gates: Gates,
     pub(crate) pods: Slab<PodRecord>,
-    by_uid: FxHashMap<Uid, u32>,
-    by_name: FxHashMap<ObjectKey, u32>,
+    index: PodIndex,
     by_controller: FxHashMap<Uid, FxHashSet<u32>>,
     /// Pods with probes only: nobody else cares for nodes.
     probed: FxHashMap<Text, BTreeSet<u32>>,
@@ -154,8 +155,7 @@ impl Engine {
         Self {
             gates,
             pods: Slab::new(),
-            by_uid: FxHashMap::default(),
-            by_name: FxHashMap::default(),
+            index: PodIndex::default(),
             by_controller: FxHashMap::default(),
             probed: FxHashMap::default(),
             budgets: Slab::new(),
@@ -199,13 +199,13 @@ impl Engine {
 
     /// The pod of that name.
     pub fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
-        let record = &self.pods[*self.by_name.get(key)? as usize];
+        let record = &self.pods[self.pod_id_by_name(key)? as usize];
         (!record.absent).then_some(&record.fact)
     }
 
     /// The pod with that UID.
     pub fn pod_by_uid(&self, uid: &str) -> Option<&Pod> {
-        let record = &self.pods[*self.by_uid.get(uid)? as usize];
+        let record = &self.pods[self.pod_id(uid)? as usize];
         (!record.absent).then_some(&record.fact)
     }
 
@@ -221,7 +221,7 @@ impl Engine {
 
     /// Whether anything is known of a pod, even if only that a list did not show it.
     pub(crate) fn knows(&self, uid: &str) -> bool {
-        self.by_uid.contains_key(uid)
+        self.pod_id(uid).is_some()
     }
 
     /// A budget.
@@ -236,8 +236,8 @@ impl Engine {
 
     /// The budgets that cover a pod, in the order in which they are asked.
     pub fn covering(&self, uid: &str) -> Vec<BudgetKey> {
-        let Some(id) = self.by_uid.get(uid) else { return Vec::new() };
-        let mut keys: Vec<_> = self.pods[*id as usize]
+        let Some(id) = self.pod_id(uid) else { return Vec::new() };
+        let mut keys: Vec<_> = self.pods[id as usize]
             .members
             .iter()
             .map(|member| self.budgets[member.budget as usize].fact.key.clone())
@@ -262,11 +262,11 @@ impl Engine {
     }
 
     pub(crate) fn pod_id(&self, uid: &str) -> Option<u32> {
-        self.by_uid.get(uid).copied()
+        self.index.by_uid(&self.pods, uid)
     }
 
     pub(crate) fn pod_id_by_name(&self, key: &ObjectKey) -> Option<u32> {
-        self.by_name.get(key).copied()
+        self.index.by_name(&self.pods, key)
     }
 
     pub(crate) fn budget_id(&self, key: &BudgetKey) -> Option<u32> {

@@ -50,16 +50,10 @@ impl Engine {
 
     fn add_pod(&mut self, pod: Pod) {
         let pod = self.pool.share_pod(pod);
-        let (uid, key) = (pod.uid.clone(), pod.key.clone());
+        let namespace = pod.key.namespace.clone();
         let id = self.pods.insert(PodRecord { fact: pod, absent: false, members: SmallVec::new() }) as u32;
-        self.by_uid.insert(uid, id);
-        let newest = self.by_name.get(&key).is_none_or(|other| {
-            self.pods[*other as usize].fact.version < self.pods[id as usize].fact.version
-        });
-        if newest {
-            self.by_name.insert(key.clone(), id);
-        }
-        self.namespaces.entry(key.namespace).or_default().pods.insert(id);
+        self.index.insert(&self.pods, id);
+        self.namespaces.entry(namespace).or_default().pods.insert(id);
         let fact = &self.pods[id as usize].fact;
         if let Some(owner) = fact.controller() {
             self.by_controller.entry(owner.uid.clone()).or_default().insert(id);
@@ -71,13 +65,11 @@ impl Engine {
     }
 
     pub(super) fn remove_pod(&mut self, uid: &str) {
-        let Some(id) = self.by_uid.remove(uid) else { return };
+        let Some(id) = self.pod_id(uid) else { return };
         self.unseat_pod(id);
+        self.index.remove(&self.pods, id);
         let record = self.pods.remove(id as usize);
         let key = &record.fact.key;
-        if self.by_name.get(key) == Some(&id) {
-            self.by_name.remove(key);
-        }
         if let Some(index) = self.namespaces.get_mut(&key.namespace) {
             index.pods.remove(&id);
         }
@@ -179,7 +171,7 @@ impl Engine {
     /// A pod that the watch does not know although it has come this far is gone by now: a reply that was under way
     /// must not bring it back.
     fn learn_pod(&mut self, pod: Pod, version: Version) {
-        if self.by_uid.contains_key(&pod.uid) || version > self.pods_version {
+        if self.pod_id(&pod.uid).is_some() || version > self.pods_version {
             self.set_pod(pod);
         }
     }

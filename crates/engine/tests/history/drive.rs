@@ -109,7 +109,7 @@ impl Drive {
         }
         let pods = oracle.pods.values().map(|seen| seen.pod.clone()).collect();
         // A clock that went back stays where it was for the oracle, so it does for the new engine.
-        let (now, version) = (self.oracle.now, Version(self.version));
+        let (now, version) = (self.oracle.now, self.oracle.pods_version);
         // Pods first and budgets last, the other way round than in most histories.
         fresh.sync(Snapshot::Pods(pods, version), now);
         for controller in oracle.controllers.values() {

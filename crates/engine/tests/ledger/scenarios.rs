@@ -111,11 +111,12 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("one pod twice, and another", &[(Evict, "x"), (Evict, "x"), (Evict, "y")]),
         case("refused elsewhere, asked again", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
-            .replicas(&[(true, true)]),
+            .replicas(&[(true, true)])
+            .large(),
         case("a successor of the same name", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true)])
             .successors(),
-        case("a successor, two replicas", &[(Evict, "x"), (Evict, "y")]).successors(),
+        case("a successor, two replicas", &[(Evict, "x"), (Evict, "y")]).successors().large(),
         case("an unready pod heals", &[(Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")]),
@@ -123,11 +124,13 @@ pub(crate) fn all() -> Vec<Scenario> {
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
-            .replicas(&[(true, true)]),
+            .replicas(&[(true, true)])
+            .large(),
         case("an unready pod heals, late and asked twice", &[(Delete, "z"), (Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")])
-            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
+            .large(),
         case("a pending pod starts", &[(Evict, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .pending("z")
@@ -149,13 +152,16 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("two holders", &[(Evict, "x"), (Evict, "y")]).replicas(&[(true, true), (true, true)]),
         case("two holders, expiry", &[(Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true), (true, true)])
-            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
+            .large(),
         case("the holder changes", &[(Evict, "x"), (Evict, "y")])
             .deeds(&[Deed::Holder(1, true), Deed::Holder(0, false)])
-            .mishaps(Mishaps { time: 2, ..quiet() }),
+            .mishaps(Mishaps { time: 2, ..quiet() })
+            .large(),
         case("a watch starts over", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { relists: 1, ..quiet() })
-            .successors(),
+            .successors()
+            .large(),
         case("three at one replica", &[(Evict, "x"), (Delete, "y"), (Evict, "z")]).replicas(&[(true, true)]),
         case("groups", &[(Evict, "a0"), (Evict, "b0"), (Evict, "a1")])
             .pods(&[("a0", true), ("a1", true), ("b0", true), ("b1", true)])
@@ -184,7 +190,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("the second budget is tightened", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
             .deeds(&[Deed::ChangeBudget("b", keeps(1, ("name", "x")))])
-            .replicas(&[(true, true)]),
+            .replicas(&[(true, true)])
+            .large(),
         case("a budget is deleted and a stricter one made", &[(Evict, "x")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
@@ -192,7 +199,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("two holders settle two pods", &[(Evict, "x"), (Evict, "y"), (Evict, "z")])
             .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
             .replicas(&[(true, true), (true, true)])
-            .at(&[0, 0, 1]),
+            .at(&[0, 0, 1])
+            .large(),
         case("a free pass is not inherited", &[(Delete, "z"), (Delete, "z")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .budgets(&[("a", keeps(3, ALL))])
@@ -204,7 +212,8 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[])
             .replicas(&[(true, false), (true, true)])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
-            .at(&[1, 0]),
+            .at(&[1, 0])
+            .large(),
         case("a new budget", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
@@ -214,18 +223,21 @@ pub(crate) fn all() -> Vec<Scenario> {
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
-            .deeds(&[Deed::MakeBudget("b", keeps(1, ALL))]),
+            .deeds(&[Deed::MakeBudget("b", keeps(1, ALL))])
+            .large(),
         case("a budget is deleted and made again", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))])
-            .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(1, ALL))]),
+            .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(1, ALL))])
+            .large(),
         case("a replica is lost while a budget opens", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
-            .mishaps(Mishaps { crashes: 1, ..quiet() }),
+            .mishaps(Mishaps { crashes: 1, ..quiet() })
+            .large(),
         case("a replica starts while a budget opens", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
@@ -235,7 +247,8 @@ pub(crate) fn all() -> Vec<Scenario> {
                 Deed::MakeBudget("other", keeps(0, ("name", "none"))),
                 Deed::Start(1),
                 Deed::MakeBudget("a", keeps(1, ALL)),
-            ]),
+            ])
+            .large(),
         case("a budget is tightened", &[(Evict, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])

@@ -32,7 +32,7 @@ pub(crate) struct Oracle {
     pub(crate) gates: Gates,
     pub(crate) now: Time,
     pub(crate) pods: BTreeMap<Uid, Seen>,
-    pods_version: Version,
+    pub(crate) pods_version: Version,
     pub(crate) budgets: BTreeMap<BudgetKey, Budget>,
     pub(crate) controllers: BTreeMap<Uid, Controller>,
     pub(crate) pod_groups: BTreeMap<ObjectKey, PodGroup>,

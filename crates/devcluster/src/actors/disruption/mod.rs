@@ -119,7 +119,7 @@ impl Acting {
         if selected.is_empty() {
             self.recorder.normal(budget.as_ref(), &(), "NoPods", "No matching pods found").await;
         }
-        self.warn_of_overlap(&selected).await;
+        self.warn_of_overlap(&key.namespace, &selected).await;
         let mut scale = 0;
         if asks_controllers(&budget) {
             match self.controllers.tally(&key.namespace, &selected).await {
@@ -163,7 +163,10 @@ impl Acting {
         Ok(selected)
     }
 
-    async fn warn_of_overlap(&self, selected: &[Arc<Pod>]) {
+    async fn warn_of_overlap(&self, namespace: &str, selected: &[Arc<Pod>]) {
+        if self.budgets.in_namespace(namespace).len() < 2 {
+            return;
+        }
         for pod in selected {
             let budgets = covering(&self.budgets, pod);
             if let [first, _, ..] = budgets.as_slice() {

@@ -157,7 +157,9 @@ impl Collector {
 
     async fn look(&self, uid: &str) -> Outcome {
         // A dependent that the watches have not shown yet would be overlooked.
-        let shelves: Vec<_> = self.kinds.read().values().map(|kind| kind.shelf.clone()).collect();
+        let unfilled = |kind: &&Kind| !kind.shelf.is_filled();
+        let shelves: Vec<_> =
+            self.kinds.read().values().filter(unfilled).map(|kind| kind.shelf.clone()).collect();
         for shelf in shelves {
             // A kind that cannot be listed must not hold up all others.
             let _ = tokio::time::timeout(Duration::from_secs(2), shelf.filled()).await;

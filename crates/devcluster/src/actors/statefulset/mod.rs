@@ -41,7 +41,7 @@ pub(crate) fn start(stage: &Stage) {
             wake.add(Key::of(set.as_ref()));
         }
     });
-    let wake = queue.clone();
+    let (wake, sets) = (queue.clone(), acting.sets.clone());
     acting.control.pods.listen(move |before, after| {
         for pod in [before, after].into_iter().flatten() {
             let namespace = pod.namespace().unwrap_or_default();
@@ -50,7 +50,10 @@ pub(crate) fn start(stage: &Stage) {
                 // A name that a set may wait for, or an orphan that it may take in.
                 _ => {
                     if let Some((set, _)) = pod.name_any().rsplit_once('-') {
-                        wake.add(Key::new(&namespace, set));
+                        let key = Key::new(&namespace, set);
+                        if sets.get(&key).is_some() {
+                            wake.add(key);
+                        }
                     }
                 }
             }

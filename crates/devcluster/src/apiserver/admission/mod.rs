@@ -71,8 +71,9 @@ impl<'a> Attributes<'a> {
         self
     }
 
-    pub(crate) fn with_dry_run(mut self, dry_run: bool) -> Self {
-        self.dry_run |= dry_run;
+    /// Whether nothing is to be written, where the query is not what says so.
+    pub(crate) fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
         self
     }
 

@@ -132,6 +132,7 @@ impl Api {
         });
         let kind = served.kind.clone();
         if !taken {
+            self.store.open(&served.table);
             self.change_registry(|registry| registry.insert(served));
         }
         let mut value = stored.value.clone();
