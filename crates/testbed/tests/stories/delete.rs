@@ -18,12 +18,12 @@ async fn a_delete_waits_while_another_group_is_down(cluster: Cluster) {
         .strip_prefix("Error from server (TooManyRequests): admission webhook \"pods.quorate.dev\" denied the request: ")
         .unwrap_or_else(|| panic!("{refused}"));
     let begins = format!(
-        "{}/llm keeps 2 of 3 groups: group llm/1 would be the second one down \
-         (group llm/0 is missing llm-0-2, not ready for ",
+        "{}/llm keeps 2 of 3 groups: group 1 would be the second one down \
+         (group 0 is missing llm-0-2, not ready for ",
         scene.namespace
     );
     assert!(sentence.starts_with(&begins), "{sentence}");
-    assert!(sentence.trim_end().ends_with("). Waits for group llm/0."), "{sentence}");
+    assert!(sentence.trim_end().ends_with("). Waits for group 0."), "{sentence}");
     assert_eq!(scene.status().await["ledger"], json!(0), "a refusal writes nothing");
     // What is down already may be replaced.
     scene.kubectl(&["delete", "pod", "llm-0-2"]).await.expect("the pod that is down may go");

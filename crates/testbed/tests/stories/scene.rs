@@ -11,7 +11,7 @@ use crate::quorate::Quorate;
 /// The label that makes the groups.
 pub(crate) const GROUP: &str = "leaderworkerset.sigs.k8s.io/group-index";
 
-/// Groups llm/0, llm/1 and llm/2, under the budget llm, which is enforced.
+/// Groups 0, 1 and 2, under the budget llm, which is enforced.
 pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
