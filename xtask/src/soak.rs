@@ -13,7 +13,7 @@ pub(crate) fn run() -> Result<()> {
         "quorate-engine",
         "--test",
         "runner",
-        "interleaving",
+        "ledger",
         "--",
         "--nocapture",
     ]);

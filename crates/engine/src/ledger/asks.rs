@@ -1,6 +1,6 @@
 //! A request on its way: find the pod, ask every budget, claim in each, answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::basics::{Time, Uid};
 use crate::callers::Exempt;
@@ -21,14 +21,14 @@ pub(super) struct Ask {
     /// The pod that is meant, once that is known.
     pub(super) uid: Option<Uid>,
     pub(super) token: TokenId,
-    /// The budgets that were asked, those included that only watch.
-    asked: BTreeSet<BudgetKey>,
+    /// The budgets that were asked, those included that only watch, and what each covered then.
+    asked: BTreeMap<BudgetKey, Option<u64>>,
     /// Those of them that only watch.
     watching: BTreeSet<BudgetKey>,
     /// The budgets that have to agree, in the order in which they are claimed.
     route: Vec<BudgetKey>,
-    /// Those that have its token.
-    pub(super) committed: BTreeSet<BudgetKey>,
+    /// Those that have its token, by their UID: a budget that was made anew has not.
+    pub(super) committed: BTreeMap<BudgetKey, Uid>,
 }
 
 impl Ask {
@@ -70,10 +70,10 @@ impl Replica {
             sequence: self.sequence,
             uid: None,
             token,
-            asked: BTreeSet::new(),
+            asked: BTreeMap::new(),
             watching: BTreeSet::new(),
             route: Vec::new(),
-            committed: BTreeSet::new(),
+            committed: BTreeMap::new(),
         };
         self.asks.insert(id, ask);
         match find {
@@ -141,8 +141,21 @@ impl Replica {
                 }
                 self.admit(id);
             }
-            verdict => self.finish(id, verdict),
+            verdict => match self.inherited(id) {
+                Some((uid, grounds)) => self.route(id, uid, &grounds),
+                None => self.finish(id, verdict),
+            },
         }
+    }
+
+    /// For the test that shows why a held pod is decided afresh: it inherits the pass it was given before.
+    fn inherited(&self, id: AskId) -> Option<(Uid, Vec<(BudgetKey, Ground)>)> {
+        let ask = self.asks.get(&id).filter(|_| self.without(Rule::DecideAfresh))?;
+        let uid = ask.request.object.as_ref()?.uid.clone();
+        let covering = self.engine.covering(&uid);
+        let held = |key: &BudgetKey| self.engine.budget(key).is_some_and(|budget| budget.ledger.holds(&uid));
+        let grounds = covering.into_iter().map(|key| (key, Ground::Surplus)).collect::<Vec<_>>();
+        grounds.iter().all(|(key, _)| held(key)).then_some((uid, grounds))
     }
 
     fn route(&mut self, id: AskId, uid: Uid, grounds: &[(BudgetKey, Ground)]) {
@@ -152,9 +165,10 @@ impl Replica {
         let held = grounds
             .iter()
             .all(|(key, _)| self.engine.budget(key).is_some_and(|budget| budget.ledger.holds(&uid)));
+        let asked = grounds.iter().map(|(key, _)| (key.clone(), self.covered_by(key))).collect();
         let Some(ask) = self.asks.get_mut(&id) else { return };
         ask.uid = Some(uid);
-        ask.asked = grounds.iter().map(|(key, _)| key.clone()).collect();
+        ask.asked = asked;
         ask.watching =
             grounds.iter().filter(|(_, ground)| only_watches(*ground)).map(|(key, _)| key.clone()).collect();
         ask.route = grounds
@@ -172,19 +186,31 @@ impl Replica {
     /// Sends an ask to the next budget, or answers it when it has been to all of them.
     pub(super) fn go_on(&mut self, id: AskId) {
         let Some(ask) = self.asks.get(&id) else { return };
-        if let Some(next) = ask.route.iter().find(|key| !ask.committed.contains(*key)).cloned() {
+        let next = ask.route.iter().find(|key| !self.has_token(ask, key)).cloned();
+        if let Some(next) = next {
             self.due.insert(next.clone());
             self.desks.entry(next).or_default().queue.push_back(id);
             return;
         }
         // Last thing before the answer: a budget that covers the pod since a moment ago has not been asked.
         let covering = ask.uid.as_ref().map(|uid| self.engine.covering(uid)).unwrap_or_default();
-        let news = covering.iter().any(|key| !ask.asked.contains(key));
+        let news = covering.iter().any(|key| ask.asked.get(key) != Some(&self.covered_by(key)));
         if news && !self.without(Rule::RecheckCovering) {
             self.proceed(id);
         } else {
             self.admit(id);
         }
+    }
+
+    /// What a budget covers, as this replica sees it now.
+    fn covered_by(&self, key: &BudgetKey) -> Option<u64> {
+        self.desks.get(key).and_then(|desk| desk.coverage)
+    }
+
+    /// Whether the budget that is there now, not one that had its name before, has the token of an ask.
+    fn has_token(&self, ask: &Ask, key: &BudgetKey) -> bool {
+        let there = self.engine.budget(key).map(|budget| &budget.uid);
+        ask.committed.get(key).is_some_and(|uid| there.is_none_or(|there| there == uid))
     }
 
     fn admit(&mut self, id: AskId) {
@@ -223,7 +249,7 @@ impl Replica {
     pub(super) fn finish(&mut self, id: AskId, verdict: Verdict) {
         let Some(ask) = self.asks.remove(&id) else { return };
         if let Some(uid) = ask.uid {
-            for key in ask.committed {
+            for key in ask.committed.into_keys() {
                 self.due.insert(key.clone());
                 self.desks.entry(key).or_default().withdrawals.insert(ask.token.clone(), uid.clone());
             }
@@ -238,7 +264,7 @@ impl Replica {
             let waiting = self
                 .asks
                 .get(&id)
-                .and_then(|ask| ask.route.iter().find(|key| !ask.committed.contains(*key)).cloned());
+                .and_then(|ask| ask.route.iter().find(|key| !self.has_token(ask, key)).cloned());
             self.finish(id, Verdict::Deny(vec![Block { budget: waiting, reason: Reason::Deadline }]));
         }
     }

@@ -29,7 +29,7 @@ pub(super) struct Desk {
     /// The write that is under way.
     pub(super) writing: Option<Writing>,
     /// The budget is being read again.
-    pub(super) rereading: Option<Writing>,
+    pub(super) rereading: Option<Rereading>,
     /// A list of the pods is under way.
     pub(super) looking: Option<Look>,
     /// The last list of the pods.
@@ -64,6 +64,14 @@ pub(super) struct Writing {
     pub(super) asks: Vec<Written>,
     pub(super) joins: Vec<TokenId>,
     pub(super) withdrawals: Vec<TokenId>,
+}
+
+/// What a budget is read again for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Rereading {
+    writing: Writing,
+    /// The budget that was known when the read was sent: that there was none then says nothing of a later one.
+    uid: Option<Uid>,
 }
 
 /// A request that is being written.
@@ -228,7 +236,7 @@ impl Replica {
                         self.imagine(budget, draft);
                     } else {
                         if let Some(ask) = self.asks.get_mut(&id) {
-                            ask.committed.insert(key.clone());
+                            ask.committed.insert(key.clone(), budget.uid.clone());
                         }
                         self.go_on(id);
                     }
@@ -345,9 +353,9 @@ impl Replica {
                         }
                     }
                 }
-                let ledger = budget.ledger.clone();
+                let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
                 self.take_budget(*budget);
-                self.settle_writing(key, &writing, &ledger, true);
+                self.settle_writing(key, &writing, (&uid, &ledger), true);
             }
             Reply::Wrote(Wrote::Gone) => {
                 self.requeue(key, &writing);
@@ -362,24 +370,30 @@ impl Replica {
     }
 
     fn rereading(&mut self, key: &BudgetKey, writing: Writing) {
+        let uid = self.engine.budget(key).map(|budget| budget.uid.clone());
         if let Some(desk) = self.desks.get_mut(key) {
-            desk.rereading = Some(writing);
+            desk.rereading = Some(Rereading { writing, uid });
         }
         self.call(Call::GetBudget(key.clone()), Purpose::Reread(key.clone()));
     }
 
     fn reread(&mut self, key: &BudgetKey, reply: Reply) {
         self.due.insert(key.clone());
-        let Some(writing) = self.desks.get_mut(key).and_then(|desk| desk.rereading.take()) else { return };
+        let Some(Rereading { writing, uid }) = self.desks.get_mut(key).and_then(|desk| desk.rereading.take())
+        else {
+            return;
+        };
         match reply {
             Reply::Budget(Some(budget)) => {
-                let ledger = budget.ledger.clone();
+                let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
                 self.take_budget(*budget);
-                self.settle_writing(key, &writing, &ledger, false);
+                self.settle_writing(key, &writing, (&uid, &ledger), false);
             }
             Reply::Budget(None) => {
                 self.requeue(key, &writing);
-                self.lose_budget(key);
+                if self.engine.budget(key).map(|budget| &budget.uid) == uid.as_ref() {
+                    self.lose_budget(key);
+                }
                 self.close_desk(key);
             }
             _ => self.rereading(key, writing),
@@ -387,7 +401,13 @@ impl Replica {
     }
 
     /// Sorts out what of a write is there, now that the budget is known again.
-    fn settle_writing(&mut self, key: &BudgetKey, writing: &Writing, ledger: &Ledger, done: bool) {
+    fn settle_writing(
+        &mut self,
+        key: &BudgetKey,
+        writing: &Writing,
+        (uid, ledger): (&Uid, &Ledger),
+        done: bool,
+    ) {
         let has = |uid: &Uid, token: &TokenId| {
             ledger.claims.get(uid).is_some_and(|claim| claim.tokens.contains_key(token))
         };
@@ -405,7 +425,7 @@ impl Replica {
             let waiting = self.asks.get_mut(&written.ask);
             match (waiting, stuck) {
                 (Some(ask), true) => {
-                    ask.committed.insert(key.clone());
+                    ask.committed.insert(key.clone(), uid.clone());
                     self.go_on(written.ask);
                 }
                 (Some(_), false) if done => {

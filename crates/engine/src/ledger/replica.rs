@@ -474,10 +474,8 @@ impl Replica {
     /// Takes a budget in, from a watch or from the reply to a write or read of ours.
     pub(super) fn take_budget(&mut self, budget: Budget) {
         let key = budget.key.clone();
-        if let Some(known) = self.engine.budget(&key)
-            && known.uid == budget.uid
-            && budget.version < known.version
-        {
+        // Older than what is known, be it of the same budget or of one that had its name before.
+        if self.engine.budget(&key).is_some_and(|known| budget.version < known.version) {
             return;
         }
         let new_uid = self.engine.budget(&key).is_some_and(|known| known.uid != budget.uid);

@@ -218,7 +218,8 @@ pub(crate) fn all() -> Vec<Scenario> {
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
-            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))]),
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
+            .large(),
         case("a second budget appears", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
@@ -257,7 +258,8 @@ pub(crate) fn all() -> Vec<Scenario> {
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ("name", "y")))])
-            .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
+            .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))])
+            .large(),
         case("an update", &[(Update, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))]),

@@ -57,12 +57,17 @@ pub(crate) fn search(scenario: Scenario) -> Result<usize, String> {
     }
 }
 
+/// Whether the large cases are searched too: `cargo xtask soak` asks for it.
+pub(crate) fn is_soak() -> bool {
+    std::env::var_os("QUORATE_SOAK").is_some()
+}
+
 /// Searches a share of the cases, each to its end: tests run side by side.
 fn search_all(share: usize) {
-    // Set by `cargo xtask soak`.
-    let soak = std::env::var_os("QUORATE_SOAK").is_some();
     let mut total = 0;
-    for scenario in scenarios::all().into_iter().filter(|case| soak || !case.large).skip(share).step_by(2) {
+    for scenario in
+        scenarios::all().into_iter().filter(|case| is_soak() || !case.large).skip(share).step_by(2)
+    {
         let name = scenario.name;
         match search(scenario) {
             Ok(states) => {

@@ -239,13 +239,6 @@ pub(crate) struct Scenario {
     pub(crate) large: bool,
 }
 
-impl Scenario {
-    pub(crate) fn without(mut self, rule: Rule) -> Self {
-        self.without.insert(rule);
-        self
-    }
-}
-
 pub(crate) fn budget_key(name: &str) -> BudgetKey {
     BudgetKey { object: ObjectKey::new(NAMESPACE, name), front: Front::DisruptionBudget }
 }
@@ -862,6 +855,7 @@ impl World {
     pub(crate) fn is_quiet(&self) -> bool {
         self.nodes.iter().all(|node| node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty())
             && self.requests.iter().all(|journey| journey.stage == Stage::Over)
+            && self.pods.values().all(|pod| pod.containers.iter().all(|c| c.image == c.asked_image))
     }
 }
 
