@@ -25,13 +25,16 @@ pub(crate) fn crates() -> Result<Vec<String>> {
         .context("cannot list crates/")?
         .map(|entry| entry.map(|e| e.path()))
         .collect::<Result<_, _>>()?;
-    folders.retain(|folder| folder.join("Cargo.toml").exists());
     folders.sort();
-    Ok(folders
-        .iter()
-        .filter_map(|folder| folder.file_name())
-        .map(|name| format!("quorate-{}", name.to_string_lossy()))
-        .collect())
+    let manifests =
+        folders.iter().map(|folder| folder.join("Cargo.toml")).filter(|manifest| manifest.exists());
+    manifests.map(|manifest| package_name(&std::fs::read_to_string(&manifest)?)).collect()
+}
+
+/// The name in a manifest: the binary's crate is not called after its folder.
+fn package_name(manifest: &str) -> Result<String> {
+    let name = manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    name.map(str::to_owned).context("a manifest without a name")
 }
 
 /// A cargo command at the root of the workspace.
