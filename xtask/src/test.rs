@@ -89,7 +89,7 @@ fn unit(counts: &mut Counts) -> Result<()> {
 
 fn conformance(counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
-    let suites = ["--test", "conformance", "--test", "actors", "--test", "lifetime"];
+    let suites = ["--lib", "--test", "conformance", "--test", "actors", "--test", "lifetime"];
     cargo_test("conformance", &[&["--package", "quorate-testbed"], &suites[..]].concat(), counts)
 }
 
