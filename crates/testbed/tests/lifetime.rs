@@ -4,21 +4,30 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that holds a control plane, and the folder of that control plane.
-fn holder() -> (Child, PathBuf) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_control-plane"))
+/// A process that holds a control plane.
+struct Holder {
+    process: Child,
+    /// Kept open: whoever writes to a pipe that nobody reads ends by itself.
+    _output: BufReader<ChildStdout>,
+    /// The folder of the control plane.
+    folder: PathBuf,
+}
+
+fn holder() -> Holder {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_control-plane"))
         .arg("controllers")
         .stdout(Stdio::piped())
         .spawn()
         .expect("control-plane starts");
+    let mut output = BufReader::new(process.stdout.take().expect("its output"));
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    output.read_line(&mut line).expect("a line");
     let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").expect("the kubeconfig");
     let folder = Path::new(kubeconfig).parent().expect("its folder").to_owned();
-    (child, folder)
+    Holder { process, _output: output, folder }
 }
 
 /// The running programs that were told of the folder.
@@ -36,7 +45,7 @@ fn programs(folder: &Path) -> Vec<String> {
 }
 
 fn leaves_nothing_after(signal: &str) {
-    let (mut holder, folder) = holder();
+    let Holder { process: mut holder, folder, _output } = holder();
     let mut running = programs(&folder);
     running.sort();
     assert_eq!(running, ["etcd", "kube-apiserver", "kube-controller-manager"]);
