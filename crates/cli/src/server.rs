@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use quorate_server::Options;
+use quorate_server::certificates::{Pace, Source};
+use quorate_server::webhooks::Place;
+use quorate_server::{Gates, Options};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -18,9 +21,30 @@ pub(crate) struct Args {
     /// Where to listen for the API server
     #[arg(long, default_value = "0.0.0.0:9443")]
     listen: SocketAddr,
+    /// Where to listen for probes and scrapes: /healthz, /readyz, /metrics
+    #[arg(long, default_value = "0.0.0.0:9090")]
+    admin_listen: SocketAddr,
     /// Where the API server reaches this process, as https://host:port; without it, where it listens
-    #[arg(long)]
+    #[arg(long, conflicts_with = "webhook_service")]
     webhook_url: Option<String>,
+    /// The Service of our own namespace by which the API server reaches this process, as name or name:port
+    #[arg(long, value_parser = service)]
+    webhook_service: Option<Place>,
+    /// The certificate to show, with those of its authorities after it; without it, one of our own authority
+    #[arg(long, requires = "tls_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, requires = "tls_cert_file")]
+    tls_key_file: Option<PathBuf>,
+    /// Whom the API server is to trust for that certificate; without it, somebody else tells the API server
+    #[arg(long, requires = "tls_cert_file")]
+    tls_ca_file: Option<PathBuf>,
+    /// Features to switch on or off, as Name=true,Other=false
+    #[arg(long, value_parser = gates, default_value = "")]
+    feature_gates: Gates,
+    /// How many seconds to serve on after the end was asked for
+    #[arg(long, default_value_t = 20)]
+    shutdown_delay_seconds: u64,
     /// The namespace for Quorate's own objects
     #[arg(long, default_value = "quorate-system")]
     namespace: String,
@@ -35,9 +59,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let options = Options {
         kubernetes: kubernetes(args.kubeconfig).await?,
         listen: args.listen,
-        webhook_url: args.webhook_url,
+        admin: args.admin_listen,
+        place: args.webhook_url.map(Place::Url).or(args.webhook_service),
         namespace: args.namespace,
         register_webhooks: args.register_webhooks,
+        certificates: match (args.tls_cert_file, args.tls_key_file) {
+            (Some(certificate), Some(key)) => Source::Files { certificate, key, authority: args.tls_ca_file },
+            _ => Source::Own(Pace::default()),
+        },
+        gates: args.feature_gates,
+        lingers: Duration::from_secs(args.shutdown_delay_seconds),
     };
     let stop = CancellationToken::new();
     let server = quorate_server::start(options, stop.clone()).await?;
@@ -51,6 +82,34 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         stop.cancel();
     });
     server.ended().await
+}
+
+/// A Service by its name, and its port where it is not 443.
+fn service(text: &str) -> Result<Place, String> {
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => {
+            let port = port.parse().map_err(|_| format!("{port} is not a port"))?;
+            (name, port)
+        }
+        None => (text, 443),
+    };
+    Ok(Place::Service { name: name.to_owned(), port })
+}
+
+/// Gates by their names.
+fn gates(text: &str) -> Result<Gates, String> {
+    let mut gates = Gates::default();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let (name, value) =
+            item.split_once('=').ok_or_else(|| format!("{item} must be written as {item}=true"))?;
+        let value = value.parse().map_err(|_| format!("{name} must be true or false, not {value}"))?;
+        match name {
+            "MultiPodPDBs" => gates.multi_pod_pdbs = value,
+            "DisruptionProbe" => gates.disruption_probe = value,
+            _ => return Err(format!("{name} is not known: there are MultiPodPDBs and DisruptionProbe")),
+        }
+    }
+    Ok(gates)
 }
 
 async fn kubernetes(file: Option<PathBuf>) -> Result<kube::Config> {

@@ -3,10 +3,14 @@
 //! - [`watch`]: lists and watches that one bad object cannot stop.
 //! - [`tls`]: certificates, made here and used here.
 //! - [`https`]: a router served over TLS until it is told to stop.
+//! - [`election`]: one of many processes does what only one should.
+//! - [`admin`]: alive, ready, and how it does.
 //! - [`backoff`]: how long to wait before trying again.
 //! - [`Plain`]: errors of the client in few words.
 
+pub mod admin;
 pub mod backoff;
+pub mod election;
 pub mod https;
 mod plain;
 pub mod tls;

@@ -1,30 +1,37 @@
 //! What the API server asks, over HTTP.
 //!
 //! `POST /evictions` decides `pods/eviction` and pins the pod that it decided on; `POST /pods` decides deletes, updates
-//! and resizes of pods. Every body gets an answer, and none a panic.
+//! and resizes of pods; `POST /budgets` says whether our own objects make sense. Every body gets an answer, and none a
+//! panic.
+
+mod own;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
-use axum::routing::{get, post};
+use axum::routing::post;
 use axum::{Json, Router};
-use http::StatusCode;
 use quorate_engine::basics::Time;
 use quorate_engine::verdict::{Allow, Block, Reason, Verdict};
 use quorate_intake::admission::{self as reviews, Asked, Fault, Rejected};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use crate::clock;
+use crate::events::Events;
 use crate::keeper::Keeper;
+use crate::metrics::Metrics;
 
 /// Where evictions are decided.
 pub const EVICTIONS: &str = "/evictions";
 /// Where everything else that is done to pods is decided.
 pub const PODS: &str = "/pods";
+/// Where our own objects are validated.
+pub const BUDGETS: &str = "/budgets";
 
 /// How much of a body is read. An object has 1.5 MiB in etcd at most, and a review may hold it twice.
 const LIMIT: usize = 8 << 20;
@@ -32,17 +39,45 @@ const LIMIT: usize = 8 << 20;
 /// What the API server gives a webhook where it does not say so.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How many requests are thought about at once. More than this wait, and are refused when their time is up.
+const AT_ONCE: usize = 1024;
+
 /// Whom the router asks, and whether this process may answer.
 #[derive(Clone)]
 pub struct Desk {
     keeper: Keeper,
     may_answer: Arc<dyn Fn() -> bool + Send + Sync>,
+    seats: Arc<Semaphore>,
+    events: Events,
+    metrics: Arc<Metrics>,
 }
 
 impl Desk {
     /// Answers what `keeper` decides, as long as `may_answer` says so right before the answer.
-    pub fn new(keeper: Keeper, may_answer: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { keeper, may_answer: Arc::new(may_answer) }
+    pub(crate) fn new(
+        keeper: Keeper,
+        events: Events,
+        metrics: Arc<Metrics>,
+        may_answer: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let seats = Arc::new(Semaphore::new(AT_ONCE));
+        Self { keeper, may_answer: Arc::new(may_answer), seats, events, metrics }
+    }
+
+    /// Decides a request. The seat is given back when the answer is there.
+    async fn decide(&self, request: &quorate_engine::request::Request, deadline: Time) -> Verdict {
+        let refuse = |reason| Verdict::Deny(vec![Block { budget: None, reason }]);
+        let left = deadline.since(clock::now());
+        let Ok(Ok(_seat)) = tokio::time::timeout(left, self.seats.acquire()).await else {
+            return refuse(Reason::Deadline);
+        };
+        let verdict = self.keeper.ask(request.clone(), deadline).await;
+        // Last of all: a process that was held up may have been taken for dead meanwhile.
+        let exempt = matches!(verdict, Verdict::Allow(Allow::Exempt(_)));
+        if verdict.is_allowed() && !exempt && !(self.may_answer)() {
+            return refuse(Reason::NotSynced);
+        }
+        verdict
     }
 }
 
@@ -66,12 +101,21 @@ pub fn router(desk: Desk) -> Router {
     Router::new()
         .route(EVICTIONS, post(decide))
         .route(PODS, post(decide))
-        .route("/healthz", get(|| async { StatusCode::OK }))
+        .route(BUDGETS, post(validate))
         .with_state(desk)
 }
 
 async fn decide(State(desk): State<Desk>, Query(params): Query<Params>, body: Body) -> Json<Value> {
     let deadline = params.deadline(clock::now());
+    reply(body, async |body| answer(&desk, body, deadline).await).await
+}
+
+async fn validate(State(desk): State<Desk>, body: Body) -> Json<Value> {
+    reply(body, async |body| own::validate(&desk, body).await).await
+}
+
+/// Reads a body and answers it; one that cannot be understood is told so.
+async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Rejected>) -> Json<Value> {
     let body = match to_bytes(body, LIMIT).await {
         Ok(body) => body,
         Err(_) => {
@@ -79,32 +123,33 @@ async fn decide(State(desk): State<Desk>, Query(params): Query<Params>, body: Bo
             return Json(reviews::reject(&rejected));
         }
     };
-    Json(match answer(&desk, &body, deadline).await {
-        Ok(answer) => answer,
-        Err(rejected) => {
-            warn!(%rejected, "a review cannot be understood");
-            reviews::reject(&rejected)
-        }
-    })
+    Json(answer(&body).await.unwrap_or_else(|rejected| {
+        warn!(%rejected, "a review cannot be understood");
+        reviews::reject(&rejected)
+    }))
 }
 
 async fn answer(desk: &Desk, body: &[u8], deadline: Time) -> Result<Value, Rejected> {
+    let arrived = clock::now();
     let review = reviews::read(body, LIMIT)?;
     let uid = review.uid();
     let disruption = match review.asked()? {
         Asked::Nothing(_) => return Ok(reviews::allow(uid)),
         Asked::Disruption(disruption) => disruption,
     };
-    let mut verdict = desk.keeper.ask(disruption.request.clone(), deadline).await;
-    // Last of all: a process that was held up may have been taken for dead meanwhile.
-    let exempt = matches!(verdict, Verdict::Allow(Allow::Exempt(_)));
-    if verdict.is_allowed() && !exempt && !(desk.may_answer)() {
-        verdict = Verdict::Deny(vec![Block { budget: None, reason: Reason::NotSynced }]);
-    }
     let request = &disruption.request;
-    let word = if verdict.is_allowed() { "admitted" } else { "refused" };
+    let verdict = desk.decide(request, deadline).await;
+    let now = clock::now();
+    desk.metrics.answered(request.operation, &verdict, now.since(arrived));
+    let word = match &verdict {
+        Verdict::Allow(_) => "admitted",
+        Verdict::Deny(blocks) => {
+            desk.events.denied(request, blocks, now);
+            "refused"
+        }
+    };
     info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{word}");
-    Ok(reviews::answer(uid, &disruption, &verdict, clock::now()))
+    Ok(reviews::answer(uid, &disruption, &verdict, now))
 }
 
 #[cfg(test)]

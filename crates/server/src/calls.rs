@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, header};
 use kube::api::GetParams;
@@ -22,6 +22,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use crate::members::Members;
+use crate::metrics::Metrics;
 use crate::stored::Stored;
 
 /// No call takes longer: whatever becomes of it then, nobody knows.
@@ -50,11 +51,17 @@ pub(crate) struct Calls {
     members: Arc<Members>,
     /// How often in a row the writes to a budget were refused.
     refused: Mutex<HashMap<ObjectKey, u32>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Calls {
-    pub(crate) fn new(client: Client, stored: Arc<Stored>, members: Arc<Members>) -> Self {
-        Self { client, stored, members, refused: Mutex::default() }
+    pub(crate) fn new(
+        client: Client,
+        stored: Arc<Stored>,
+        members: Arc<Members>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { client, stored, members, refused: Mutex::default(), metrics }
     }
 
     /// Makes a call and says what came back.
@@ -85,7 +92,11 @@ impl Calls {
     async fn patch(&self, patch: &LedgerPatch) -> Result<Reply, Error> {
         let key = &patch.budget.object;
         let body = budget::json_patch(patch, &self.stored.base(key));
-        match self.write_status(key, "application/json-patch+json", &body).await {
+        let sent = Instant::now();
+        let written = self.write_status(key, "application/json-patch+json", &body).await;
+        let refused = matches!(&written, Err(Error::Api(status)) if matches!(status.code, 409 | 422));
+        self.metrics.wrote(sent.elapsed(), refused);
+        match written {
             Ok(object) => {
                 self.refused.lock().remove(key);
                 Ok(self

@@ -7,19 +7,22 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_engine::Gates;
-use quorate_engine::basics::{ObjectKey, Time, Version};
-use quorate_engine::facts::BudgetKey;
+use quorate_engine::basics::{ObjectKey, Text, Time, Version};
+use quorate_engine::facts::{Budget, BudgetKey, Input};
 use quorate_engine::ledger::{AskId, Call, Event, Output, Replica, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::status::Status;
 use quorate_engine::verdict::{Block, Reason, Verdict};
+use quorate_engine::{Gates, Snapshot};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::calls::{Calls, Errand};
 use crate::clock;
+use crate::events::Events;
+use crate::metrics::{Metrics, Reading};
+use crate::namespaces::Enforcing;
 
 /// While somebody waits for an answer, time passes in steps of this: short against the patience of the protocol.
 const BUSY: Duration = Duration::from_millis(50);
@@ -34,6 +37,9 @@ pub(crate) enum Message {
     Event(Event),
     Ask { request: Box<Request>, deadline: Time, answer: oneshot::Sender<Verdict> },
     Status { budget: BudgetKey, answer: oneshot::Sender<Option<Status>> },
+    Preview { budget: Box<Budget>, answer: oneshot::Sender<Option<Status>> },
+    Read { answer: oneshot::Sender<Reading> },
+    Remembers { answer: oneshot::Sender<bool> },
 }
 
 /// Reaches the keeper. Clones reach the same one.
@@ -71,6 +77,27 @@ impl Keeper {
         self.messages.send(Message::Status { budget, answer }).await.ok()?;
         receiver.await.ok()?
     }
+
+    /// The status that a budget would have if it were there now. Nothing is changed by asking.
+    pub(crate) async fn preview(&self, budget: Budget) -> Option<Status> {
+        let (answer, receiver) = oneshot::channel();
+        self.messages.send(Message::Preview { budget: Box::new(budget), answer }).await.ok()?;
+        receiver.await.ok()?
+    }
+
+    /// Whether there is nothing that only this process knows: nobody has to wait for it when it is gone.
+    pub(crate) async fn remembers_nothing(&self) -> bool {
+        let (answer, receiver) = oneshot::channel();
+        let sent = self.messages.send(Message::Remembers { answer }).await;
+        sent.is_ok() && !receiver.await.unwrap_or(true)
+    }
+
+    /// What gauges show now.
+    pub(crate) async fn read(&self) -> Option<Reading> {
+        let (answer, receiver) = oneshot::channel();
+        self.messages.send(Message::Read { answer }).await.ok()?;
+        receiver.await.ok()
+    }
 }
 
 fn refuse(reason: Reason) -> Verdict {
@@ -83,21 +110,28 @@ pub(crate) struct Outbox {
     pub(crate) changed: mpsc::UnboundedSender<BTreeSet<BudgetKey>>,
     /// Up to which version every budget is known here.
     pub(crate) acknowledged: watch::Sender<Version>,
+    /// Everything was seen once.
+    pub(crate) synced: watch::Sender<bool>,
+    /// In which namespaces a budget enforces.
+    pub(crate) enforcing: watch::Sender<BTreeSet<Text>>,
+    /// What people should read about.
+    pub(crate) events: Events,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Starts the keeper of a replica by that name. It ends when nobody can reach it any more.
-pub(crate) fn start(name: &str, calls: Arc<Calls>, outbox: Outbox) -> Keeper {
+pub(crate) fn start(name: &str, gates: Gates, calls: Arc<Calls>, outbox: Outbox) -> Keeper {
     let (messages, inbox) = mpsc::channel(QUEUE);
     // What the calls bring back is bounded by the calls themselves, and must not wait behind the watches.
     let (replies, returned) = mpsc::unbounded_channel();
     let task = Task {
-        replica: Replica::new(Settings::new(name), Gates::default()),
+        replica: Replica::new(Settings::new(name), gates),
         calls,
         outbox,
         replies,
         pending: HashMap::new(),
         next_ask: 0,
-        synced: false,
+        enforcing: Enforcing::default(),
     };
     tokio::spawn(task.run(inbox, returned));
     Keeper { messages }
@@ -115,7 +149,7 @@ struct Task {
     replies: mpsc::UnboundedSender<Event>,
     pending: HashMap<AskId, Pending>,
     next_ask: AskId,
-    synced: bool,
+    enforcing: Enforcing,
 }
 
 impl Task {
@@ -150,15 +184,28 @@ impl Task {
             Message::Status { budget, answer } => {
                 let _ = answer.send(self.replica.status(&budget, clock::now()));
             }
+            Message::Preview { budget, answer } => {
+                let _ = answer.send(self.replica.preview(*budget, clock::now()));
+            }
+            Message::Remembers { answer } => {
+                let _ = answer.send(!self.replica.remembers_nothing() || !self.pending.is_empty());
+            }
+            Message::Read { answer } => {
+                let _ = answer.send(Reading::of(&self.replica, clock::now()));
+            }
         }
     }
 
     fn step(&mut self, event: Event) {
-        let syncs = matches!(event, Event::Synced);
+        let News { budgets, all } = News::of(&event);
+        if matches!(event, Event::Synced) {
+            self.outbox.synced.send_replace(true);
+        }
         for output in self.replica.step(event, clock::now()) {
             match output {
                 Output::Answer(id, verdict) => self.answer(id, verdict),
                 Output::Call(id, call) => {
+                    self.outbox.metrics.calling(&call);
                     let errand = self.errand(call);
                     let (calls, replies) = (self.calls.clone(), self.replies.clone());
                     tokio::spawn(async move {
@@ -169,20 +216,33 @@ impl Task {
                 Output::Acknowledge(version) => {
                     self.outbox.acknowledged.send_replace(version);
                 }
-                Output::Note(note) => info!(?note, "noted"),
+                Output::Note(note) => {
+                    self.outbox.metrics.noted(&note);
+                    self.outbox.events.noted(note);
+                }
             }
         }
-        self.tell_changes(syncs);
+        self.tell_changes(budgets, all);
     }
 
-    /// Before everything was seen the counts are of a part, and no reader should see them.
-    fn tell_changes(&mut self, syncs: bool) {
+    /// Tells which budgets' status may have changed. Before everything was seen the counts are of a part, and no reader
+    /// should see them.
+    fn tell_changes(&mut self, budgets: BTreeSet<BudgetKey>, all: bool) {
         let mut changed = self.replica.take_changes().budgets;
-        if syncs {
-            self.synced = true;
+        let mut moved = false;
+        if all {
             changed = self.replica.engine().budgets().map(|budget| budget.key.clone()).collect();
+            // Those that are gone are in no list: begin anew.
+            self.enforcing = Enforcing::default();
+            moved = true;
         }
-        if self.synced && !changed.is_empty() {
+        for key in changed.iter().chain(&budgets) {
+            moved |= self.enforcing.note(key, self.replica.engine().budget(key));
+        }
+        if moved {
+            self.outbox.enforcing.send_replace(self.enforcing.namespaces());
+        }
+        if *self.outbox.synced.borrow() && !changed.is_empty() {
             let _ = self.outbox.changed.send(changed);
         }
     }
@@ -209,5 +269,29 @@ impl Task {
         debug!(%pod, ?verdict, "answered");
         // Whoever asked may have gone away; what was written for it expires.
         let _ = answer.send(verdict);
+    }
+}
+
+/// Which budgets an event is about, besides those that it changes for readers.
+struct News {
+    budgets: BTreeSet<BudgetKey>,
+    /// Everybody wants to know of all of them.
+    all: bool,
+}
+
+impl News {
+    fn of(event: &Event) -> Self {
+        let mut news = Self { budgets: BTreeSet::new(), all: false };
+        match event {
+            Event::Fact(input) => match &**input {
+                Input::Budget(budget) => drop(news.budgets.insert(budget.key.clone())),
+                Input::BudgetGone(key) => drop(news.budgets.insert(key.clone())),
+                _ => {}
+            },
+            // A new holder writes what the old one may have left unwritten.
+            Event::Synced | Event::Holder(true) | Event::List(Snapshot::Budgets(_)) => news.all = true,
+            _ => {}
+        }
+        news
     }
 }

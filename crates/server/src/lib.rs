@@ -4,20 +4,29 @@
 //! takes it in → what the replica wants done goes out through `calls`, what changed for readers through `status`.
 //! The API server asks → `admission` makes a request of it → the keeper answers, after what it wrote is durable.
 //!
+//! What only one process does (webhooks, labels, status, and in the replica settling, expiry and opening) the holder of
+//! a lease does; each asks right before it writes whether that is still so.
+//!
 //! - [`start`]: one process, from its Lease to its end.
 //! - [`admission`]: the router that the API server asks.
 //! - [`webhooks`]: what tells the API server to ask.
+//! - [`certificates`]: what the API server trusts.
 
 pub mod admission;
 mod calls;
+pub mod certificates;
 mod clock;
+mod events;
 mod feed;
 mod keeper;
 mod members;
+pub mod metrics;
+mod namespaces;
 mod run;
 mod status;
 mod stored;
 pub mod webhooks;
 
 pub use keeper::Keeper;
+pub use quorate_engine::Gates;
 pub use run::{Options, Running, start};

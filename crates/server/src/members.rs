@@ -147,6 +147,20 @@ impl Members {
         }
     }
 
+    /// Ends. The Lease stays for those who open budgets, unless there is nothing that only this process knows.
+    pub(crate) async fn leave(&self, knows_nothing: bool) {
+        self.good_until.store(i64::MIN, Ordering::Relaxed);
+        if !knows_nothing {
+            return;
+        }
+        let (leases, params) = (self.leases(), kube::api::DeleteParams::default());
+        match tokio::time::timeout(PATIENCE, leases.delete(&self.name, &params)).await {
+            Ok(Err(error)) => warn!(error = %Plain(&error), "cannot remove the Lease"),
+            Err(_) => warn!("cannot remove the Lease: no answer"),
+            Ok(Ok(_)) => info!(lease = self.name, "left"),
+        }
+    }
+
     async fn renew(&self, acknowledged: Version) -> Result<Lease, Error> {
         let patch = json!({
             "metadata": { "annotations": { ACKNOWLEDGED: acknowledged.0.to_string() } },

@@ -1,47 +1,69 @@
 //! One process, from its Lease to its end.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::Client;
+use quorate_engine::Gates;
 use quorate_engine::basics::Version;
 use quorate_engine::ledger::Event;
-use quorate_kit::{Plain, https, tls};
+use quorate_kit::election::Election;
+use quorate_kit::{admin, https};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::admission::{self, Desk};
 use crate::calls::Calls;
-use crate::keeper::{self, Outbox};
+use crate::certificates::{Certificates, Source};
+use crate::events::Events;
+use crate::keeper::{self, Keeper, Outbox};
 use crate::members::{self, Members};
+use crate::metrics::Metrics;
+use crate::status::Writer;
 use crate::stored::Stored;
-use crate::webhooks::{self, Address};
-use crate::{feed, status};
+use crate::webhooks::{self, Place};
+use crate::{feed, namespaces};
+
+/// The Lease of the one process that tends the budgets.
+const HOLDER: &str = "quorate-server";
 
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The API server, and who we are there.
     pub kubernetes: kube::Config,
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen for the API server; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where the API server reaches us, as `https://host:port`. Without it, where we listen.
-    pub webhook_url: Option<String>,
+    /// Where to listen for those who run the process.
+    pub admin: SocketAddr,
+    /// Where the API server reaches us. Without it, where we listen.
+    pub place: Option<Place>,
     /// The namespace of our own objects.
     pub namespace: String,
     /// Tell the API server to ask us.
     pub register_webhooks: bool,
+    /// Where certificates come from.
+    pub certificates: Source,
+    /// Which features are on.
+    pub gates: Gates,
+    /// How long to serve on after the end was asked for: until nobody sends requests here any more.
+    pub lingers: Duration,
 }
 
 /// A server at work.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it listens.
+    /// Where it listens for the API server.
     pub address: SocketAddr,
+    /// Where it tells how it does.
+    pub admin: SocketAddr,
     task: JoinHandle<Result<()>>,
 }
 
@@ -55,80 +77,155 @@ impl Running {
     }
 }
 
-/// Starts a server; it ends when `stop` is cancelled.
+/// Starts a server. When `stop` is cancelled it turns unready, serves on for a while, and ends.
 ///
 /// The order matters. First the Lease, then a list of the budgets: whoever opens a budget waits for every process that
 /// could decide without knowing it, and finds them by their Leases.
 ///
 /// # Errors
-/// It cannot listen, or the API server does not take its Lease or its webhooks.
+/// It cannot listen, or the API server does not take its Lease.
 pub async fn start(options: Options, stop: CancellationToken) -> Result<Running> {
     let mut config = options.kubernetes;
     // Whether a write was refused is for the protocol to know, at once.
     config.default_retry = false;
     let client = Client::try_from(config).context("cannot make a client")?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", options.listen))?;
-    let address = listener.local_addr()?;
-    let url = options.webhook_url.unwrap_or_else(|| format!("https://{address}"));
-    let authority = tls::Authority::generate("Quorate")?;
-    let tls = authority.issue(&[host(&url)?])?.server_config()?;
+    let (listener, address) = listen(options.listen).await?;
+    let (admin_listener, admin) = listen(options.admin).await?;
+    let place = options.place.unwrap_or_else(|| Place::Url(format!("https://{address}")));
+    let names = place.names(&options.namespace)?;
+    let certificates =
+        Certificates::get(client.clone(), &options.namespace, options.certificates, names).await?;
 
     let name = members::unique_name();
     let members = Arc::new(Members::new(client.clone(), options.namespace.clone(), name.clone()));
     members.join().await?;
 
     let stored = Arc::new(Stored::default());
-    let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members.clone()));
+    let metrics = Arc::new(Metrics::default());
+    let events = Events::start(client.clone(), name.clone(), stored.clone());
+    let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members.clone(), metrics.clone()));
     let (changed, changes) = mpsc::unbounded_channel();
     let (acknowledged, acknowledgements) = watch::channel(Version(0));
-    let keeper = keeper::start(&name, calls.clone(), Outbox { changed, acknowledged });
+    let (synced, is_synced) = watch::channel(false);
+    let (enforcing, enforced) = watch::channel(BTreeSet::new());
+    let outbox =
+        Outbox { changed, acknowledged, synced, enforcing, events: events.clone(), metrics: metrics.clone() };
+    let keeper = keeper::start(&name, options.gates, calls.clone(), outbox);
     let watches = feed::start(&client, &keeper, &stored, &options.namespace);
-    keeper.tell(Event::Holder(true)).await;
-    let writer = tokio::spawn(status::run(changes, keeper.clone(), calls, stored));
 
+    let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
+    let writer = Writer {
+        keeper: keeper.clone(),
+        calls,
+        stored,
+        election: election.clone(),
+        events: events.clone(),
+        metrics: metrics.clone(),
+    };
+    let mut chores = JoinSet::new();
+    chores.spawn(writer.run(changes));
+    chores.spawn(namespaces::keep(client.clone(), options.namespace.clone(), enforced, election.clone()));
+    let (held, is_held) = watch::channel(false);
+    let (in_force, is_in_force) = watch::channel(false);
+    let registered = options.register_webhooks.then_some(place);
+    let bundle = certificates.bundle();
+    chores.spawn(webhooks::keep(client.clone(), registered, options.namespace, bundle, is_held, in_force));
+    chores.spawn(tell_holder(keeper.clone(), is_in_force));
+
+    let stopping = Arc::new(AtomicBool::new(false));
+    let face = Face {
+        synced: is_synced,
+        stopping: stopping.clone(),
+        members: members.clone(),
+        keeper: keeper.clone(),
+        metrics: metrics.clone(),
+    };
     let current = members.clone();
-    let router = admission::router(Desk::new(keeper.clone(), move || current.is_current()));
-    let serving = tokio::spawn(https::serve(listener, tls, router, stop.child_token()));
-    if options.register_webhooks {
-        let address = Address { url, ca: authority.pem().to_owned(), namespace: options.namespace };
-        if let Err(error) = webhooks::register(&client, &address).await {
-            stop.cancel();
-            anyhow::bail!("cannot register the webhooks: {}", Plain(&error));
-        }
-    }
-    info!(%address, name, "serving");
+    let desk = Desk::new(keeper.clone(), events, metrics, move || current.is_current());
+    let closing = CancellationToken::new();
+    let tls = certificates.shown().server_config()?;
+    let serving = tokio::spawn(https::serve(listener, tls, admission::router(desk), closing.clone()));
+    chores.spawn(admin::serve(admin_listener, admin::router(Arc::new(face)), CancellationToken::new()));
+    let signer = election.clone();
+    chores.spawn(async move { certificates.keep(&signer).await });
+    info!(%address, %admin, name, "serving");
 
+    let candidacy = tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            let tell = |won| {
+                held.send_replace(won);
+                std::future::ready(())
+            };
+            election.run(tell, stop).await;
+        }
+    });
+    let (lingers, ending) = (options.lingers, closing.clone());
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        stopping.store(true, Ordering::Relaxed);
+        info!(?lingers, "told to end");
+        tokio::time::sleep(lingers).await;
+        ending.cancel();
+    });
     let task = tokio::spawn(async move {
-        let outcome = members.stay(acknowledgements, &keeper, stop.clone()).await;
-        stop.cancel();
+        let outcome = members.stay(acknowledgements, &keeper, closing.clone()).await;
+        closing.cancel();
         let _ = serving.await;
-        writer.abort();
+        let _ = candidacy.await;
+        members.leave(keeper.remembers_nothing().await).await;
+        drop(chores);
         drop(watches);
         outcome
     });
-    Ok(Running { address, task })
+    Ok(Running { address, admin, task })
 }
 
-/// The host of a URL, as certificates name it.
-fn host(url: &str) -> Result<String> {
-    let uri: http::Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
-    let host = uri.host().with_context(|| format!("{url} names no host"))?;
-    anyhow::ensure!(uri.scheme_str() == Some("https"), "{url} must begin with https://");
-    Ok(host.trim_matches(['[', ']']).to_owned())
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::host;
+/// The replica tends the budgets while this process is the holder and the API server asks us.
+async fn tell_holder(keeper: Keeper, mut in_force: watch::Receiver<bool>) {
+    let mut told = false;
+    loop {
+        let holds = *in_force.borrow_and_update();
+        if holds != told {
+            told = holds;
+            keeper.tell(Event::Holder(holds)).await;
+        }
+        if in_force.changed().await.is_err() {
+            return;
+        }
+    }
+}
 
-    #[test]
-    fn the_host_of_a_url() {
-        assert_eq!(host("https://127.0.0.1:8443").unwrap(), "127.0.0.1");
-        assert_eq!(host("https://[::1]:8443").unwrap(), "::1");
-        assert_eq!(host("https://quorate.example/base").unwrap(), "quorate.example");
-        assert!(host("http://127.0.0.1").is_err());
-        assert!(host("nonsense").is_err());
+/// How the process shows itself to those who run it.
+struct Face {
+    synced: watch::Receiver<bool>,
+    stopping: Arc<AtomicBool>,
+    members: Arc<Members>,
+    keeper: Keeper,
+    metrics: Arc<Metrics>,
+}
+
+impl admin::Shows for Face {
+    fn unready(&self) -> Option<String> {
+        let why = if self.stopping.load(Ordering::Relaxed) {
+            "ending"
+        } else if !*self.synced.borrow() {
+            "not everything was seen yet"
+        } else if !self.members.is_current() {
+            "the Lease is not renewed"
+        } else {
+            return None;
+        };
+        Some(why.to_owned())
+    }
+
+    async fn metrics(&self) -> String {
+        self.metrics.show(self.keeper.read().await)
     }
 }

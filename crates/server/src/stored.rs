@@ -57,6 +57,11 @@ impl Stored {
         self.budgets.lock().get(key).map(|last| last.base.clone()).unwrap_or_default()
     }
 
+    /// Its UID.
+    pub(crate) fn uid(&self, key: &ObjectKey) -> Option<String> {
+        self.budgets.lock().get(key).and_then(|last| last.uid.clone())
+    }
+
     /// Its status.
     pub(crate) fn status(&self, key: &ObjectKey) -> Option<Value> {
         self.budgets.lock().get(key).map(|last| last.status.clone())

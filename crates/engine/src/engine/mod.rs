@@ -15,6 +15,7 @@ mod budgets;
 mod index;
 mod lists;
 mod pods;
+mod preview;
 
 use std::collections::BTreeSet;
 

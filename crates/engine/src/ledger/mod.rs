@@ -12,6 +12,7 @@
 mod asks;
 mod desk;
 mod patch;
+mod readings;
 mod replica;
 mod tend;
 

@@ -11,11 +11,11 @@ use crate::{probe, workload};
 
 impl Review<'_> {
     /// Answers a review of a `DisruptionBudget`, a `Workload` or a new pod: whether it makes sense. `known` is what is
-    /// known of the pods that a budget covers, for its warnings.
+    /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere.
     ///
     /// An update that leaves the spec as it is passes: what was stored past this check must still be able to lose a
     /// finalizer, or get a label.
-    pub fn validate(&self, known: Known) -> Result<Value, Rejected> {
+    pub fn validate(&self, known: Known, more: &[String]) -> Result<Value, Rejected> {
         let call = &self.call;
         let whole = call.sub_resource.as_deref().unwrap_or_default().is_empty();
         if !whole || !matches!(self.operation(), "CREATE" | "UPDATE") {
@@ -24,7 +24,9 @@ impl Review<'_> {
         match (call.resource.group.as_str(), call.resource.resource.as_str()) {
             ("policy.quorate.dev", "disruptionbudgets") => {
                 self.spec(budget::validate, |spec| match budget::rules(spec) {
-                    Ok(rules) => budget::warnings(&rules, known),
+                    Ok(rules) => {
+                        budget::warnings(&rules, known).into_iter().chain(more.iter().cloned()).collect()
+                    }
                     Err(_) => Vec::new(),
                 })
             }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body as KubeBody;
-use quorate_engine::Snapshot;
 use quorate_engine::basics::Version;
 use quorate_engine::ledger::Event;
+use quorate_engine::{Gates, Snapshot};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
@@ -25,15 +25,24 @@ async fn desk(synced: bool) -> Desk {
     });
     let client = kube::Client::new(silent, "default");
     let members = Arc::new(Members::new(client.clone(), "quorate".to_owned(), "test".to_owned()));
-    let calls = Arc::new(Calls::new(client, Arc::new(Stored::default()), members));
-    let outbox = Outbox { changed: mpsc::unbounded_channel().0, acknowledged: watch::channel(Version(0)).0 };
-    let keeper = keeper::start("test", calls, outbox);
+    let stored = Arc::new(Stored::default());
+    let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members, Arc::default()));
+    let (events, metrics) = (Events::start(client, "test".to_owned(), stored), Arc::new(Metrics::default()));
+    let outbox = Outbox {
+        changed: mpsc::unbounded_channel().0,
+        acknowledged: watch::channel(Version(0)).0,
+        synced: watch::channel(false).0,
+        enforcing: watch::channel(std::collections::BTreeSet::new()).0,
+        events: events.clone(),
+        metrics: metrics.clone(),
+    };
+    let keeper = keeper::start("test", Gates::default(), calls, outbox);
     if synced {
         keeper.tell(Event::List(Snapshot::Pods(Vec::new(), Version(1)))).await;
         keeper.tell(Event::Synced).await;
         keeper.tell(Event::Serving(true)).await;
     }
-    Desk::new(keeper, || true)
+    Desk::new(keeper, events, metrics, || true)
 }
 
 async fn post(desk: Desk, path: &str, body: impl Into<Body>) -> Value {

@@ -1,12 +1,14 @@
 //! Quorate at work in a cluster.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, ObjectMeta, PostParams};
-use quorate_server::{Options, Running};
+use quorate_server::certificates::{Pace, Source};
+use quorate_server::{Gates, Options, Running};
 use quorate_testbed::{Cluster, User, eventually};
 use tokio_util::sync::CancellationToken;
 
@@ -35,9 +37,13 @@ impl Quorate {
         let options = Options {
             kubernetes: cluster.config(&User::admin()),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            webhook_url: None,
+            admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            place: None,
             namespace: NAMESPACE.to_owned(),
             register_webhooks: true,
+            certificates: Source::Own(Pace::default()),
+            gates: Gates::default(),
+            lingers: Duration::ZERO,
         };
         let stop = CancellationToken::new();
         let server = quorate_server::start(options, stop.clone()).await.expect("a server");

@@ -1,0 +1,25 @@
+//! What a replica shows of itself without anything happening to it.
+
+use std::time::Duration;
+
+use crate::basics::Time;
+use crate::facts::Budget;
+use crate::ledger::replica::Replica;
+use crate::status::Status;
+
+impl Replica {
+    /// The status that a budget would have if it were there now.
+    pub fn preview(&mut self, budget: Budget, now: Time) -> Option<Status> {
+        self.engine.preview(budget, now)
+    }
+
+    /// How long the pod watch has shown nothing.
+    pub fn silence(&self, now: Time) -> Duration {
+        now.since(self.heard)
+    }
+
+    /// Whether it admitted nothing lately that a new budget would have to be told of.
+    pub fn remembers_nothing(&self) -> bool {
+        self.memory.is_empty()
+    }
+}

@@ -1,0 +1,49 @@
+//! Our own objects: whether they make sense, and what they would do.
+
+use quorate_api::budget::StoredBudget;
+use quorate_engine::status::{ConditionType, Status, reason};
+use quorate_intake::admission::{self as reviews, Rejected, Review};
+use quorate_intake::budget::{self, Known};
+use serde_json::Value;
+
+use super::{Desk, LIMIT};
+
+/// Says whether a budget or a Workload makes sense; one that does and will hurt gets a warning.
+pub(super) async fn validate(desk: &Desk, body: &[u8]) -> Result<Value, Rejected> {
+    let review = reviews::read(body, LIMIT)?;
+    let status = preview(desk, &review).await;
+    let (known, warnings) = status.as_ref().map(foresee).unwrap_or_default();
+    review.validate(known, &warnings)
+}
+
+/// What the status of a budget would be, if it is one that can be read.
+async fn preview(desk: &Desk, review: &Review<'_>) -> Option<Status> {
+    if review.resource() != "disruptionbudgets" {
+        return None;
+    }
+    let mut object: StoredBudget = serde_json::from_value(review.object().ok()?).ok()?;
+    // A new one has neither, and is counted like one that has.
+    let meta = &mut object.metadata;
+    meta.uid.get_or_insert_with(|| "new".to_owned());
+    meta.resource_version.get_or_insert_with(|| "1".to_owned());
+    // Nothing of what was admitted before, which a status may tell, belongs to the question.
+    object.status = Value::Null;
+    desk.keeper.preview(budget::budget(&object).ok()?).await
+}
+
+/// What the numbers say, and the warnings that come from what is in the cluster.
+fn foresee(status: &Status) -> (Known, Vec<String>) {
+    let expected = Some(status.units.expected).filter(|expected| *expected > 0);
+    let known = Known { expected, ..Known::default() };
+    let warned = |reason: &str| {
+        // Those that the numbers alone tell are told by them already.
+        ![reason::NEVER_ALLOWS, reason::INVALID, reason::EXPECTED_FROM_OBSERVATION].contains(&reason)
+    };
+    let warnings = status
+        .conditions
+        .iter()
+        .filter(|c| c.kind == ConditionType::BudgetConfigured && !c.status && warned(c.reason))
+        .map(|condition| format!("{}: {}", condition.reason, condition.message))
+        .collect();
+    (known, warnings)
+}

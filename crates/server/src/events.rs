@@ -1,0 +1,262 @@
+//! Events: what people read with `kubectl describe`.
+//!
+//! A refusal is told once a minute for each pod and each budget, however often somebody asks; and when there is more to
+//! tell than can be written, the rest is dropped: nothing may wait for an Event.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::core::Resource;
+use kube::{Client, Error};
+use quorate_api::DisruptionBudget;
+use quorate_engine::basics::{ObjectKey, Time, Uid};
+use quorate_engine::facts::{BudgetKey, Operation};
+use quorate_engine::ledger::Note;
+use quorate_engine::request::Request;
+use quorate_engine::sentence;
+use quorate_engine::verdict::Block;
+use quorate_kit::Plain;
+use tokio::sync::mpsc;
+use tracing::{debug, info};
+
+use crate::stored::Stored;
+
+/// Who reports.
+const CONTROLLER: &str = "quorate.dev/server";
+
+/// The same is not told again sooner.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// More than this waits for nobody.
+const QUEUE: usize = 256;
+
+/// How much is remembered of what was told.
+const REMEMBERED: usize = 10_000;
+
+/// Takes what is to be told. Clones reach the same writer.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    queue: mpsc::Sender<Happening>,
+}
+
+/// Something to tell, on the object that it concerns.
+#[derive(Debug)]
+struct Happening {
+    on: On,
+    warning: bool,
+    reason: &'static str,
+    action: &'static str,
+    note: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum On {
+    Pod(ObjectKey, Option<Uid>),
+    Budget(BudgetKey),
+}
+
+impl Events {
+    /// Starts the writer; it ends when nobody can reach it any more.
+    pub(crate) fn start(client: Client, instance: String, stored: std::sync::Arc<Stored>) -> Self {
+        let (queue, happenings) = mpsc::channel(QUEUE);
+        tokio::spawn(write_all(client, instance, stored, happenings));
+        Self { queue }
+    }
+
+    fn tell(&self, happening: Happening) {
+        if self.queue.try_send(happening).is_err() {
+            debug!("an Event was dropped");
+        }
+    }
+
+    /// The replica noted something.
+    pub(crate) fn noted(&self, note: Note) {
+        match note {
+            Note::NotDisrupted { budget, pod } => {
+                info!(%budget, %pod, "admitted, and not disrupted");
+                let note = format!(
+                    "{pod} was admitted for disruption, and nothing happened to it: it counts again."
+                );
+                self.tell(Happening {
+                    on: On::Budget(budget),
+                    warning: false,
+                    reason: "NotDisrupted",
+                    action: "Expire",
+                    note,
+                });
+            }
+            Note::Opened(budget) => {
+                info!(%budget, "enforced");
+                self.tell(Happening {
+                    on: On::Budget(budget),
+                    warning: false,
+                    reason: "Enforced",
+                    action: "Open",
+                    note: "Every server knows the budget: it is enforced.".to_owned(),
+                });
+            }
+        }
+    }
+
+    /// A request was refused: told on the pod, and on each budget that refused.
+    pub(crate) fn denied(&self, request: &Request, blocks: &[Block], now: Time) {
+        if request.dry_run {
+            return;
+        }
+        let action = match request.operation {
+            Operation::Evict => "Evict",
+            Operation::Delete => "Delete",
+            Operation::Update => "Update",
+            Operation::Resize => "Resize",
+        };
+        let uid = request.object.as_ref().map(|pod| pod.uid.clone());
+        let happening =
+            |on: On, note: String| Happening { on, warning: false, reason: "DisruptionDenied", action, note };
+        self.tell(happening(On::Pod(request.pod.clone(), uid), sentence::refusal(blocks, now)));
+        for block in blocks {
+            if let Some(key) = &block.budget {
+                let note =
+                    format!("{} of {} refused: {}", action, request.pod.name, sentence::block(block, now));
+                self.tell(happening(On::Budget(key.clone()), note));
+            }
+        }
+    }
+
+    /// A budget cannot do what it was written for.
+    pub(crate) fn misconfigured(&self, budget: &BudgetKey, reason: &'static str, message: &str) {
+        self.tell(Happening {
+            on: On::Budget(budget.clone()),
+            warning: true,
+            reason,
+            action: "Configure",
+            note: message.to_owned(),
+        });
+    }
+}
+
+async fn write_all(
+    client: Client,
+    instance: String,
+    stored: std::sync::Arc<Stored>,
+    mut happenings: mpsc::Receiver<Happening>,
+) {
+    let mut told = Told::default();
+    while let Some(happening) = happenings.recv().await {
+        if !told.is_news(&happening, Instant::now()) {
+            continue;
+        }
+        if let Err(error) = write(&client, &instance, &stored, &happening).await {
+            debug!(error = %Plain(&error), "cannot write an Event");
+        }
+    }
+}
+
+/// What was told lately.
+#[derive(Default)]
+struct Told(HashMap<(On, &'static str), Instant>);
+
+impl Told {
+    fn is_news(&mut self, happening: &Happening, now: Instant) -> bool {
+        let key = (happening.on.clone(), happening.reason);
+        if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < AGAIN) {
+            return false;
+        }
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
+        }
+        // All of them news of the last minute: no more of it, then.
+        if self.0.len() >= REMEMBERED {
+            return false;
+        }
+        self.0.insert(key, now);
+        true
+    }
+}
+
+async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Happening) -> Result<(), Error> {
+    let regarding = match &happening.on {
+        On::Pod(key, uid) => reference("v1", "Pod", key, uid.as_deref().map(str::to_owned)),
+        On::Budget(key) => reference(
+            &DisruptionBudget::api_version(&()),
+            &DisruptionBudget::kind(&()),
+            &key.object,
+            stored.uid(&key.object),
+        ),
+    };
+    let name = regarding.name.clone().unwrap_or_default();
+    let namespace = regarding.namespace.clone().unwrap_or_default();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}.{:x}", Timestamp::now().as_nanosecond())),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        action: Some(happening.action.to_owned()),
+        event_time: Some(MicroTime(Timestamp::now())),
+        note: Some(happening.note.chars().take(1024).collect()),
+        reason: Some(happening.reason.to_owned()),
+        regarding: Some(regarding),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    };
+    let events = Api::<Event>::namespaced(client.clone(), &namespace);
+    events.create(&PostParams::default(), &event).await.map(drop)
+}
+
+fn reference(api_version: &str, kind: &str, key: &ObjectKey, uid: Option<String>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: Some(key.namespace.to_string()),
+        name: Some(key.name.to_string()),
+        uid,
+        ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial(pod: &str) -> Happening {
+        Happening {
+            on: On::Pod(ObjectKey::new("ns", pod), None),
+            warning: false,
+            reason: "DisruptionDenied",
+            action: "Evict",
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_same_is_told_once_a_minute() {
+        let mut told = Told::default();
+        let start = Instant::now();
+        assert!(told.is_news(&denial("a"), start));
+        assert!(!told.is_news(&denial("a"), start + Duration::from_secs(59)));
+        assert!(told.is_news(&denial("b"), start + Duration::from_secs(59)));
+        assert!(told.is_news(&denial("a"), start + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn what_is_remembered_has_an_end() {
+        let mut told = Told::default();
+        let start = Instant::now();
+        for i in 0..REMEMBERED {
+            assert!(told.is_news(&denial(&i.to_string()), start));
+        }
+        assert!(
+            !told.is_news(&denial("one more"), start),
+            "that would be an Event for every pod of a cluster"
+        );
+        assert!(told.is_news(&denial("one more"), start + AGAIN));
+        assert_eq!(told.0.len(), 1);
+    }
+}

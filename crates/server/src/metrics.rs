@@ -1,0 +1,358 @@
+//! What is counted, for those who run the server.
+//!
+//! Labels are a namespace and a budget, or words of a closed list. What can be read from the state is read when somebody
+//! asks for it, so it is never out of step.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use quorate_engine::basics::Time;
+use quorate_engine::facts::{BudgetKey, Operation, Units};
+use quorate_engine::ledger::{Call, Note, Replica, Step};
+use quorate_engine::verdict::{Allow, Ground, Numbers, Reason, Verdict};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    namespace: String,
+    budget: String,
+}
+
+impl Of {
+    fn budget(key: &BudgetKey) -> Self {
+        Self { namespace: key.object.namespace.to_string(), budget: key.object.name.to_string() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    operation: &'static str,
+    result: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Denied {
+    namespace: String,
+    budget: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct By {
+    mode: Mode,
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "as the label shows it")]
+enum Mode {
+    individual,
+    pod_groups,
+}
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<Answered, Counter>,
+    denials: Family<Denied, Counter>,
+    decisions: Histogram,
+    commits: Histogram,
+    batches: Histogram,
+    conflicts: Counter,
+    expired: Family<Of, Counter>,
+    reconciliations: Family<By, Counter>,
+    misconfigured: Counter,
+    grouping: Gauge,
+    claims: Family<Of, Gauge>,
+    expected: Family<Of, Gauge>,
+    available: Family<Of, Gauge>,
+    allowed: Family<Of, Gauge>,
+    pods: Gauge,
+    watch_age: Gauge<f64, std::sync::atomic::AtomicU64>,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 16))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::default()),
+            requests: Family::default(),
+            denials: Family::default(),
+            decisions: seconds(),
+            commits: seconds(),
+            batches: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
+            conflicts: Counter::default(),
+            expired: Family::default(),
+            reconciliations: Family::default(),
+            misconfigured: Counter::default(),
+            grouping: Gauge::default(),
+            claims: Family::default(),
+            expected: Family::default(),
+            available: Family::default(),
+            allowed: Family::default(),
+            pods: Gauge::default(),
+            watch_age: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&self) {
+        let mut registry = self.registry.lock();
+        let seeds = registry.sub_registry_with_prefix("disruption_controller");
+        seeds.register("pdbs_using_pod_grouping", "Budgets that count groups", self.grouping.clone());
+        seeds.register(
+            "reconciliations",
+            "Budgets whose status was written, by what they count",
+            self.reconciliations.clone(),
+        );
+        seeds.register(
+            "pdb_grouping_misconfig",
+            "Times that a budget which counts groups was found to cover pods without one",
+            self.misconfigured.clone(),
+        );
+        let ours = registry.sub_registry_with_prefix("quorate");
+        ours.register("requests", "Requests to disrupt a pod, by what was answered", self.requests.clone());
+        ours.register("denials", "Refusals, by the budget that refused", self.denials.clone());
+        ours.register_with_unit(
+            "decision",
+            "From a request to its answer",
+            Unit::Seconds,
+            self.decisions.clone(),
+        );
+        ours.register_with_unit(
+            "commit",
+            "How long a write to a budget's ledger took",
+            Unit::Seconds,
+            self.commits.clone(),
+        );
+        ours.register("commit_batch_size", "Claims in one write", self.batches.clone());
+        ours.register("commit_conflicts", "Writes that another was faster than", self.conflicts.clone());
+        ours.register("claims_expired", "Claims of pods to which nothing happened", self.expired.clone());
+        ours.register("claims", "Claims that stand", self.claims.clone());
+        ours.register("units_expected", "Pods or groups that there should be", self.expected.clone());
+        ours.register("units_available", "Pods or groups that are healthy", self.available.clone());
+        ours.register(
+            "disruptions_allowed",
+            "Pods or groups that may be disrupted now",
+            self.allowed.clone(),
+        );
+        ours.register("pods", "Pods that are watched", self.pods.clone());
+        ours.register_with_unit(
+            "watch_age",
+            "Since when the pod watch has shown nothing",
+            Unit::Seconds,
+            self.watch_age.clone(),
+        );
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self, operation: Operation, verdict: &Verdict, took: Duration) {
+        let (result, reason) = match verdict {
+            Verdict::Allow(allow) => ("admitted", admission(allow)),
+            Verdict::Deny(blocks) => {
+                for block in blocks {
+                    if let Some(key) = &block.budget {
+                        let Of { namespace, budget } = Of::budget(key);
+                        let labels = Denied { namespace, budget, reason: refusal(&block.reason) };
+                        self.denials.get_or_create(&labels).inc();
+                    }
+                }
+                ("denied", blocks.first().map_or("Unknown", |block| refusal(&block.reason)))
+            }
+        };
+        let operation = match operation {
+            Operation::Evict => "Evict",
+            Operation::Delete => "Delete",
+            Operation::Update => "Update",
+            Operation::Resize => "Resize",
+        };
+        self.requests.get_or_create(&Answered { operation, result, reason }).inc();
+        self.decisions.observe(took.as_secs_f64());
+    }
+
+    /// A call is about to be made.
+    pub(crate) fn calling(&self, call: &Call) {
+        let Call::Patch(patch) = call else { return };
+        let claims = patch.steps.iter().filter(|step| matches!(step, Step::PutClaim(..))).count();
+        if claims > 0 {
+            self.batches.observe(u32::try_from(claims).unwrap_or(u32::MAX).into());
+        }
+    }
+
+    /// A write to a ledger came back.
+    pub(crate) fn wrote(&self, took: Duration, refused: bool) {
+        self.commits.observe(took.as_secs_f64());
+        if refused {
+            self.conflicts.inc();
+        }
+    }
+
+    /// The replica noted something.
+    pub(crate) fn noted(&self, note: &Note) {
+        if let Note::NotDisrupted { budget, .. } = note {
+            self.expired.get_or_create(&Of::budget(budget)).inc();
+        }
+    }
+
+    /// The status of a budget was written.
+    pub(crate) fn reconciled(&self, groups: bool, newly_misconfigured: bool) {
+        let mode = if groups { Mode::pod_groups } else { Mode::individual };
+        self.reconciliations.get_or_create(&By { mode }).inc();
+        if newly_misconfigured {
+            self.misconfigured.inc();
+        }
+    }
+
+    /// Everything, as text.
+    pub(crate) fn show(&self, reading: Option<Reading>) -> String {
+        if let Some(reading) = reading {
+            self.take(&reading);
+        }
+        let mut text = String::new();
+        // Into a String nothing can fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry.lock());
+        text
+    }
+
+    fn take(&self, reading: &Reading) {
+        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        for family in [&self.claims, &self.expected, &self.available, &self.allowed] {
+            family.clear();
+        }
+        let mut grouping = 0;
+        for budget in &reading.budgets {
+            let labels = Of::budget(&budget.key);
+            grouping += i64::from(budget.groups);
+            self.claims.get_or_create(&labels).set(gauge(budget.claims as u64));
+            if let Some(numbers) = budget.numbers {
+                self.expected.get_or_create(&labels).set(numbers.expected.into());
+                self.available.get_or_create(&labels).set(numbers.current.into());
+                self.allowed.get_or_create(&labels).set(numbers.allowed.into());
+            }
+        }
+        self.grouping.set(grouping);
+        self.pods.set(gauge(reading.pods as u64));
+        self.watch_age.set(reading.silence.as_secs_f64());
+    }
+}
+
+/// What can be read from the state.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    budgets: Vec<BudgetReading>,
+    pods: usize,
+    silence: Duration,
+}
+
+#[derive(Debug)]
+struct BudgetReading {
+    key: BudgetKey,
+    groups: bool,
+    claims: usize,
+    numbers: Option<Numbers>,
+}
+
+impl Reading {
+    pub(crate) fn of(replica: &Replica, now: Time) -> Self {
+        let engine = replica.engine();
+        let budgets = engine.budgets().map(|budget| BudgetReading {
+            key: budget.key.clone(),
+            groups: budget.spec.as_ref().is_ok_and(|rules| rules.units != Units::Pods),
+            claims: budget.ledger.claims.len(),
+            numbers: engine.numbers(&budget.key),
+        });
+        Self { budgets: budgets.collect(), pods: engine.pod_count(), silence: replica.silence(now) }
+    }
+}
+
+/// Why something was admitted, in one word.
+fn admission(allow: &Allow) -> &'static str {
+    match allow {
+        Allow::Exempt(_) => "Exempt",
+        Allow::Moot { .. } => "Moot",
+        Allow::NotCovered { .. } => "NotCovered",
+        // The dearest ground is what matters.
+        Allow::Agreed { grounds, .. } => {
+            let has = |wanted: Ground| grounds.iter().any(|(_, ground)| *ground == wanted);
+            let order = [
+                (Ground::Charged, "Charged"),
+                (Ground::Surplus, "Surplus"),
+                (Ground::Broken, "GroupBroken"),
+                (Ground::Unhealthy, "PodUnhealthy"),
+                (Ground::Pending, "PodPending"),
+                (Ground::Recreate, "Recreate"),
+                (Ground::Observed, "Observed"),
+                (Ground::PassesBy, "NotProtected"),
+            ];
+            order.into_iter().find(|(ground, _)| has(*ground)).map_or("NotCovered", |(_, word)| word)
+        }
+    }
+}
+
+/// Why something was refused, in one word.
+pub(crate) fn refusal(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::NotSynced => "NotSynced",
+        Reason::NotFresh { .. } => "NotFresh",
+        Reason::Deadline => "Deadline",
+        Reason::Invalid(_) => "Invalid",
+        Reason::Unresolved(_) => "WorkloadResolutionFailed",
+        Reason::NotOpen => "JustCreated",
+        Reason::Protocol(_) => "OtherProtocol",
+        Reason::OutdatedDefinition => "OutdatedDefinition",
+        Reason::TooManyClaims => "TooManyClaims",
+        Reason::Probe { .. } => "NotDisruptable",
+        Reason::NoGroup { .. } => "MissingWorkloadReference",
+        Reason::Exhausted(_) => "Exhausted",
+        Reason::Native { .. } => "NativeBudget",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_engine::Gates;
+    use quorate_engine::basics::ObjectKey;
+    use quorate_engine::facts::Front;
+    use quorate_engine::ledger::Settings;
+    use quorate_engine::verdict::Block;
+
+    #[test]
+    fn what_a_scrape_shows() {
+        let metrics = Metrics::default();
+        let key = BudgetKey { object: ObjectKey::new("inference", "llm"), front: Front::DisruptionBudget };
+        let verdict = Verdict::Deny(vec![Block { budget: Some(key.clone()), reason: Reason::NotOpen }]);
+        metrics.answered(Operation::Evict, &verdict, Duration::from_millis(3));
+        metrics.noted(&Note::NotDisrupted { budget: key, pod: "llm-0".into() });
+        metrics.wrote(Duration::from_millis(5), true);
+        metrics.reconciled(true, true);
+        let replica = Replica::new(Settings::new("test"), Gates::default());
+        let text = metrics.show(Some(Reading::of(&replica, Time(0))));
+        for line in [
+            r#"quorate_requests_total{operation="Evict",result="denied",reason="JustCreated"} 1"#,
+            r#"quorate_denials_total{namespace="inference",budget="llm",reason="JustCreated"} 1"#,
+            r#"quorate_claims_expired_total{namespace="inference",budget="llm"} 1"#,
+            "quorate_commit_conflicts_total 1",
+            r#"disruption_controller_reconciliations_total{mode="pod_groups"} 1"#,
+            "disruption_controller_pdb_grouping_misconfig_total 1",
+            "disruption_controller_pdbs_using_pod_grouping 0",
+            "quorate_decision_seconds_count 1",
+            "quorate_pods 0",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is missing in:\n{text}");
+        }
+    }
+}

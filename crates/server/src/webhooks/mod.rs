@@ -1,0 +1,309 @@
+//! What tells the API server to ask.
+//!
+//! Two entries share the work of each kind. Where a namespace is labelled, a budget enforces there: no answer means no.
+//! Everywhere else no answer means yes, so that an outage of ours hurts nobody who has nothing to protect; and a new
+//! budget binds at once while a server answers, before anybody has labelled anything.
+//!
+//! What the API server need not ask about is for the intake to say, which knows the table of callers that are never
+//! held up.
+
+mod keep;
+
+use anyhow::Context as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::api::ObjectMeta;
+use quorate_api::names::ENFORCED;
+use quorate_intake::match_conditions::{self, Entry};
+
+use crate::admission::{BUDGETS, EVICTIONS, PODS};
+use crate::feed::EXCLUDED;
+pub(crate) use keep::keep;
+
+/// The name of both configurations.
+pub const NAME: &str = "quorate";
+
+/// As long as the API server waits by default.
+const TIMEOUT_SECONDS: i32 = 10;
+
+/// Where the API server finds us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a URL, `https://host:port`, without a path.
+    Url(String),
+    /// Behind a Service of our own namespace.
+    Service {
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+}
+
+impl Place {
+    /// The names by which certificates must know us there.
+    ///
+    /// # Errors
+    /// The URL is none, or not one of HTTPS.
+    pub fn names(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
+        match self {
+            Self::Url(url) => {
+                let uri: http::Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
+                let host = uri.host().with_context(|| format!("{url} names no host"))?;
+                anyhow::ensure!(uri.scheme_str() == Some("https"), "{url} must begin with https://");
+                Ok(vec![host.trim_matches(['[', ']']).to_owned()])
+            }
+            Self::Service { name, .. } => {
+                Ok(vec![format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.cluster.local")])
+            }
+        }
+    }
+}
+
+/// Where the API server finds us, whom it is to trust there, and what it is not to ask about.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Where.
+    pub place: Place,
+    /// The certificates of those whom it is to trust, as PEM; empty where somebody else says so.
+    pub bundle: String,
+    /// Our own namespace: Quorate does not decide on itself.
+    pub namespace: String,
+}
+
+/// Which namespaces an entry is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// Those with the label.
+    Enforced,
+    /// All others.
+    Elsewhere,
+}
+
+impl Where {
+    const BOTH: [Self; 2] = [Self::Enforced, Self::Elsewhere];
+
+    fn failure_policy(self) -> Option<String> {
+        let policy = match self {
+            Self::Enforced => "Fail",
+            Self::Elsewhere => "Ignore",
+        };
+        Some(policy.to_owned())
+    }
+
+    /// The name of an entry, as people see it in refusals.
+    fn name(self, kind: &str) -> String {
+        match self {
+            Self::Enforced => format!("{kind}.quorate.dev"),
+            Self::Elsewhere => format!("{kind}.elsewhere.quorate.dev"),
+        }
+    }
+}
+
+impl Address {
+    fn client_config(&self, path: &str) -> WebhookClientConfig {
+        let (url, service) = match &self.place {
+            Place::Url(url) => (Some(format!("{}{path}", url.trim_end_matches('/'))), None),
+            Place::Service { name, port } => {
+                let service = ServiceReference {
+                    name: name.clone(),
+                    namespace: self.namespace.clone(),
+                    path: Some(path.to_owned()),
+                    port: Some((*port).into()),
+                };
+                (None, Some(service))
+            }
+        };
+        let bundle = Some(&self.bundle).filter(|bundle| !bundle.is_empty());
+        WebhookClientConfig {
+            ca_bundle: bundle.map(|bundle| ByteString(bundle.clone().into_bytes())),
+            url,
+            service,
+        }
+    }
+
+    fn namespaces(&self, place: Where) -> LabelSelector {
+        let label = match place {
+            Where::Enforced => "Exists",
+            Where::Elsewhere => "DoesNotExist",
+        };
+        let requirement = |key: &str, operator: &str, values: Option<Vec<String>>| LabelSelectorRequirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values,
+        };
+        let excluded = vec![EXCLUDED.to_owned(), self.namespace.clone()];
+        LabelSelector {
+            match_expressions: Some(vec![
+                requirement("kubernetes.io/metadata.name", "NotIn", Some(excluded)),
+                requirement(ENFORCED, label, None),
+            ]),
+            match_labels: None,
+        }
+    }
+}
+
+/// Evictions are decided where they can be pinned to a pod.
+pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
+    let entry = |place: Where| MutatingWebhook {
+        name: place.name("evictions"),
+        client_config: address.client_config(EVICTIONS),
+        rules: Some(vec![rule("", "v1", &["CREATE"], &["pods/eviction"])]),
+        namespace_selector: Some(address.namespaces(place)),
+        match_conditions: Some(conditions(Entry::Evictions)),
+        failure_policy: place.failure_policy(),
+        side_effects: "NoneOnDryRun".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        admission_review_versions: vec!["v1".to_owned()],
+        ..MutatingWebhook::default()
+    };
+    MutatingWebhookConfiguration {
+        metadata: named(),
+        webhooks: Some(Where::BOTH.into_iter().map(entry).collect()),
+    }
+}
+
+/// Deletes and changes are asked about for the very object; so are our own objects.
+pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
+    let entry = |place: Where| {
+        let rules = match place {
+            Where::Enforced => vec![
+                rule("", "v1", &["DELETE", "UPDATE"], &["pods"]),
+                rule("", "v1", &["UPDATE"], &["pods/resize"]),
+            ],
+            // Updates are many, and harmless nearly always: they are not worth a call where nothing is protected.
+            Where::Elsewhere => vec![rule("", "v1", &["DELETE"], &["pods"])],
+        };
+        ValidatingWebhook {
+            name: place.name("pods"),
+            client_config: address.client_config(PODS),
+            rules: Some(rules),
+            namespace_selector: Some(address.namespaces(place)),
+            match_conditions: Some(conditions(Entry::Changes)),
+            failure_policy: place.failure_policy(),
+            side_effects: "NoneOnDryRun".to_owned(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            admission_review_versions: vec!["v1".to_owned()],
+            ..ValidatingWebhook::default()
+        }
+    };
+    let own = ValidatingWebhook {
+        name: "budgets.quorate.dev".to_owned(),
+        client_config: address.client_config(BUDGETS),
+        rules: Some(vec![
+            rule("policy.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["disruptionbudgets"]),
+            rule("scheduling.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["workloads"]),
+        ]),
+        // What slips through while nobody answers is stored, denies, and says why in its status.
+        failure_policy: Some("Ignore".to_owned()),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        admission_review_versions: vec!["v1".to_owned()],
+        ..ValidatingWebhook::default()
+    };
+    ValidatingWebhookConfiguration {
+        metadata: named(),
+        webhooks: Some(Where::BOTH.into_iter().map(entry).chain([own]).collect()),
+    }
+}
+
+fn named() -> ObjectMeta {
+    ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() }
+}
+
+fn rule(group: &str, version: &str, operations: &[&str], resources: &[&str]) -> RuleWithOperations {
+    let owned = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
+    RuleWithOperations {
+        api_groups: owned(&[group]),
+        api_versions: owned(&[version]),
+        operations: owned(operations),
+        resources: owned(resources),
+        scope: Some("Namespaced".to_owned()),
+    }
+}
+
+fn conditions(entry: Entry) -> Vec<MatchCondition> {
+    let condition = |intake: match_conditions::MatchCondition| MatchCondition {
+        name: intake.name,
+        expression: intake.expression,
+    };
+    match_conditions::match_conditions(entry).into_iter().map(condition).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(place: Place) -> Address {
+        Address { place, bundle: "PEM".to_owned(), namespace: "quorate-system".to_owned() }
+    }
+
+    #[test]
+    fn every_namespace_but_the_excluded_is_in_exactly_one_entry() {
+        let address = address(Place::Url("https://quorate.example:9443/".to_owned()));
+        for place in Where::BOTH {
+            let selector = address.namespaces(place).match_expressions.unwrap();
+            assert_eq!(selector[0].values, Some(vec!["kube-system".to_owned(), "quorate-system".to_owned()]));
+            assert_eq!(selector[1].key, "quorate.dev/enforced");
+        }
+        let operators =
+            Where::BOTH.map(|place| address.namespaces(place).match_expressions.unwrap()[1].operator.clone());
+        assert_eq!(operators, ["Exists", "DoesNotExist"]);
+    }
+
+    #[test]
+    fn where_nothing_is_protected_an_outage_hurts_nobody() {
+        let address = address(Place::Url("https://quorate.example:9443/".to_owned()));
+        let entries: Vec<(String, Option<String>, Option<String>)> = mutating(&address)
+            .webhooks
+            .unwrap()
+            .into_iter()
+            .map(|entry| (entry.name, entry.failure_policy, entry.client_config.url))
+            .chain(
+                validating(&address)
+                    .webhooks
+                    .unwrap()
+                    .into_iter()
+                    .map(|entry| (entry.name, entry.failure_policy, entry.client_config.url)),
+            )
+            .collect();
+        let expected = [
+            ("evictions.quorate.dev", "Fail", "evictions"),
+            ("evictions.elsewhere.quorate.dev", "Ignore", "evictions"),
+            ("pods.quorate.dev", "Fail", "pods"),
+            ("pods.elsewhere.quorate.dev", "Ignore", "pods"),
+            ("budgets.quorate.dev", "Ignore", "budgets"),
+        ]
+        .map(|(name, policy, path)| {
+            let url = format!("https://quorate.example:9443/{path}");
+            (name.to_owned(), Some(policy.to_owned()), Some(url))
+        });
+        assert_eq!(entries, expected);
+    }
+
+    #[test]
+    fn names_for_certificates() {
+        let host = |url: &str| Place::Url(url.to_owned()).names("ns").map(|names| names[0].clone());
+        assert_eq!(host("https://127.0.0.1:8443").unwrap(), "127.0.0.1");
+        assert_eq!(host("https://[::1]:8443").unwrap(), "::1");
+        assert_eq!(host("https://quorate.example/base").unwrap(), "quorate.example");
+        assert!(host("http://127.0.0.1").is_err());
+        assert!(host("nonsense").is_err());
+        let service = Place::Service { name: "quorate".to_owned(), port: 443 };
+        assert_eq!(service.names("ns").unwrap()[0], "quorate.ns.svc");
+    }
+
+    #[test]
+    fn behind_a_service_there_is_no_url() {
+        let address = address(Place::Service { name: "quorate".to_owned(), port: 443 });
+        let config = address.client_config(EVICTIONS);
+        assert_eq!(config.url, None);
+        let service = config.service.unwrap();
+        assert_eq!((service.namespace.as_str(), service.name.as_str()), ("quorate-system", "quorate"));
+        assert_eq!((service.path.as_deref(), service.port), (Some("/evictions"), Some(443)));
+    }
+}
