@@ -84,7 +84,13 @@ fn lint() -> Result<()> {
 }
 
 fn unit(counts: &mut Counts) -> Result<()> {
-    cargo_test("unit tests", &["--workspace", "--exclude", "quorate-testbed"], counts)
+    cargo_test(
+        "unit tests",
+        &["--workspace", "--exclude", "quorate-testbed", "--exclude", "quorate"],
+        counts,
+    )?;
+    // Its tests of another kind are the stories.
+    cargo_test("command line", &["--package", "quorate", "--bins"], counts)
 }
 
 fn conformance(counts: &mut Counts) -> Result<()> {
@@ -95,7 +101,7 @@ fn conformance(counts: &mut Counts) -> Result<()> {
 
 fn stories(counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
-    cargo_test("stories", &["--package", "quorate-testbed", "--test", "stories"], counts)
+    cargo_test("stories", &["--package", "quorate", "--test", "stories"], counts)
 }
 
 /// Runs `cargo test` with `args`, passes its output on, and adds what it counted.

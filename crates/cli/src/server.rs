@@ -1,5 +1,6 @@
 //! `quorate server`.
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Features to switch on or off, as Name=true,Other=false
     #[arg(long, value_parser = gates, default_value = "")]
     feature_gates: Gates,
+    /// After how many seconds what was admitted and did not happen counts again
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(40..=3600))]
+    claim_expiry_seconds: u64,
     /// How many seconds to serve on after the end was asked for
     #[arg(long, default_value_t = 20)]
     shutdown_delay_seconds: u64,
@@ -55,7 +59,11 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let options = Options {
         kubernetes: kubernetes(args.kubeconfig).await?,
         listen: args.listen,
@@ -68,6 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             _ => Source::Own(Pace::default()),
         },
         gates: args.feature_gates,
+        claim_expiry: Duration::from_secs(args.claim_expiry_seconds),
         lingers: Duration::from_secs(args.shutdown_delay_seconds),
     };
     let stop = CancellationToken::new();

@@ -11,8 +11,11 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
+use http::{HeaderValue, header};
 use quorate_engine::basics::Time;
 use quorate_engine::verdict::{Allow, Block, Reason, Verdict};
 use quorate_intake::admission::{self as reviews, Asked, Fault, Rejected};
@@ -96,13 +99,21 @@ impl Params {
     }
 }
 
-/// Everything that is served.
-pub fn router(desk: Desk) -> Router {
+/// Everything that is served. Once `ending` says so, each answer asks to connect anew: then the connections have moved
+/// on to others by the time this process ends, and none breaks with a request on it.
+pub fn router(desk: Desk, ending: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
+    let farewell = move |mut response: Response| {
+        if ending() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        std::future::ready(response)
+    };
     Router::new()
         .route(EVICTIONS, post(decide))
         .route(PODS, post(decide))
         .route(BUDGETS, post(validate))
         .with_state(desk)
+        .layer(map_response(farewell))
 }
 
 async fn decide(State(desk): State<Desk>, Query(params): Query<Params>, body: Body) -> Json<Value> {

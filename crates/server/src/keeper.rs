@@ -119,13 +119,13 @@ pub(crate) struct Outbox {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Starts the keeper of a replica by that name. It ends when nobody can reach it any more.
-pub(crate) fn start(name: &str, gates: Gates, calls: Arc<Calls>, outbox: Outbox) -> Keeper {
+/// Starts the keeper of a replica. It ends when nobody can reach it any more.
+pub(crate) fn start(settings: Settings, gates: Gates, calls: Arc<Calls>, outbox: Outbox) -> Keeper {
     let (messages, inbox) = mpsc::channel(QUEUE);
     // What the calls bring back is bounded by the calls themselves, and must not wait behind the watches.
     let (replies, returned) = mpsc::unbounded_channel();
     let task = Task {
-        replica: Replica::new(Settings::new(name), gates),
+        replica: Replica::new(settings, gates),
         calls,
         outbox,
         replies,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use kube::Client;
 use quorate_engine::Gates;
 use quorate_engine::basics::Version;
-use quorate_engine::ledger::Event;
+use quorate_engine::ledger::{Event, Settings};
 use quorate_kit::election::Election;
 use quorate_kit::{admin, https};
 use tokio::net::TcpListener;
@@ -53,6 +53,8 @@ pub struct Options {
     pub certificates: Source,
     /// Which features are on.
     pub gates: Gates,
+    /// After how long what was admitted and did not happen counts again. Longer than the API server may take.
+    pub claim_expiry: Duration,
     /// How long to serve on after the end was asked for: until nobody sends requests here any more.
     pub lingers: Duration,
 }
@@ -110,7 +112,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (enforcing, enforced) = watch::channel(BTreeSet::new());
     let outbox =
         Outbox { changed, acknowledged, synced, enforcing, events: events.clone(), metrics: metrics.clone() };
-    let keeper = keeper::start(&name, options.gates, calls.clone(), outbox);
+    let settings = Settings { expiry: options.claim_expiry, ..Settings::new(name.as_str()) };
+    let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
     let watches = feed::start(&client, &keeper, &stored, &options.namespace);
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
@@ -144,7 +147,9 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let desk = Desk::new(keeper.clone(), events, metrics, move || current.is_current());
     let closing = CancellationToken::new();
     let tls = certificates.shown().server_config()?;
-    let serving = tokio::spawn(https::serve(listener, tls, admission::router(desk), closing.clone()));
+    let told = stopping.clone();
+    let router = admission::router(desk, move || told.load(Ordering::Relaxed));
+    let serving = tokio::spawn(https::serve(listener, tls, router, closing.clone()));
     chores.spawn(admin::serve(admin_listener, admin::router(Arc::new(face)), CancellationToken::new()));
     let signer = election.clone();
     chores.spawn(async move { certificates.keep(&signer).await });

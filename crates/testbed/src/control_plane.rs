@@ -48,6 +48,7 @@ pub struct Options {
 pub struct ControlPlane {
     options: Options,
     port: u16,
+    etcd_port: u16,
     credentials: Credentials,
     /// In the order of their start. They end in the other order: an API server without etcd does not want to go.
     processes: Mutex<Vec<Process>>,
@@ -70,7 +71,7 @@ impl ControlPlane {
         let folder = tempfile::Builder::new().prefix("quorate-control-plane-").tempdir()?;
         let credentials = Credentials::write(folder.path())?;
         let [etcd_port, port] = free_ports()?;
-        let plane = Self { options, port, credentials, processes: Mutex::default(), folder };
+        let plane = Self { options, port, etcd_port, credentials, processes: Mutex::default(), folder };
 
         plane.run("etcd", &command_line::etcd(plane.folder.path(), etcd_port))?;
         plane.until("etcd listens", || async move { listens(etcd_port) }).await?;
@@ -106,6 +107,20 @@ impl ControlPlane {
     /// The path of one of the programs, kubectl for one.
     pub fn program(&self, name: &str) -> Result<PathBuf> {
         find(self.options.kubernetes, name)
+    }
+
+    /// Kills the API server and starts it again, at the same place and with everything it had stored.
+    pub async fn restart_api_server(&self) -> Result<()> {
+        const NAME: &str = "kube-apiserver";
+        let place = self.processes.lock().iter().position(|process| process.name() == NAME);
+        let place = place.context("there is no API server")?;
+        let etcd_port = self.etcd_port;
+        drop(self.processes.lock().remove(place));
+        let args = command_line::api_server(self, etcd_port)?;
+        let process = Process::start(NAME, &self.program(NAME)?, &args, self.folder.path())?;
+        self.processes.lock().insert(place, process);
+        let admin = kube::Client::try_from(self.config(&crate::User::admin()))?;
+        self.until("the API server is ready again", || is_ready(admin.clone())).await
     }
 
     fn run(&self, name: &'static str, args: &[String]) -> Result<()> {

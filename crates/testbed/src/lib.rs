@@ -26,6 +26,7 @@ pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Kubernetes, Options};
 pub use eventually::eventually;
 pub use kubectl::{Kubectl, Printed};
+pub use process::Process;
 pub use story::{Place, Stage, tell};
 pub use user::User;
 pub use webhook::{Reply, Webhook};

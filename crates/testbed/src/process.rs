@@ -19,6 +19,7 @@ shift
 exec 3<&0
 "$@" </dev/null 3<&- &
 child=$!
+echo "$child" > "$folder/$0.pid"
 (
     read -r line <&3
     over=$?
@@ -42,20 +43,16 @@ const LOG_TAIL_LINES: usize = 12;
 
 /// A running process with its log.
 #[derive(Debug)]
-pub(crate) struct Process {
-    name: &'static str,
+pub struct Process {
+    name: String,
     shell: Child,
     log: PathBuf,
+    id: PathBuf,
 }
 
 impl Process {
     /// Starts `program` with `args`; it writes `<name>.log` into `folder`, which goes away if this process is killed.
-    pub(crate) fn start(
-        name: &'static str,
-        program: &Path,
-        args: &[String],
-        folder: &Path,
-    ) -> io::Result<Self> {
+    pub fn start(name: &str, program: &Path, args: &[String], folder: &Path) -> io::Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
         let shell = Command::new("sh")
@@ -68,22 +65,37 @@ impl Process {
             .stderr(output)
             .process_group(0)
             .spawn()?;
-        Ok(Self { name, shell, log })
+        Ok(Self { name: name.to_owned(), shell, log, id: folder.join(format!("{name}.pid")) })
     }
 
     /// What the process is called.
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Everything it has written so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Sends it a signal by its name, such as `TERM` or `STOP`.
+    pub fn signal(&self, signal: &str) -> io::Result<()> {
+        let id = std::fs::read_to_string(&self.id)?;
+        let sent = Command::new("kill").args(["-s", signal, id.trim()]).output()?;
+        if sent.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&sent.stderr).into_owned()))
     }
 
     /// Its exit status, if it ended by itself.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.shell.try_wait().ok().flatten()
     }
 
     /// The last lines of its log.
-    pub(crate) fn log_tail(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+    pub fn log_tail(&self) -> String {
+        let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }

@@ -6,7 +6,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body as KubeBody;
 use quorate_engine::basics::Version;
-use quorate_engine::ledger::Event;
+use quorate_engine::ledger::{Event, Settings};
 use quorate_engine::{Gates, Snapshot};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -36,7 +36,7 @@ async fn desk(synced: bool) -> Desk {
         events: events.clone(),
         metrics: metrics.clone(),
     };
-    let keeper = keeper::start("test", Gates::default(), calls, outbox);
+    let keeper = keeper::start(Settings::new("test"), Gates::default(), calls, outbox);
     if synced {
         keeper.tell(Event::List(Snapshot::Pods(Vec::new(), Version(1)))).await;
         keeper.tell(Event::Synced).await;
@@ -47,7 +47,7 @@ async fn desk(synced: bool) -> Desk {
 
 async fn post(desk: Desk, path: &str, body: impl Into<Body>) -> Value {
     let request = Request::post(path).body(body.into()).unwrap();
-    let response = router(desk).oneshot(request).await.unwrap();
+    let response = router(desk, || false).oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK, "an answer is an answer, whatever it says");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();

@@ -4,9 +4,12 @@
 
 mod delete;
 mod drain;
+mod floor_log;
 mod group_log;
 mod quorate;
+mod replicas;
 mod scene;
+mod storm;
 
 /// A file that is no module is compiled by nobody, and its tests never run.
 #[test]

@@ -103,7 +103,7 @@ fn llm() -> Value {
     json!({"replicas": 3, "leaderWorkerTemplate": {"size": 3, "workerTemplate": pod}})
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()
