@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::workspace;
+use crate::{control_plane, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,6 +18,10 @@ enum Bench {
     Engine,
     /// The embedded cluster's API server: pods created, watch fan-out, time until it is up.
     Cluster,
+    /// Evictions on a real control plane: without a budget, under a native one, under Quorate. Needs Go.
+    Evictions,
+    /// The server as a process: memory, processor time, time until it is ready.
+    Server,
 }
 
 impl Bench {
@@ -26,6 +30,8 @@ impl Bench {
         match self {
             Self::Engine => ("quorate-engine", "engine"),
             Self::Cluster => ("quorate-devcluster", "cluster"),
+            Self::Evictions => ("quorate", "evictions"),
+            Self::Server => ("quorate", "server"),
         }
     }
 }
@@ -33,6 +39,9 @@ impl Bench {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
     for bench in chosen {
+        if *bench == Bench::Evictions {
+            control_plane::build(control_plane::Minor::V1_36, false)?;
+        }
         let (package, program) = bench.program();
         let command = ["bench", "--quiet", "--locked", "--package", package, "--bench", program];
         workspace::run(&mut workspace::cargo(&command))?;

@@ -40,9 +40,6 @@ const RENEWED: Duration = Duration::from_secs(4);
 /// A renewal that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long the Lease of a process that ended is kept: it may have admitted something until then.
-const KEPT: Duration = Duration::from_secs(120);
-
 /// Tells the Leases of servers from others.
 const LABEL: (&str, &str) = ("quorate.dev/component", "server");
 
@@ -54,6 +51,8 @@ pub(crate) struct Members {
     client: Client,
     namespace: String,
     name: String,
+    /// How long the Lease of a process that ended is kept: until then, what it admitted may still happen.
+    kept: Duration,
     /// Until when this process may decide.
     good_until: AtomicI64,
     /// The renewals of each Lease as they were last seen here, and when: clocks of others prove nothing.
@@ -61,8 +60,8 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(client: Client, namespace: String, name: String) -> Self {
-        Self { client, namespace, name, good_until: AtomicI64::new(i64::MIN), seen: Mutex::default() }
+    pub(crate) fn new(client: Client, namespace: String, name: String, kept: Duration) -> Self {
+        Self { client, namespace, name, kept, good_until: AtomicI64::new(i64::MIN), seen: Mutex::default() }
     }
 
     fn leases(&self) -> Api<Lease> {
@@ -188,7 +187,7 @@ impl Members {
                     *entry = (renewed, now);
                 }
                 let silent = now.since(entry.1);
-                if silent > HOLDS + KEPT {
+                if silent > HOLDS + self.kept {
                     over.push(name);
                 } else {
                     members.push(member(lease, silent > HOLDS));

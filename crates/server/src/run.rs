@@ -53,7 +53,8 @@ pub struct Options {
     pub certificates: Source,
     /// Which features are on.
     pub gates: Gates,
-    /// After how long what was admitted and did not happen counts again. Longer than the API server may take.
+    /// After how long what was admitted and did not happen counts again, and how long a new budget is told of it.
+    /// Longer than the API server may take, and the same for all servers.
     pub claim_expiry: Duration,
     /// How long to serve on after the end was asked for: until nobody sends requests here any more.
     pub lingers: Duration,
@@ -99,7 +100,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         Certificates::get(client.clone(), &options.namespace, options.certificates, names).await?;
 
     let name = members::unique_name();
-    let members = Arc::new(Members::new(client.clone(), options.namespace.clone(), name.clone()));
+    let expiry = options.claim_expiry;
+    let members = Arc::new(Members::new(client.clone(), options.namespace.clone(), name.clone(), expiry));
     members.join().await?;
 
     let stored = Arc::new(Stored::default());
@@ -112,7 +114,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (enforcing, enforced) = watch::channel(BTreeSet::new());
     let outbox =
         Outbox { changed, acknowledged, synced, enforcing, events: events.clone(), metrics: metrics.clone() };
-    let settings = Settings { expiry: options.claim_expiry, ..Settings::new(name.as_str()) };
+    let settings = Settings { expiry, memory: expiry, ..Settings::new(name.as_str()) };
     let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
     let watches = feed::start(&client, &keeper, &stored, &options.namespace);
 

@@ -78,10 +78,14 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its process id.
+    pub fn id(&self) -> io::Result<u32> {
+        std::fs::read_to_string(&self.id)?.trim().parse().map_err(io::Error::other)
+    }
+
     /// Sends it a signal by its name, such as `TERM` or `STOP`.
     pub fn signal(&self, signal: &str) -> io::Result<()> {
-        let id = std::fs::read_to_string(&self.id)?;
-        let sent = Command::new("kill").args(["-s", signal, id.trim()]).output()?;
+        let sent = Command::new("kill").args(["-s", signal, &self.id()?.to_string()]).output()?;
         if sent.status.success() {
             return Ok(());
         }

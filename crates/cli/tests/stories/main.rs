@@ -4,12 +4,19 @@
 
 mod delete;
 mod drain;
+mod everyday;
 mod floor_log;
 mod group_log;
+mod must_pass;
+mod newborn;
+mod outdated;
 mod quorate;
 mod replicas;
 mod scene;
+mod shutdown;
 mod storm;
+mod successors;
+mod town;
 
 /// A file that is no module is compiled by nobody, and its tests never run.
 #[test]

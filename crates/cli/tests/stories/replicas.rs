@@ -107,6 +107,15 @@ impl Replicas {
         .await;
     }
 
+    /// The process id of the server of a place.
+    #[allow(dead_code, reason = "for those who measure it")]
+    pub(crate) fn process_id(&self, place: usize) -> u32 {
+        self.places[place]
+            .as_ref()
+            .and_then(|replica| replica.process.id().ok())
+            .expect("a server in that place")
+    }
+
     /// Kills the server of a place, as a machine that dies does.
     pub(crate) fn kill(&mut self, place: usize) {
         self.places[place] = None;

@@ -24,7 +24,8 @@ async fn desk(synced: bool) -> Desk {
         std::future::pending::<Result<http::Response<KubeBody>, std::convert::Infallible>>().await
     });
     let client = kube::Client::new(silent, "default");
-    let members = Arc::new(Members::new(client.clone(), "quorate".to_owned(), "test".to_owned()));
+    let members =
+        Arc::new(Members::new(client.clone(), "quorate".to_owned(), "test".to_owned(), Duration::ZERO));
     let stored = Arc::new(Stored::default());
     let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members, Arc::default()));
     let (events, metrics) = (Events::start(client, "test".to_owned(), stored), Arc::new(Metrics::default()));

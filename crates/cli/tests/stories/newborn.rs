@@ -1,0 +1,84 @@
+//! Budgets that are young: nothing gets past one because nobody knew it yet.
+
+use std::time::Duration;
+
+use quorate_testbed::Cluster;
+use serde_json::{Value, json};
+
+use crate::quorate::Quorate;
+use crate::replicas::Replicas;
+use crate::town::{Town, refusal};
+
+quorate_testbed::stories!(Whole:
+    a_budget_just_made_says_not_now_and_then_keeps_its_rule,
+    a_budget_waits_for_a_server_that_was_just_killed,
+    a_budget_deleted_and_made_again_forgets_nothing,
+);
+
+fn one_of_two() -> Value {
+    json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1})
+}
+
+async fn two_pods(cluster: &Cluster) -> Town {
+    let town = Town::found(cluster, "newborn").await;
+    for number in 0..2 {
+        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+    }
+    town
+}
+
+async fn a_budget_just_made_says_not_now_and_then_keeps_its_rule(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let town = two_pods(&cluster).await;
+    town.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
+    town.new_budget("web", one_of_two()).await.expect(201);
+    // Right away: either it is not known yet for certain, and says so, or it is enforced and keeps its rule. Asked
+    // until it is enforced, it never lets both go.
+    let mut admitted = 0;
+    for _ in 0..200 {
+        for pod in ["web-0", "web-1"] {
+            let answer = town.evict(pod).await;
+            match answer.code {
+                201 => admitted += 1,
+                404 => {}
+                _ => drop(refusal(&answer)),
+            }
+        }
+        if crate::town::is(&town.status("web").await, "Enforced", "True") && admitted > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(admitted, 1, "one of two stays");
+}
+
+async fn a_budget_waits_for_a_server_that_was_just_killed(cluster: Cluster) {
+    let mut replicas = Replicas::start(&cluster, 3, &["--claim-expiry-seconds=40"]).await;
+    let town = two_pods(&cluster).await;
+    replicas.kill(1);
+    town.new_budget("web", one_of_two()).await.expect(201);
+    town.status_is("web", "it waits", |status| crate::town::is(status, "Enforced", "False")).await;
+    // Nobody can ask that server what it admitted: nothing is admitted before that has happened or cannot any more.
+    let sentence = refusal(&town.evict("web-0").await);
+    assert!(sentence.starts_with(&format!("{}/web: not now", town.namespace)), "{sentence}");
+    town.allows("web", 1).await;
+    town.evict("web-0").await.expect(201);
+    refusal(&town.evict("web-1").await);
+}
+
+async fn a_budget_deleted_and_made_again_forgets_nothing(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let town = two_pods(&cluster).await;
+    town.budget("web", one_of_two(), 1).await;
+    // Admitted, and held up in the API server for a reason of its own: it may still be carried out.
+    let later = json!({"preconditions": {"resourceVersion": "1"}});
+    assert_eq!(town.evict_with("web-0", later, "").await.code, 409);
+    town.delete_budget("web").await;
+    town.new_budget("web", one_of_two()).await.expect(201);
+    town.status_is("web", "it knows of what was admitted before", |status| {
+        let claims = status["claims"].as_object().map_or(0, serde_json::Map::len);
+        crate::town::is(status, "Enforced", "True") && claims == 1 && status["disruptionsAllowed"] == 0
+    })
+    .await;
+    refusal(&town.evict("web-1").await);
+}

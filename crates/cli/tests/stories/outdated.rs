@@ -1,0 +1,47 @@
+//! A definition that is older than the server drops what it does not know: then nothing is admitted, and the status
+//! says why.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams};
+use quorate_testbed::Cluster;
+use serde_json::json;
+
+use crate::quorate::Quorate;
+use crate::town::{Town, refusal};
+
+quorate_testbed::stories!(Whole: where_claims_do_not_stick_nothing_is_admitted);
+
+async fn where_claims_do_not_stick_nothing_is_admitted(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let town = Town::found(&cluster, "outdated").await;
+    for number in 0..2 {
+        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+    }
+    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}), 1).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/claims";
+    let removal = json!([{"op": "remove", "path": path}]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(removal).expect("a patch"));
+    definitions
+        .patch("disruptionbudgets.policy.quorate.dev", &PatchParams::default(), &patch)
+        .await
+        .expect("an older definition");
+    // The API server takes a moment to serve it.
+    let mut refused = None;
+    for _ in 0..100 {
+        let answer = town.evict_with("web-0", json!({"preconditions": {"resourceVersion": "1"}}), "").await;
+        if answer.code == 429 {
+            refused = Some(refusal(&answer));
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let sentence = refused.expect("a refusal");
+    assert!(sentence.contains("CustomResourceDefinition"), "{sentence}");
+    assert!(town.exists("web-0").await && town.exists("web-1").await);
+    town.status_is("web", "it says why", |status| {
+        crate::town::is(status, "DisruptionAllowed", "False")
+            && status["conditions"].to_string().contains("CustomResourceDefinition")
+    })
+    .await;
+}
