@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::group_log::GroupLog;
 use crate::scene::{GROUP, Scene};
 
-quorate_testbed::stories!(Whole: a_drain_takes_one_group_at_a_time);
+quorate_testbed::stories!(Whole: a_drain_takes_one_group_at_a_time, two_drains_at_once_keep_two_groups_whole);
 
 async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
     let scene = Scene::set(cluster, json!({})).await;
@@ -53,6 +53,27 @@ async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
     assert!(ledger.is_some_and(|ledger| ledger >= 2), "{ledger:?}");
 }
 
+async fn two_drains_at_once_keep_two_groups_whole(cluster: Cluster) {
+    let scene = Scene::set(cluster, json!({})).await;
+    let nodes: Vec<String> = groups_by_node(&scene).await.into_keys().take(2).collect();
+    let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
+    let args = |node: &str| ["drain", node, "--ignore-daemonsets", "--timeout=150s"].map(str::to_owned);
+    let drain = async |node: &str| {
+        let args = args(node);
+        let drained = scene.kubectl.run(&args.each_ref().map(String::as_str)).await.expect("kubectl");
+        assert!(drained.success, "the drain of {node} must end: {}{}", drained.stdout, drained.stderr);
+    };
+    tokio::join!(drain(&nodes[0]), drain(&nodes[1]));
+    scene.ready(9).await;
+    let moments = log.moments();
+    let too_few: Vec<String> =
+        moments.iter().filter(|moment| moment.whole < 2).map(ToString::to_string).collect();
+    assert!(too_few.is_empty(), "two groups were down at once: {too_few:#?}");
+    assert!(moments.iter().any(|moment| moment.whole == 2), "nothing was drained");
+    let left = groups_by_node(&scene).await;
+    assert!(nodes.iter().all(|node| !left.contains_key(node)), "something is left: {left:?}");
+}
+
 async fn groups_by_node(scene: &Scene) -> BTreeMap<String, BTreeSet<String>> {
     let mut nodes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in scene.pods.list(&ListParams::default()).await.expect("a list") {
@@ -71,6 +92,6 @@ async fn node_with_most_groups(scene: &Scene) -> String {
 
 /// What our webhook said, from what kubectl printed of it.
 fn refusals(stderr: &str) -> Vec<&str> {
-    const DENIED: &str = "admission webhook \"evictions.quorate.dev\" denied the request: ";
+    const DENIED: &str = "quorate.dev\" denied the request: ";
     stderr.lines().filter_map(|line| Some(line.split_once(DENIED)?.1.trim_end())).collect()
 }

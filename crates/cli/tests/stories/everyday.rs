@@ -1,15 +1,16 @@
 //! What a budget says to whoever asks, one question at a time.
 
-use quorate_testbed::Cluster;
+use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::quorate::Quorate;
+use crate::replicas::scrape;
 use crate::town::{Town, refusal};
 
 quorate_testbed::stories!(Whole: a_budget_answers);
 
 async fn a_budget_answers(cluster: Cluster) {
-    let _quorate = Quorate::start(&cluster).await;
+    let quorate = Quorate::start(&cluster).await;
     groups(&cluster).await;
     repeated(&cluster).await;
     dry_runs(&cluster).await;
@@ -17,6 +18,7 @@ async fn a_budget_answers(cluster: Cluster) {
     observed(&cluster).await;
     other_operations(&cluster).await;
     nonsense(&cluster).await;
+    told(&cluster, &quorate).await;
 }
 
 /// Three groups of three, of which each needs two: one pod of each is surplus.
@@ -107,7 +109,7 @@ async fn two_budgets(cluster: &Cluster) {
     town.allows("all", 1).await;
     town.allows("zone-a", 0).await;
     let sentence = refusal(&town.evict("a1").await);
-    assert!(sentence.starts_with(&format!("{}/zone-a keeps 1 of 2 pods", town.namespace)), "{sentence}");
+    assert!(sentence.starts_with(&format!("{}/zone-a keeps 1 of 1 pods", town.namespace)), "{sentence}");
     assert_eq!(
         town.status("all").await["disruptionsAllowed"],
         1,
@@ -169,15 +171,47 @@ async fn other_operations(cluster: &Cluster) {
 async fn nonsense(cluster: &Cluster) {
     let town = Town::found(cluster, "nonsense").await;
     town.pod("web-0", json!({"app": "web"})).await;
-    let bad = json!({
-        "selector": {"matchExpressions": [{"key": "app", "operator": "In"}]}, "maxUnavailable": 1,
-    });
+    let bad = json!({"selector": {"matchLabels": {"not a key": "web"}}, "maxUnavailable": 1});
     let refused = town.new_budget("bad", bad).await;
     assert_eq!(refused.code, 422, "{}", refused.body);
-    assert!(refused.message().contains("spec.selector.matchExpressions[0].values"), "{}", refused.message());
+    assert!(refused.message().contains("spec.selector.matchLabels"), "{}", refused.message());
     let blocks = json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0});
     let warned = town.new_budget("blocks", blocks).await;
     let warnings = warned.warnings.join("\n");
     warned.expect(201);
     assert!(warnings.contains("it will block every drain for ever"), "{warnings}");
+}
+
+/// A refusal can be read on the pod and on the budget, and is counted.
+async fn told(cluster: &Cluster, quorate: &Quorate) {
+    let town = Town::found(cluster, "told").await;
+    for number in 0..2 {
+        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+    }
+    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2}), 0).await;
+    for _ in 0..3 {
+        refusal(&town.evict("web-0").await);
+    }
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", town.namespace);
+    eventually("each is told once", || async {
+        let events = town.wire.get(&path).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
+        let mut told: Vec<String> = events
+            .iter()
+            .filter(|event| event["reason"] == "DisruptionDenied")
+            .map(|event| {
+                format!("{}/{}", event["regarding"]["kind"], event["regarding"]["name"]).replace('"', "")
+            })
+            .collect();
+        told.sort();
+        if told == ["DisruptionBudget/web", "Pod/web-0"] { Ok(()) } else { Err(told) }
+    })
+    .await;
+    let metrics = scrape(quorate.server.admin).await;
+    let denied = format!(
+        r#"quorate_denials_total{{namespace="{}",budget="web",reason="Exhausted"}} 3"#,
+        town.namespace
+    );
+    assert!(metrics.lines().any(|line| line == denied), "{metrics}");
+    let expected = format!(r#"quorate_units_expected{{namespace="{}",budget="web"}} 2"#, town.namespace);
+    assert!(metrics.lines().any(|line| line == expected), "{metrics}");
 }

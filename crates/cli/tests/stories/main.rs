@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
+mod autoscaler;
+mod certificates;
 mod delete;
 mod drain;
 mod everyday;

@@ -190,12 +190,18 @@ async fn probe(backends: Backends) {
 }
 
 async fn is_ready(admin: SocketAddr) -> bool {
-    let answer = async {
-        let mut stream = TcpStream::connect(admin).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    };
-    answer.await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
+    get(admin, "/readyz").await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
+}
+
+/// What a server counts.
+pub(crate) async fn scrape(admin: SocketAddr) -> String {
+    get(admin, "/metrics").await.expect("an answer")
+}
+
+async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(admin).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }

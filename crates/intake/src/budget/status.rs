@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{Text, Time};
-use quorate_engine::status::{Condition, Group, Status};
+use quorate_engine::status::{Condition, ConditionType, Group, Status, reason};
 use serde_json::{Map, Value, json};
 
 use crate::time;
@@ -14,6 +14,8 @@ use crate::time;
 /// It holds counters, groups and conditions, and nothing of the ledger, so that it never stands in the way of a commit.
 /// Conditions of other writers stay as they are. A condition keeps its time while its status is the same.
 pub fn patch(seen: &Value, status: &Status, now: Time) -> Option<Value> {
+    let pruned = claims_were_pruned(seen).then(|| nothing_sticks(status));
+    let status = pruned.as_ref().unwrap_or(status);
     let mut wanted: Vec<(&str, Value)> = vec![
         ("observedGeneration", json!(status.generation)),
         ("disruptionsAllowed", count(status.units.allowed)),
@@ -39,6 +41,32 @@ pub fn patch(seen: &Value, status: &Status, now: Time) -> Option<Value> {
         }
     }
     (!changes.is_empty()).then(|| json!({ "status": changes }))
+}
+
+/// Whether the definition that is installed drops claims: whoever counts up the ledger writes claims beside it, if only
+/// that there are none.
+fn claims_were_pruned(seen: &Value) -> bool {
+    seen.get("ledger").and_then(Value::as_u64).is_some_and(|number| number > 0)
+        && seen.get("claims").is_none()
+}
+
+/// The status where nothing can be admitted, because nothing of it would be remembered.
+fn nothing_sticks(status: &Status) -> Status {
+    let mut status = status.clone();
+    status.units.allowed = 0;
+    for condition in &mut status.conditions {
+        if condition.kind == ConditionType::DisruptionAllowed {
+            *condition = Condition {
+                kind: ConditionType::DisruptionAllowed,
+                status: false,
+                reason: reason::SYNC_FAILED,
+                message: "Claims do not stick: the CustomResourceDefinition is older than this server. \
+                          Apply the current one (quorate crds)."
+                    .to_owned(),
+            };
+        }
+    }
+    status
 }
 
 /// The schema's numbers have 31 bits.
