@@ -11,7 +11,7 @@ use quorate_devcluster::actors::{ActorOptions, Actors, Identities, install_leade
 use quorate_devcluster::apiserver::Server;
 
 use crate::embedded::Embedded;
-use crate::{ControlPlane, Kubectl, Options, Place, User, Wire};
+use crate::{ControlPlane, Kubectl, Kubernetes, Options, Place, User, Wire};
 
 /// A cluster to tell a story on. Clones are the same cluster.
 #[derive(Clone)]
@@ -70,6 +70,15 @@ impl Cluster {
         match &self.inner.stage {
             Stage::Real(_) => Place::Real,
             Stage::Embedded(_) => Place::Embedded,
+        }
+    }
+
+    /// The release that it runs. The embedded one takes its kubectl and the shape of the Workload API from it, and in
+    /// everything else behaves as the newest.
+    pub fn kubernetes(&self) -> Kubernetes {
+        match &self.inner.stage {
+            Stage::Real(plane) => plane.options().kubernetes,
+            Stage::Embedded(embedded) => embedded.kubernetes(),
         }
     }
 

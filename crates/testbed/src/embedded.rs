@@ -36,6 +36,10 @@ impl Embedded {
         &self.server
     }
 
+    pub(crate) fn kubernetes(&self) -> Kubernetes {
+        self.kubernetes
+    }
+
     pub(crate) fn config(&self, user: &User) -> kube::Config {
         self.server.config_as(user.name(), &groups(user))
     }
