@@ -82,6 +82,11 @@ impl Cluster {
         }
     }
 
+    /// Whether it behaves as Kubernetes did before that release.
+    pub fn is_before(&self, release: Kubernetes) -> bool {
+        self.place() == Place::Real && self.kubernetes() < release
+    }
+
     /// The control plane behind it, if it is a real one.
     pub fn control_plane(&self) -> Option<&ControlPlane> {
         match &self.inner.stage {

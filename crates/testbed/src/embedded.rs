@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use quorate_devcluster::apiserver::{self, Server, WorkloadApi};
+use quorate_devcluster::apiserver::{self, Server};
 use tempfile::TempDir;
 
 use crate::control_plane::Kubernetes;
@@ -20,14 +20,8 @@ pub(crate) struct Embedded {
 impl Embedded {
     /// Starts one that is like the real one of these options.
     pub(crate) async fn start(options: &Options) -> Result<Self> {
-        let workload_api = match (options.workload_api, options.kubernetes) {
-            (false, _) | (true, Kubernetes::V1_32) => WorkloadApi::Off,
-            (true, Kubernetes::V1_35) => WorkloadApi::V1Alpha1,
-            (true, Kubernetes::V1_36) => WorkloadApi::V1Alpha2,
-        };
-        let server = Server::start(apiserver::Options { workload_api, ..Default::default() })
-            .await
-            .context("the embedded cluster does not come up")?;
+        let server = apiserver::Options { workload_api: options.workload_api(), ..Default::default() };
+        let server = Server::start(server).await.context("the embedded cluster does not come up")?;
         let folder = tempfile::Builder::new().prefix("quorate-embedded-").tempdir()?;
         Ok(Self { server, kubernetes: options.kubernetes, folder })
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
+use quorate_devcluster::apiserver::WorkloadApi;
 
 /// Names the release that a suite runs on; `cargo xtask test --kubernetes` sets it.
 const CHOICE: &str = "QUORATE_KUBERNETES";
@@ -55,12 +56,12 @@ impl Kubernetes {
         }
     }
 
-    /// The version of `scheduling.k8s.io` that has workloads or pod groups, where there is one.
-    pub(crate) fn workload_api(self) -> Option<&'static str> {
+    /// The shape that it has the Workload API in, where that is switched on.
+    pub fn workload_api(self) -> WorkloadApi {
         match self {
-            Self::V1_36 => Some("v1alpha2"),
-            Self::V1_35 => Some("v1alpha1"),
-            Self::V1_32 => None,
+            Self::V1_36 => WorkloadApi::V1Alpha2,
+            Self::V1_35 => WorkloadApi::V1Alpha1,
+            Self::V1_32 => WorkloadApi::Off,
         }
     }
 }

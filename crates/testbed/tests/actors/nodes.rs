@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Taint;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use quorate_devcluster::actors::NodeTemplate;
-use quorate_testbed::{Cluster, eventually, stories};
+use quorate_testbed::{Cluster, Kubernetes, eventually, stories};
 use serde_json::json;
 
 use crate::cast::{Scene, describe, is_ready};
@@ -95,7 +95,13 @@ async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
     let before = one_pod(&scene, "web", json!({"containers": [container]})).await;
     let patch =
         json!({"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "200m"}}}]}});
-    scene.pods().patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    let resized = scene.pods().patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await;
+    if scene.cluster.is_before(Kubernetes::V1_35) {
+        // Behind a gate that is off in 1.32.
+        assert!(matches!(resized, Err(kube::Error::Api(status)) if status.code == 404));
+        return;
+    }
+    resized.unwrap();
     let after = eventually("the node shows it", || async {
         let pod = scene.pods().get("web").await.unwrap();
         let status = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();

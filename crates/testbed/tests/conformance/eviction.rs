@@ -5,7 +5,7 @@
 use quorate_testbed::{Answer, Cluster, Kubernetes, Patch, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, is_before};
+use crate::fixtures::Space;
 
 stories!(ApiServer:
     without_a_budget_a_pod_is_evicted,
@@ -209,7 +209,7 @@ async fn the_reason_of_a_refusal_is_told(cluster: Cluster) {
             "message": "hoge", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         space.budget(name, json!({}), status).await;
         let answer = space.evict("one").await;
-        if is_before(&cluster, Kubernetes::V1_35) {
+        if cluster.is_before(Kubernetes::V1_35) {
             // It told the numbers only, also where they were not the reason.
             let numbers = format!("needs 3 healthy pods and has {healthy} currently");
             assert_refused(&answer, &format!("The disruption budget {name} {numbers}"));

@@ -1,6 +1,6 @@
 //! Objects and paths that many tests use.
 
-use quorate_testbed::{Cluster, Kubernetes, Patch, Place, Wire, eventually};
+use quorate_testbed::{Cluster, Patch, Wire, eventually};
 use serde_json::{Value, json};
 
 /// A namespace of its own, and how to reach what is in it.
@@ -67,11 +67,6 @@ impl Space {
     pub(crate) async fn code(&self, path: &str) -> u16 {
         self.wire.get(path).await.code
     }
-}
-
-/// Whether this is a real cluster from before that release. The embedded one behaves as the newest.
-pub(crate) fn is_before(cluster: &Cluster, release: Kubernetes) -> bool {
-    cluster.place() == Place::Real && cluster.kubernetes() < release
 }
 
 pub(crate) fn config_map(name: &str, data: Value) -> Value {

@@ -3,7 +3,7 @@
 use quorate_testbed::{Cluster, Kubernetes, Patch, stories};
 use serde_json::json;
 
-use crate::fixtures::{Space, deployment, is_before, pod, version_of};
+use crate::fixtures::{Space, deployment, pod, version_of};
 
 stories!(ApiServer:
     the_status_is_written_through_its_own_door,
@@ -91,7 +91,7 @@ async fn resources_are_changed_through_resize_only(cluster: Cluster) {
     let direct = space.wire.patch(&space.core("pods/one"), Patch::Strategic, &patch).await;
     assert_eq!((direct.code, direct.reason()), (422, "Invalid"), "{:#}", direct.body);
     let answer = space.wire.patch(&space.core("pods/one/resize"), Patch::Strategic, &patch).await;
-    if is_before(&cluster, Kubernetes::V1_35) {
+    if cluster.is_before(Kubernetes::V1_35) {
         // Behind a gate that is off in 1.32.
         assert_eq!(answer.code, 404);
         return;

@@ -4,7 +4,7 @@ use quorate_testbed::{Cluster, Kubernetes, Patch, stories};
 use serde_json::{Value, json};
 
 use crate::crd_schema::Widgets;
-use crate::fixtures::{Space, is_before, pod, text, version_of};
+use crate::fixtures::{Space, pod, text, version_of};
 
 stories!(ApiServer:
     a_watch_shows_what_happens_after_a_version,
@@ -153,7 +153,7 @@ async fn a_watch_can_list_first(cluster: Cluster) {
     let blueprint = annotations
         .as_object_mut()
         .and_then(|annotations| annotations.remove("kubernetes.io/initial-events-list-blueprint"));
-    assert_eq!(blueprint.is_some(), is_before(&cluster, Kubernetes::V1_35));
+    assert_eq!(blueprint.is_some(), cluster.is_before(Kubernetes::V1_35));
     assert_eq!(annotations, json!({"k8s.io/initial-events-end": "true"}));
     space.create("pods", &pod("c")).await;
     assert_eq!(watch.next_change().await, ("ADDED".to_owned(), "c".to_owned()));

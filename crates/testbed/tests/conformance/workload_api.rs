@@ -32,15 +32,6 @@ mod switched_off {
     }
 }
 
-/// The shape of the release that the cluster runs. 1.32 has none, however it is asked.
-fn shape(cluster: &Cluster) -> WorkloadApi {
-    match cluster.kubernetes() {
-        Kubernetes::V1_32 => WorkloadApi::Off,
-        Kubernetes::V1_35 => WorkloadApi::V1Alpha1,
-        Kubernetes::V1_36 => WorkloadApi::V1Alpha2,
-    }
-}
-
 /// The ways to link a pod that there have been: a name for the pod, the field and what it holds.
 fn links() -> [(&'static str, &'static str, Value); 2] {
     let reference = json!({"name": "train", "podGroup": "group", "podGroupReplicaKey": "0"});
@@ -98,7 +89,7 @@ async fn each_release_serves_its_own_kinds(cluster: Cluster) {
 
 async fn a_group_says_how_many_it_needs(cluster: Cluster) {
     let space = Space::new(&cluster, "gang").await;
-    let api = shape(&cluster);
+    let api = cluster.kubernetes().workload_api();
     let (field, policy) = match api {
         WorkloadApi::V1Alpha1 => ("podGroups", "policy"),
         _ => ("podGroupTemplates", "schedulingPolicy"),
@@ -135,7 +126,7 @@ async fn a_group_says_how_many_it_needs(cluster: Cluster) {
 
 async fn a_group_is_made_for_good(cluster: Cluster) {
     let space = Space::new(&cluster, "frozen").await;
-    let api = shape(&cluster);
+    let api = cluster.kubernetes().workload_api();
     let (Some(before), Some(after)) = (workload(api, 3), workload(api, 2)) else { return };
     space.wire.post(&path_of(&space, &before), &before).await.expect(201);
     let path = format!("{}/train", path_of(&space, &before));
@@ -146,7 +137,7 @@ async fn a_group_is_made_for_good(cluster: Cluster) {
 async fn a_pod_is_linked_as_its_release_does(cluster: Cluster) {
     let space = Space::new(&cluster, "linked").await;
     for (name, field, link) in links() {
-        let kept = match shape(&cluster) {
+        let kept = match cluster.kubernetes().workload_api() {
             WorkloadApi::Off => false,
             WorkloadApi::V1Alpha1 => field == "workloadRef",
             _ => field == "schedulingGroup",
@@ -168,7 +159,7 @@ async fn a_pod_is_linked_as_its_release_does(cluster: Cluster) {
 
 async fn a_gang_is_accepted_as_it_is(cluster: Cluster) {
     let space = Space::new(&cluster, "train").await;
-    let (api, gang) = (shape(&cluster), Gang::new("train", 2, 3));
+    let (api, gang) = (cluster.kubernetes().workload_api(), Gang::new("train", 2, 3));
     for object in gang.workload(api) {
         space.wire.post(&path_of(&space, &object), &object).await.expect(201);
     }
