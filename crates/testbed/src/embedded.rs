@@ -1,12 +1,13 @@
 //! The embedded cluster, with the files that kubectl needs.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use quorate_devcluster::apiserver::{self, Server};
-use tempfile::TempDir;
 
 use crate::control_plane::Kubernetes;
+use crate::folder::Folder;
 use crate::{Options, User};
 
 /// An API server in this process, and a folder for kubeconfigs.
@@ -14,7 +15,8 @@ use crate::{Options, User};
 pub(crate) struct Embedded {
     server: Server,
     kubernetes: Kubernetes,
-    folder: TempDir,
+    /// Made when the first kubeconfig is: most stories need none.
+    folder: OnceLock<Folder>,
 }
 
 impl Embedded {
@@ -22,8 +24,7 @@ impl Embedded {
     pub(crate) async fn start(options: &Options) -> Result<Self> {
         let server = apiserver::Options { workload_api: options.workload_api(), ..Default::default() };
         let server = Server::start(server).await.context("the embedded cluster does not come up")?;
-        let folder = tempfile::Builder::new().prefix("quorate-embedded-").tempdir()?;
-        Ok(Self { server, kubernetes: options.kubernetes, folder })
+        Ok(Self { server, kubernetes: options.kubernetes, folder: OnceLock::new() })
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -42,13 +43,22 @@ impl Embedded {
         let path = tempfile::Builder::new()
             .prefix("kubeconfig-")
             .suffix(".json")
-            .tempfile_in(self.folder.path())?
+            .tempfile_in(self.folder()?.path())?
             .into_temp_path()
             .keep()?;
         let text = self.server.kubeconfig(user.name(), &groups(user));
         std::fs::write(&path, text.to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
+    }
+
+    fn folder(&self) -> Result<&Folder> {
+        if let Some(folder) = self.folder.get() {
+            return Ok(folder);
+        }
+        let folder = Folder::new("quorate-embedded-").context("cannot make a folder for kubeconfigs")?;
+        // Whoever was faster made one too; then this one goes.
+        Ok(self.folder.get_or_init(|| folder))
     }
 
     /// kubectl is the real one here too.
