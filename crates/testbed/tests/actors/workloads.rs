@@ -9,7 +9,12 @@ use crate::cast::{Scene, describe, is_ready, template};
 
 mod alone {
     use super::*;
-    quorate_testbed::stories!(ApiServer: a_replica_set_has_as_many_pods_as_asked_for, a_stateful_set_keeps_the_names_of_its_members, a_deployment_rolls_within_its_bounds);
+    quorate_testbed::stories!(ApiServer:
+        a_replica_set_has_as_many_pods_as_asked_for,
+        a_stateful_set_keeps_the_names_of_its_members,
+        a_stateful_set_that_wants_volumes_is_told_that_there_are_none,
+        a_deployment_rolls_within_its_bounds,
+    );
 }
 /// Beside the real controllers: what they do is what ours have to do.
 mod beside {
@@ -103,6 +108,26 @@ async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
     })
     .await;
     assert_eq!(status["updatedReplicas"], 3);
+}
+
+/// Only here: the real controllers do make them.
+async fn a_stateful_set_that_wants_volumes_is_told_that_there_are_none(cluster: Cluster) {
+    let scene = Scene::set(cluster, "volumes").await;
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
+        "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+        "volumeClaimTemplates": [claim], "template": template(json!({"app": "db"}), "db:1")}});
+    scene.create(set).await;
+    let events = scene.api(&json!({"apiVersion": "v1", "kind": "Event"}));
+    let message = eventually("an event tells", || async {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let told = events.iter().find(|event| event.data["reason"] == "FailedCreate");
+        told.map(|event| event.data["message"].clone()).ok_or(())
+    })
+    .await;
+    assert_eq!(message, "volumeClaimTemplates are not supported here: this cluster makes no volumes");
+    assert_eq!(describe(&scene.list("app=db").await), [""; 0]);
 }
 
 fn asked_for(set: &DynamicObject) -> i64 {
