@@ -111,7 +111,7 @@ pub(crate) fn build(minor: Minor, kubelet: bool) -> Result<()> {
 }
 
 impl Minor {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::V1_36 => "1.36",
             Self::V1_35 => "1.35",

@@ -9,13 +9,17 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::{control_plane, workspace};
+use crate::control_plane::{self, Minor};
+use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these suites; all of them when none is named.
     #[arg(value_enum)]
     suites: Vec<Suite>,
+    /// The Kubernetes that conformance and stories run on.
+    #[arg(long, value_enum, default_value = "1.36")]
+    kubernetes: Minor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -45,8 +49,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let outcome = match suite {
             Suite::Lint => lint(),
             Suite::Unit => unit(&mut counts),
-            Suite::Conformance => conformance(&mut counts),
-            Suite::Stories => stories(&mut counts),
+            Suite::Conformance => conformance(args.kubernetes, &mut counts),
+            Suite::Stories => stories(args.kubernetes, &mut counts),
         };
         if let Err(error) = outcome {
             eprintln!("error: {error:#}");
@@ -84,32 +88,43 @@ fn lint() -> Result<()> {
 }
 
 fn unit(counts: &mut Counts) -> Result<()> {
-    cargo_test(
-        "unit tests",
-        &["--workspace", "--exclude", "quorate-testbed", "--exclude", "quorate"],
-        counts,
-    )?;
+    let apart = ["--workspace", "--exclude", "quorate-testbed", "--exclude", "quorate"];
+    cargo_test("unit tests", &apart, &[], counts)?;
     // Its tests of another kind are the stories.
-    cargo_test("command line", &["--package", "quorate", "--bins"], counts)
+    cargo_test("command line", &["--package", "quorate", "--bins"], &[], counts)
 }
 
-fn conformance(counts: &mut Counts) -> Result<()> {
-    step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
+fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
+    step("control plane", || control_plane::build(kubernetes, false))?;
     let suites = ["--lib", "--test", "conformance", "--test", "actors", "--test", "lifetime"];
-    cargo_test("conformance", &[&["--package", "quorate-testbed"], &suites[..]].concat(), counts)
+    let name = format!("conformance with {}", kubernetes.name());
+    testbed(&name, &suites, kubernetes, counts)?;
+    // Cargo runs the examples in documentation by themselves or not at all.
+    testbed("the testbed's documentation", &["--doc"], kubernetes, counts)
 }
 
-fn stories(counts: &mut Counts) -> Result<()> {
-    step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
-    cargo_test("stories", &["--package", "quorate", "--test", "stories"], counts)
+fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
+    step("control plane", || control_plane::build(kubernetes, false))?;
+    let name = format!("stories with {}", kubernetes.name());
+    let args = ["--package", "quorate", "--test", "stories"];
+    cargo_test(&name, &args, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
 }
 
-/// Runs `cargo test` with `args`, passes its output on, and adds what it counted.
-fn cargo_test(name: &str, args: &[&str], counts: &mut Counts) -> Result<()> {
+fn testbed(name: &str, suites: &[&str], kubernetes: Minor, counts: &mut Counts) -> Result<()> {
+    let args = [&["--package", "quorate-testbed"], suites].concat();
+    cargo_test(name, &args, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
+}
+
+/// Runs `cargo test` with `args` and `env`, passes its output on, and adds what it counted.
+fn cargo_test(name: &str, args: &[&str], env: &[(&str, &str)], counts: &mut Counts) -> Result<()> {
     step(name, || {
         let mut command = workspace::cargo(&["test", "--locked", "--no-fail-fast"]);
-        let mut child =
-            command.args(args).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+        let mut child = command
+            .args(args)
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start cargo test")?;
         let stdout = child.stdout.take().context("cargo test has no output")?;
         let mut seen = 0;
         for line in BufReader::new(stdout).lines() {

@@ -131,3 +131,31 @@ async fn kubernetes(file: Option<PathBuf>) -> Result<kube::Config> {
         .await
         .with_context(|| format!("cannot use {}", file.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_by_their_names() {
+        let off = Gates { multi_pod_pdbs: false, ..Gates::default() };
+        for (text, expected) in [
+            ("", Ok(Gates::default())),
+            ("MultiPodPDBs=false", Ok(off)),
+            (" MultiPodPDBs=false , DisruptionProbe=true,", Ok(off)),
+            ("MultiPodPDBs", Err("MultiPodPDBs must be written as MultiPodPDBs=true")),
+            ("MultiPodPDBs=off", Err("MultiPodPDBs must be true or false, not off")),
+            ("Nonsense=true", Err("Nonsense is not known: there are MultiPodPDBs and DisruptionProbe")),
+        ] {
+            assert_eq!(gates(text), expected.map_err(str::to_owned), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_service_and_its_port() {
+        let place = |port| Ok(Place::Service { name: "quorate".to_owned(), port });
+        assert_eq!(service("quorate"), place(443));
+        assert_eq!(service("quorate:9443"), place(9443));
+        assert_eq!(service("quorate:x"), Err("x is not a port".to_owned()));
+    }
+}

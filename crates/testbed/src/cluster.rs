@@ -11,7 +11,7 @@ use quorate_devcluster::actors::{ActorOptions, Actors, Identities, install_leade
 use quorate_devcluster::apiserver::Server;
 
 use crate::embedded::Embedded;
-use crate::{ControlPlane, Kubectl, Options, Place, User, Wire};
+use crate::{ControlPlane, Kubectl, Kubernetes, Options, Place, User, Wire};
 
 /// A cluster to tell a story on. Clones are the same cluster.
 #[derive(Clone)]
@@ -71,6 +71,20 @@ impl Cluster {
             Stage::Real(_) => Place::Real,
             Stage::Embedded(_) => Place::Embedded,
         }
+    }
+
+    /// The release that it runs. The embedded one takes its kubectl and the shape of the Workload API from it, and in
+    /// everything else behaves as the newest.
+    pub fn kubernetes(&self) -> Kubernetes {
+        match &self.inner.stage {
+            Stage::Real(plane) => plane.options().kubernetes,
+            Stage::Embedded(embedded) => embedded.kubernetes(),
+        }
+    }
+
+    /// Whether it behaves as Kubernetes did before that release.
+    pub fn is_before(&self, release: Kubernetes) -> bool {
+        self.place() == Place::Real && self.kubernetes() < release
     }
 
     /// The control plane behind it, if it is a real one.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
+use quorate_devcluster::apiserver::WorkloadApi;
 use tempfile::TempDir;
 
 pub use self::binaries::Kubernetes;
@@ -41,6 +42,13 @@ pub struct Options {
     pub runtime_config: Vec<String>,
     /// Write an audit log with the metadata of every request.
     pub audit: bool,
+}
+
+impl Options {
+    /// The Workload API as it is to be served.
+    pub(crate) fn workload_api(&self) -> WorkloadApi {
+        if self.workload_api { self.kubernetes.workload_api() } else { WorkloadApi::Off }
+    }
 }
 
 /// A running control plane; it ends when this is dropped, or with the process.

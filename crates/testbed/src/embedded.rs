@@ -1,12 +1,13 @@
 //! The embedded cluster, with the files that kubectl needs.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
-use quorate_devcluster::apiserver::{self, Server, WorkloadApi};
-use tempfile::TempDir;
+use quorate_devcluster::apiserver::{self, Server};
 
 use crate::control_plane::Kubernetes;
+use crate::folder::Folder;
 use crate::{Options, User};
 
 /// An API server in this process, and a folder for kubeconfigs.
@@ -14,26 +15,24 @@ use crate::{Options, User};
 pub(crate) struct Embedded {
     server: Server,
     kubernetes: Kubernetes,
-    folder: TempDir,
+    /// Made when the first kubeconfig is: most stories need none.
+    folder: OnceLock<Folder>,
 }
 
 impl Embedded {
     /// Starts one that is like the real one of these options.
     pub(crate) async fn start(options: &Options) -> Result<Self> {
-        let workload_api = match (options.workload_api, options.kubernetes) {
-            (false, _) | (true, Kubernetes::V1_32) => WorkloadApi::Off,
-            (true, Kubernetes::V1_35) => WorkloadApi::V1Alpha1,
-            (true, Kubernetes::V1_36) => WorkloadApi::V1Alpha2,
-        };
-        let server = Server::start(apiserver::Options { workload_api, ..Default::default() })
-            .await
-            .context("the embedded cluster does not come up")?;
-        let folder = tempfile::Builder::new().prefix("quorate-embedded-").tempdir()?;
-        Ok(Self { server, kubernetes: options.kubernetes, folder })
+        let server = apiserver::Options { workload_api: options.workload_api(), ..Default::default() };
+        let server = Server::start(server).await.context("the embedded cluster does not come up")?;
+        Ok(Self { server, kubernetes: options.kubernetes, folder: OnceLock::new() })
     }
 
     pub(crate) fn server(&self) -> &Server {
         &self.server
+    }
+
+    pub(crate) fn kubernetes(&self) -> Kubernetes {
+        self.kubernetes
     }
 
     pub(crate) fn config(&self, user: &User) -> kube::Config {
@@ -44,13 +43,22 @@ impl Embedded {
         let path = tempfile::Builder::new()
             .prefix("kubeconfig-")
             .suffix(".json")
-            .tempfile_in(self.folder.path())?
+            .tempfile_in(self.folder()?.path())?
             .into_temp_path()
             .keep()?;
         let text = self.server.kubeconfig(user.name(), &groups(user));
         std::fs::write(&path, text.to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
+    }
+
+    fn folder(&self) -> Result<&Folder> {
+        if let Some(folder) = self.folder.get() {
+            return Ok(folder);
+        }
+        let folder = Folder::new("quorate-embedded-").context("cannot make a folder for kubeconfigs")?;
+        // Whoever was faster made one too; then this one goes.
+        Ok(self.folder.get_or_init(|| folder))
     }
 
     /// kubectl is the real one here too.

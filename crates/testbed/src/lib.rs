@@ -15,6 +15,7 @@ mod cluster;
 mod control_plane;
 mod embedded;
 mod eventually;
+mod folder;
 mod kubectl;
 mod process;
 mod story;

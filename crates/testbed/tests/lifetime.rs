@@ -1,11 +1,13 @@
 //! A control plane ends with the process that started it, whatever ends that process.
 
-#![allow(clippy::expect_used, reason = "a test's helpers may fail the test")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use quorate_testbed::{Cluster, Options, Place, Stage, User, tell};
 
 /// A process that holds a control plane.
 struct Holder {
@@ -53,17 +55,54 @@ fn leaves_nothing_after(signal: &str) {
     let killed = Command::new("kill").arg(signal).arg(holder.id().to_string()).status().expect("kill");
     assert!(killed.success());
     holder.wait().expect("its end");
+    until_nothing_is_left_of(&folder, signal);
+}
 
+fn until_nothing_is_left_of(folder: &Path, end: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !programs(&folder).is_empty() || folder.exists() {
+    while !programs(folder).is_empty() || folder.exists() {
         assert!(
             Instant::now() < deadline,
-            "after {signal} there are still {:?}, and the folder is {}",
-            programs(&folder),
+            "after {end} there are still {:?}, and the folder is {}",
+            programs(folder),
             if folder.exists() { "there" } else { "gone" }
         );
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Ends a control plane's holder.
+fn end(mut holder: Holder) {
+    let killed = Command::new("kill").arg(holder.process.id().to_string()).status().expect("kill");
+    assert!(killed.success());
+    holder.process.wait().expect("its end");
+    until_nothing_is_left_of(&holder.folder, "its end");
+}
+
+#[test]
+fn several_live_side_by_side() {
+    let [one, other] = [holder(), holder()];
+    assert_ne!(one.folder, other.folder);
+    let folder = other.folder.clone();
+    end(one);
+    assert_eq!(programs(&folder).len(), 3, "the end of one is nothing to the other");
+    end(other);
+}
+
+#[test]
+fn nothing_is_left_after_a_panic() {
+    let (tell_folder, folder) = std::sync::mpsc::channel();
+    let told = std::panic::catch_unwind(move || {
+        tell(Place::Real, Stage::Private(Options::default()), |cluster: Cluster| async move {
+            let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
+            tell_folder.send(kubeconfig.parent().expect("its folder").to_owned()).expect("somebody listens");
+            panic!("a story that goes wrong");
+        });
+    });
+    assert!(told.is_err());
+    let folder = folder.recv().expect("the folder");
+    assert_eq!(programs(&folder), [""; 0]);
+    assert!(!folder.exists());
 }
 
 #[test]

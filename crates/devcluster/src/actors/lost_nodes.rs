@@ -33,11 +33,13 @@ const UNSAID: Duration = Duration::from_secs(300);
 pub(crate) fn start(stage: &Stage) {
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
-        taint_eviction: stage.identities.client(&controller("taint-eviction-controller")),
+        // The real one has this name too, and not its own.
+        taint_eviction: stage.identities.client(&controller("node-controller")),
         pod_gc: stage.identities.client(&controller("pod-garbage-collector")),
         pods: stage.view.pods().clone(),
         nodes: stage.view.nodes().clone(),
         missing: Mutex::default(),
+        repelled: Mutex::default(),
     });
     let wake = queue.clone();
     acting.pods.listen(move |_, after| {
@@ -75,17 +77,18 @@ struct Acting {
     nodes: Arc<Shelf<Node>>,
     /// Nodes that pods name and that do not exist, since when.
     missing: Mutex<HashMap<String, Instant>>,
+    /// Pods on nodes that repel them, by their UIDs, since when. Few taints say so themselves.
+    repelled: Mutex<HashMap<Key, (String, Timestamp)>>,
 }
 
-/// How long a pod may stay on a node with these taints; none is for ever.
-fn may_stay(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration> {
+/// How long a pod may still stay on a node with these taints, which were first seen then; none is for ever.
+fn may_stay(pod: &Pod, taints: &[Taint], seen: Timestamp, now: Timestamp) -> Option<Duration> {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-    let repelling = taints.iter().filter(|taint| taint.effect == "NoExecute");
-    repelling.filter_map(|taint| time_left(tolerations, taint, now)).min()
+    taints.iter().filter_map(|taint| time_left(tolerations, taint, seen, now)).min()
 }
 
-fn time_left(tolerations: &[Toleration], taint: &Taint, now: Timestamp) -> Option<Duration> {
-    let since = taint.time_added.as_ref().map_or(now, |time| time.0);
+fn time_left(tolerations: &[Toleration], taint: &Taint, seen: Timestamp, now: Timestamp) -> Option<Duration> {
+    let since = taint.time_added.as_ref().map_or(seen, |time| time.0);
     let left =
         |all: Duration| Duration::try_from((since + all).duration_since(now)).unwrap_or(Duration::ZERO);
     let bearing: Vec<_> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
@@ -100,21 +103,44 @@ fn time_left(tolerations: &[Toleration], taint: &Taint, now: Timestamp) -> Optio
 
 impl Acting {
     async fn reconcile(&self, key: &Key) -> Reconciled {
-        let Some(pod) = self.pods.get(key) else { return Ok(None) };
+        let Some(pod) = self.pods.get(key) else {
+            self.repelled.lock().remove(key);
+            return Ok(None);
+        };
         let Some(name) = pods::node_of(&pod) else { return Ok(None) };
         let Some(node) = self.nodes.get(&Key::new("", name)) else { return self.orphan(key, &pod).await };
         self.missing.lock().remove(name);
         if pods::is_terminating(&pod) {
             return Ok(None);
         }
-        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-        match may_stay(&pod, &taints, Timestamp::now()) {
+        let mut taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        taints.retain(|taint| taint.effect == "NoExecute");
+        let now = Timestamp::now();
+        let seen = self.repelled_since(key, &pod, &taints, now);
+        match may_stay(&pod, &taints, seen, now) {
             None => Ok(None),
             Some(left) if !left.is_zero() => Ok(Some(left)),
             Some(_) => {
                 let why = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
                 self.end(&self.taint_eviction, &pod, why, None, &DeleteParams::default()).await?;
                 Ok(None)
+            }
+        }
+    }
+
+    /// Since when the pod has been on a node that repels it.
+    fn repelled_since(&self, key: &Key, pod: &Pod, taints: &[Taint], now: Timestamp) -> Timestamp {
+        let mut repelled = self.repelled.lock();
+        if taints.is_empty() {
+            repelled.remove(key);
+            return now;
+        }
+        let uid = pods::uid(pod);
+        match repelled.get(key) {
+            Some((known, since)) if known == uid => *since,
+            _ => {
+                repelled.insert(key.clone(), (uid.to_owned(), now));
+                now
             }
         }
     }
@@ -178,24 +204,25 @@ mod tests {
     #[test]
     fn a_pod_stays_as_long_as_it_bears_the_taint() {
         let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
-        let taint = |key: &str, effect: &str| -> Vec<Taint> {
-            vec![
-                serde_json::from_value(
-                    json!({"key": key, "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}),
-                )
-                .unwrap(),
-            ]
+        let seen: Timestamp = "2026-01-01T00:00:02Z".parse().unwrap();
+        let taint = |key: &str, added: Value| -> Vec<Taint> {
+            let taint = json!({"key": key, "effect": "NoExecute", "timeAdded": added});
+            vec![serde_json::from_value(taint).unwrap()]
         };
+        let dated = |key: &str| taint(key, json!("2026-01-01T00:00:00Z"));
         let nothing = pod(json!([]));
-        assert_eq!(may_stay(&nothing, &taint("a", "NoSchedule"), now), None);
-        assert_eq!(may_stay(&nothing, &taint("a", "NoExecute"), now), Some(Duration::ZERO));
+        assert_eq!(may_stay(&nothing, &[], seen, now), None);
+        assert_eq!(may_stay(&nothing, &dated("a"), seen, now), Some(Duration::ZERO));
         assert_eq!(
-            may_stay(&nothing, &taint("node.kubernetes.io/unreachable", "NoExecute"), now),
+            may_stay(&nothing, &dated("node.kubernetes.io/unreachable"), seen, now),
             Some(Duration::from_secs(290))
         );
         let a_while =
             pod(json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 15}]));
-        assert_eq!(may_stay(&a_while, &taint("a", "NoExecute"), now), Some(Duration::from_secs(5)));
-        assert_eq!(may_stay(&pod(json!([{"operator": "Exists"}])), &taint("a", "NoExecute"), now), None);
+        assert_eq!(may_stay(&a_while, &dated("a"), seen, now), Some(Duration::from_secs(5)));
+        // One that does not say since when counts from when it was seen.
+        let undated = taint("a", Value::Null);
+        assert_eq!(may_stay(&a_while, &undated, seen, now), Some(Duration::from_secs(7)));
+        assert_eq!(may_stay(&pod(json!([{"operator": "Exists"}])), &dated("a"), seen, now), None);
     }
 }

@@ -11,6 +11,21 @@
 //! - `lost_nodes`: NoExecute taints, and pods whose node is gone.
 //! - `disruption`: the numbers in a PodDisruptionBudget's status.
 //! - `lws`: LeaderWorkerSets. [`Gang`]: groups with the objects of the Workload API.
+//!
+//! # Where they differ from the real ones, on purpose
+//!
+//! - **Kubelets** run no containers: a pod is Running and Ready after the time that [`Timing`] says, and what its containers
+//!   do is said from outside ([`Kubelets`]). Probes and readiness gates are not looked at; there are no logs and no volumes.
+//! - **The scheduler** looks at readiness, cordons, taints, node selectors, required node affinity and the number of pods;
+//!   not at CPU and memory, pod affinity or topology spread, and it preempts nobody. Gangs are bound pod by pod.
+//! - **Deployments**: a change of replicas in the middle of a rollout is not shared out among the ReplicaSets in
+//!   proportion; the rollout's own rules lead to the same end.
+//! - **StatefulSets** with `volumeClaimTemplates` get an Event `FailedCreate` that says so, and no pods.
+//! - **Jobs** know parallelism, completions, indexes and a backoff limit; no tracking finalizers, deadlines, TTLs or policies.
+//! - **DaemonSets, ReplicationControllers** and the endpoints of Services have no controller here.
+//! - **LeaderWorkerSets** come without subgroups, environment variables, network policies and the headless Service. The
+//!   labels that follow from a pod's name are put on by an update before it is scheduled, not by a webhook.
+//! - **What failed** is tried again after at most 5 s, where the real controllers wait up to 1000 s.
 
 mod controller;
 mod deployment;

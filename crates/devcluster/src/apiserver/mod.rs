@@ -28,6 +28,8 @@
 //!
 //! What is missing is refused with a `Status` that says so (405, 415, 422 or 501); what differs is this:
 //!
+//! - **One release** is played, 1.36, whatever [`Options::version`] says; only the Workload API can be had in the shapes of
+//!   others, see [`WorkloadApi`].
 //! - **Authorization** is not enforced: everybody may do everything, impersonation included. RBAC objects are stored, and
 //!   access reviews say yes and why. A request without a token is `system:anonymous`.
 //! - **Built-in admission** is limited to namespace lifecycle, priority classes, default tolerations and the default

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::SignedDuration;
-use kube::api::{Patch, PatchParams, PostParams, WatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
 use quorate_devcluster::apiserver::{Fault, WatchFault, Which};
 use serde_json::json;
 
@@ -102,6 +102,70 @@ async fn held_watches_catch_up_and_dropped_events_are_gone() {
     drop(guard);
     pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap();
     assert_eq!(name(stream.next().await), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_watch_shows_everything_later() {
+    let server = server().await;
+    let client = server.local_client_as("jane", &[]);
+    let stream = pods(&client).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
+    futures::pin_mut!(stream);
+    let hour = Duration::from_secs(3600);
+    let _guard = server.faults().watches(Which::any().user("jane"), WatchFault::Delay(hour));
+    let began = tokio::time::Instant::now();
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    assert!(began.elapsed() < hour, "the write is not late");
+    assert!(matches!(stream.next().await, Some(Ok(kube::api::WatchEvent::Added(_)))));
+    assert!(began.elapsed() >= hour);
+}
+
+#[tokio::test]
+async fn expired_watches_list_again_and_others_go_on() {
+    let server = server().await;
+    let (client, jane) = (admin(&server), server.client_as("jane", &[]).unwrap());
+    let from = server.revision().to_string();
+    let expired = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
+    let kept = pods(&jane).watch(&WatchParams::default(), &from).await.unwrap();
+    server.faults().expire_watches(Which::any().user("kubernetes-admin"));
+    let events: Vec<_> = expired.collect().await;
+    let [Ok(kube::api::WatchEvent::Error(status))] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(status.code, 410);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    futures::pin_mut!(kept);
+    assert!(matches!(kept.next().await, Some(Ok(kube::api::WatchEvent::Added(_)))));
+}
+
+#[tokio::test]
+async fn a_list_breaks_off_half_way() {
+    let server = server().await;
+    let client = admin(&server);
+    for name in ["a", "b", "c"] {
+        pods(&client).create(&PostParams::default(), &pod(name)).await.unwrap();
+    }
+    let first = pods(&client).list(&ListParams::default().limit(1)).await.unwrap();
+    let next = ListParams::default().limit(1).continue_token(&first.metadata.continue_.unwrap());
+    let guard = server.faults().requests(Which::any().verb("list"), Fault::Disconnect);
+    pods(&client).list(&next).await.unwrap_err();
+    drop(guard);
+    assert_eq!(pods(&client).list(&next).await.unwrap().items[0].metadata.name.as_deref(), Some("b"));
+    server.faults().compact();
+    assert_eq!(refusal(pods(&client).list(&next).await).code, 410);
+}
+
+#[tokio::test]
+async fn a_hanging_request_breaks_off_when_the_fault_is_over() {
+    let server = server().await;
+    let client = admin(&server);
+    let mut guard = server.faults().requests(Which::any().verb("create"), Fault::Hang);
+    let asking = tokio::spawn({
+        let pods = pods(&client);
+        async move { pods.create(&PostParams::default(), &pod("a")).await }
+    });
+    guard.struck(1).await;
+    assert!(!asking.is_finished());
+    drop(guard);
+    assert!(!matches!(asking.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))));
+    assert_eq!(refusal(pods(&client).get("a").await).code, 404, "and nothing was done");
 }
 
 #[tokio::test]

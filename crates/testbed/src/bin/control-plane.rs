@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use quorate_testbed::{ControlPlane, Kubernetes, Options, User};
+use quorate_testbed::{ControlPlane, Options, User};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -31,14 +31,10 @@ fn options(words: impl Iterator<Item = String>) -> Result<Options> {
             "scheduler" => options.scheduler = true,
             "workload-api" => options.workload_api = true,
             "audit" => options.audit = true,
-            "1.36" => options.kubernetes = Kubernetes::V1_36,
-            "1.35" => options.kubernetes = Kubernetes::V1_35,
-            "1.32" => options.kubernetes = Kubernetes::V1_32,
-            other => {
-                bail!(
-                    "\"{other}\" is not known: say any of controllers, scheduler, workload-api, audit, 1.36, 1.35, 1.32"
-                )
-            }
+            other => match other.parse() {
+                Ok(release) => options.kubernetes = release,
+                Err(error) => bail!("{error}, or any of controllers, scheduler, workload-api, audit"),
+            },
         }
     }
     Ok(options)

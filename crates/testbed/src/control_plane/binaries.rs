@@ -1,22 +1,52 @@
 //! Where the programs of a control plane are.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Result, bail};
+use quorate_devcluster::apiserver::WorkloadApi;
 
-/// The Kubernetes releases that `cargo xtask control-plane` can build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// Names the release that a suite runs on; `cargo xtask test --kubernetes` sets it.
+const CHOICE: &str = "QUORATE_KUBERNETES";
+
+/// The Kubernetes releases that `cargo xtask control-plane` can build. A later one is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kubernetes {
-    /// The one that is tried unless something else is said.
-    #[default]
-    V1_36,
-    /// The one with the first shape of the Workload API.
-    V1_35,
     /// The oldest that Quorate claims to run beside.
     V1_32,
+    /// The one with the first shape of the Workload API.
+    V1_35,
+    /// The one that is tried unless something else is said.
+    V1_36,
+}
+
+impl Default for Kubernetes {
+    /// What `QUORATE_KUBERNETES` says, else 1.36.
+    fn default() -> Self {
+        match std::env::var(CHOICE) {
+            Ok(name) => name.parse().unwrap_or_else(|error| panic!("{CHOICE}: {error}")),
+            Err(_) => Self::V1_36,
+        }
+    }
+}
+
+impl FromStr for Kubernetes {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match Self::ALL.into_iter().find(|release| release.name() == name) {
+            Some(release) => Ok(release),
+            None => bail!(
+                "\"{name}\" is not a release to be had: say one of {}",
+                Self::ALL.map(Self::name).join(", ")
+            ),
+        }
+    }
 }
 
 impl Kubernetes {
+    const ALL: [Self; 3] = [Self::V1_36, Self::V1_35, Self::V1_32];
+
     /// As it is written in `cargo xtask control-plane --kubernetes`.
     pub fn name(self) -> &'static str {
         match self {
@@ -26,12 +56,12 @@ impl Kubernetes {
         }
     }
 
-    /// The version of `scheduling.k8s.io` that has workloads or pod groups, where there is one.
-    pub(crate) fn workload_api(self) -> Option<&'static str> {
+    /// The shape that it has the Workload API in, where that is switched on.
+    pub fn workload_api(self) -> WorkloadApi {
         match self {
-            Self::V1_36 => Some("v1alpha2"),
-            Self::V1_35 => Some("v1alpha1"),
-            Self::V1_32 => None,
+            Self::V1_36 => WorkloadApi::V1Alpha2,
+            Self::V1_35 => WorkloadApi::V1Alpha1,
+            Self::V1_32 => WorkloadApi::Off,
         }
     }
 }
@@ -58,4 +88,17 @@ fn control_planes() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."));
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("control-plane")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_known_by_its_name_and_a_later_one_is_greater() {
+        let older: Kubernetes = "1.32".parse().expect("a release");
+        assert!(older < "1.36".parse().expect("a release"));
+        let error = "1.3".parse::<Kubernetes>().expect_err("no such release");
+        assert_eq!(error.to_string(), "\"1.3\" is not a release to be had: say one of 1.36, 1.35, 1.32");
+    }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use quorate_devcluster::apiserver::WorkloadApi;
 use serde_json::json;
 
 use super::ControlPlane;
@@ -49,11 +50,13 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
         ("profiling", "false"),
     ]);
     let mut runtime_config = plane.options.runtime_config.clone();
-    if let Some(version) = plane.options.kubernetes.workload_api()
-        && plane.options.workload_api
-    {
-        runtime_config.push(format!("scheduling.k8s.io/{version}=true"));
-    }
+    let workload_api = match plane.options.workload_api() {
+        WorkloadApi::Off => None,
+        WorkloadApi::V1Alpha1 => Some("v1alpha1"),
+        WorkloadApi::V1Alpha2 => Some("v1alpha2"),
+        WorkloadApi::V1Beta1 => Some("v1beta1"),
+    };
+    runtime_config.extend(workload_api.map(|version| format!("scheduling.k8s.io/{version}=true")));
     if !runtime_config.is_empty() {
         args.push(format!("--runtime-config={}", runtime_config.join(",")));
     }
@@ -95,7 +98,7 @@ pub(super) fn scheduler(plane: &ControlPlane) -> Result<Vec<String>> {
 
 fn feature_gates(plane: &ControlPlane) -> Option<String> {
     let mut gates = plane.options.feature_gates.clone();
-    if plane.options.workload_api && plane.options.kubernetes.workload_api().is_some() {
+    if plane.options.workload_api() != WorkloadApi::Off {
         gates.extend(["GenericWorkload=true", "GangScheduling=true"].map(str::to_owned));
     }
     (!gates.is_empty()).then(|| format!("--feature-gates={}", gates.join(",")))

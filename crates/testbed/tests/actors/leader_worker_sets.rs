@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::cast::Scene;
+use crate::cast::{Scene, is_ready};
 
 mod alone {
     use super::{a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups};
@@ -52,7 +52,7 @@ fn llm(more: &Value) -> Value {
     lws
 }
 
-fn by_group(pods: &[Pod]) -> BTreeMap<String, Vec<(String, String)>> {
+fn by_group<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeMap<String, Vec<(String, String)>> {
     let mut groups: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for pod in pods {
         let group = pod.labels().get(GROUP_INDEX).cloned().unwrap_or_default();
@@ -96,24 +96,37 @@ async fn a_rollout_with_surge_keeps_the_groups(cluster: Cluster) {
     let api = scene.api(&llm(&json!({})));
     scene.create(llm(&strategy)).await;
     scene.ready(OF_LLM, 6).await;
+    // Every single event from here on: whatever there was for a moment is seen.
+    let wire = scene.cluster.wire();
+    let path = format!("/api/v1/namespaces/{}/pods", scene.namespace);
+    let list = wire.get(&path).await.expect(200);
+    let items: Vec<Pod> = serde_json::from_value(list["items"].clone()).expect("pods");
+    let mut pods: BTreeMap<String, Pod> = items.into_iter().map(|pod| (pod.uid().unwrap(), pod)).collect();
+    let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+    let mut watch = wire.watch(&format!("{path}?resourceVersion={version}")).await;
     let new = json!({"spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": {
         "terminationGracePeriodSeconds": 1, "containers": [{"name": "app", "image": "llm:2"}]}}}}});
     api.patch("llm", &PatchParams::default(), &Patch::Merge(new)).await.unwrap();
-    let mut largest = 0;
-    loop {
-        let pods = scene.list(OF_LLM).await;
-        let groups = by_group(&pods);
-        largest = largest.max(groups.keys().filter(|group| !group.is_empty()).count());
-        let ready = pods.iter().filter(|pod| crate::cast::is_ready(pod)).count();
-        let done = pods.len() == 6
-            && ready == 6
-            && pods
-                .iter()
-                .all(|pod| pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("llm:2"));
-        if done {
-            break;
+    let mut counts = Vec::new();
+    while !pods.values().all(is_new) || pods.len() != 6 {
+        let (kind, object) = watch.next().await.expect("the watch goes on");
+        let pod: Pod = serde_json::from_value(object).expect("a pod");
+        match kind.as_str() {
+            "ADDED" | "MODIFIED" => drop(pods.insert(pod.uid().unwrap(), pod)),
+            "DELETED" => drop(pods.remove(&pod.uid().unwrap())),
+            other => panic!("the watch broke off: {other}"),
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        // A leader has no index until its first update.
+        let groups = by_group(pods.values().filter(|pod| pod.labels().contains_key(GROUP_INDEX)));
+        let whole = by_group(pods.values().filter(|pod| is_ready(pod)));
+        counts.push((groups.len(), whole.values().filter(|members| members.len() == 3).count()));
     }
-    assert_eq!(largest, 3, "one more group while it rolled");
+    assert_eq!(counts.iter().map(|(groups, _)| *groups).max(), Some(3), "one more group while it rolled");
+    // The group on top goes to make room for the last one that rolls, as the real controller has it.
+    let fewest = counts.iter().map(|(_, whole)| *whole).min();
+    assert!(fewest >= Some(1), "never more than one down at once: {counts:?}");
+}
+
+fn is_new(pod: &Pod) -> bool {
+    is_ready(pod) && pod.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("llm:2")
 }

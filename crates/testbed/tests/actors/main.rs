@@ -11,6 +11,7 @@
 
 mod budgets;
 mod cast;
+mod gate;
 mod leader_worker_sets;
 mod nodes;
 mod ownership;

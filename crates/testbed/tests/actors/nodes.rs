@@ -1,15 +1,27 @@
 //! What happens to pods on hollow nodes.
 
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use quorate_devcluster::actors::NodeTemplate;
-use quorate_testbed::{Cluster, eventually, stories};
-use serde_json::json;
+use quorate_testbed::{Cluster, Kubernetes, Place, Stage, eventually, stories, tell};
+use serde_json::{Value, json};
 
 use crate::cast::{Scene, describe, is_ready};
+use crate::gate::Gate;
 
-stories!(ApiServer: readiness_comes_and_goes_on_demand, a_new_image_restarts_the_container, a_silent_node_loses_its_pods_readiness, a_resize_is_shown_by_the_node);
+stories!(ApiServer:
+    readiness_comes_and_goes_on_demand,
+    a_new_image_restarts_the_container,
+    a_silent_node_loses_its_pods_readiness,
+    a_resize_is_shown_by_the_node,
+    a_taint_ends_the_pods_that_do_not_bear_it,
+);
+
+#[test]
+fn a_taint_beside_the_real_controllers() {
+    tell(Place::Real, Stage::Controllers, a_taint_ends_the_pods_that_do_not_bear_it);
+}
 
 async fn one_pod(scene: &Scene, name: &str, spec: serde_json::Value) -> k8s_openapi::api::core::v1::Pod {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
@@ -60,14 +72,20 @@ async fn a_new_image_restarts_the_container(cluster: Cluster) {
     .await;
 }
 
-async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
-    let scene = Scene::set(cluster, "silence").await;
-    // A node of its own: the others are shared.
+/// A node that nobody comes to who does not ask for it, for the other nodes are shared; and a pod's way to ask.
+async fn lonely_node(scene: &Scene) -> (String, Value) {
     let node = scene.cluster.unique("lonely");
     let taint = Taint { key: "lonely".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let like = NodeTemplate { taints: vec![taint], ..NodeTemplate::default() };
     scene.actors.nodes().add_like(&node, &like).await.unwrap();
-    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": [{"key": "lonely", "operator": "Exists"}]});
+    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": node},
+        "tolerations": [{"key": "lonely", "operator": "Exists"}]});
+    (node, spec)
+}
+
+async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
+    let scene = Scene::set(cluster, "silence").await;
+    let (node, spec) = lonely_node(&scene).await;
     let pod = one_pod(&scene, "web", spec).await;
     assert_eq!(pod.spec.as_ref().unwrap().node_name.as_deref(), Some(node.as_str()));
     scene.actors.nodes().silence(&node).await.unwrap();
@@ -95,7 +113,13 @@ async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
     let before = one_pod(&scene, "web", json!({"containers": [container]})).await;
     let patch =
         json!({"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "200m"}}}]}});
-    scene.pods().patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    let resized = scene.pods().patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await;
+    if scene.cluster.is_before(Kubernetes::V1_35) {
+        // Behind a gate that is off in 1.32.
+        assert!(matches!(resized, Err(kube::Error::Api(status)) if status.code == 404));
+        return;
+    }
+    resized.unwrap();
     let after = eventually("the node shows it", || async {
         let pod = scene.pods().get("web").await.unwrap();
         let status = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();
@@ -106,4 +130,49 @@ async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
     .await;
     let first = before.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();
     assert_eq!(after.container_id, first.container_id, "the container runs on");
+}
+
+async fn a_taint_ends_the_pods_that_do_not_bear_it(cluster: Cluster) {
+    let scene = Scene::set(cluster, "taint").await;
+    let (node, spec) = lonely_node(&scene).await;
+    let bearing = |toleration: Value| {
+        let mut spec = spec.clone();
+        spec["tolerations"].as_array_mut().unwrap().push(toleration);
+        spec
+    };
+    let always = json!({"key": "repair", "operator": "Exists"});
+    let a_while =
+        json!({"key": "repair", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1});
+    one_pod(&scene, "never", spec.clone()).await;
+    one_pod(&scene, "a-while", bearing(a_while)).await;
+    one_pod(&scene, "always", bearing(always)).await;
+    // So that those who have ended can still be looked at.
+    for name in ["never", "a-while"] {
+        let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+        scene.pods().patch(name, &PatchParams::default(), &Patch::Merge(hold)).await.unwrap();
+    }
+    let gate = Gate::closed_to(&scene, "nobody").await;
+
+    // As `kubectl taint` has it, which does not say since when.
+    let taint = json!({"spec": {"taints": [{"key": "repair", "effect": "NoExecute"}]}});
+    let nodes: kube::Api<Node> = kube::Api::all(scene.client.clone());
+    nodes.patch(&node, &PatchParams::default(), &Patch::Strategic(taint)).await.unwrap();
+    for name in ["never", "a-while"] {
+        let pod = eventually(&format!("{name} is ended"), || async {
+            let pod = scene.pods().get(name).await.unwrap();
+            if pod.metadata.deletion_timestamp.is_some() { Ok(pod) } else { Err(describe(&[pod])) }
+        })
+        .await;
+        let conditions = pod.status.unwrap().conditions.unwrap_or_default();
+        let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
+        assert_eq!(target.reason.as_deref(), Some("DeletionByTaintManager"), "{name}");
+        let release = json!({"metadata": {"finalizers": null}});
+        scene.pods().patch(name, &PatchParams::default(), &Patch::Merge(release)).await.unwrap();
+    }
+    for name in ["never", "a-while"] {
+        assert!(gate.asked("system:serviceaccount:kube-system:node-controller", name) > 0, "{name}");
+    }
+    gate.remove().await;
+    let left = scene.pods().get("always").await.unwrap();
+    assert!(is_ready(&left), "{:?}", describe(&[left]));
 }

@@ -61,15 +61,21 @@ async fn an_indexed_job_is_done_when_each_index_is(cluster: Cluster) {
 async fn the_pods_of_a_gang_name_their_group(cluster: Cluster) {
     let scene = Scene::private(cluster, "gang").await;
     let gang = Gang::new("train", 2, 2);
-    for object in
-        gang.workload(WorkloadApi::V1Alpha2).into_iter().chain(gang.stateful_sets(WorkloadApi::V1Alpha2))
-    {
+    let api = scene.cluster.kubernetes().workload_api();
+    for object in gang.workload(api).into_iter().chain(gang.stateful_sets(api)) {
         scene.create(object).await;
     }
     scene.ready("gang=train", 4).await;
     let pods = scene.api(&json!({"apiVersion": "v1", "kind": "Pod"}));
     for name in ["train-0-0", "train-0-1"] {
         let pod = pods.get(name).await.unwrap();
-        assert_eq!(pod.data["spec"]["schedulingGroup"]["podGroupName"], "train-0", "{name}");
+        let spec = &pod.data["spec"];
+        let groups = [&spec["schedulingGroup"]["podGroupName"], &spec["workloadRef"]["podGroupReplicaKey"]];
+        let expected = match api {
+            WorkloadApi::Off => [json!(null), json!(null)],
+            WorkloadApi::V1Alpha1 => [json!(null), json!("0")],
+            WorkloadApi::V1Alpha2 | WorkloadApi::V1Beta1 => [json!("train-0"), json!(null)],
+        };
+        assert_eq!(groups, [&expected[0], &expected[1]], "{name}");
     }
 }

@@ -9,6 +9,7 @@ stories!(ApiServer:
     what_the_schema_does_not_know_is_pruned,
     strict_validation_names_what_it_does_not_know,
     defaults_are_filled_in,
+    a_null_that_may_not_be_one_counts_as_missing,
     a_wrong_type_is_refused,
     limits_are_kept,
     what_is_required_must_be_there,
@@ -113,6 +114,30 @@ async fn defaults_are_filled_in(cluster: Cluster) {
     let mut bare = widgets.object("two", &json!({}));
     bare.as_object_mut().expect("an object").remove("spec");
     assert_eq!(widgets.wire.post(&widgets.path(""), &bare).await.expect(201)["spec"], json!({"size": 7}));
+}
+
+async fn a_null_that_may_not_be_one_counts_as_missing(cluster: Cluster) {
+    let text = json!({"type": "string"});
+    let widgets = Widgets::new(
+        &cluster,
+        schema(json!({
+            "field": text,
+            "size": {"type": "integer", "default": 7},
+            "may": {"type": "string", "nullable": true},
+            "inner": schema(json!({"field": text})),
+            "map": {"type": "object", "additionalProperties": text},
+            "list": {"type": "array", "items": text},
+        })),
+        json!({}),
+    )
+    .await;
+    let nothing =
+        json!({"field": null, "size": null, "may": null, "inner": {"field": null}, "map": {"a": null}});
+    let made = widgets.create("one", nothing).await.expect(201);
+    assert_eq!(made["spec"], json!({"size": 7, "may": null, "inner": {}, "map": {}}));
+    // What stands in a list cannot be left out without moving the others.
+    let answer = widgets.create("two", json!({"list": [null]})).await;
+    assert_eq!((answer.code, &answer.body["details"]["causes"][0]["field"]), (422, &json!("spec.list[0]")));
 }
 
 async fn a_wrong_type_is_refused(cluster: Cluster) {

@@ -11,6 +11,7 @@ mod budget_status;
 mod controllers;
 mod crd_schema;
 mod crd_serving;
+mod crds;
 mod deletion;
 mod discovery;
 mod dry_run;

@@ -1,16 +1,22 @@
-//! The gang-scheduling API of 1.36, where it is switched on.
+//! The gang-scheduling API, which each release has in a shape of its own, where it is switched on.
 
-use quorate_testbed::{Cluster, Options, stories};
-use serde_json::json;
+use quorate_devcluster::actors::Gang;
+use quorate_devcluster::apiserver::WorkloadApi;
+use quorate_testbed::{Cluster, Kubernetes, Options, Patch, stories};
+use serde_json::{Value, json};
 
-use crate::fixtures::{Space, pod};
+use crate::fixtures::{Space, pod, text};
 
 stories!(Private(Options { workload_api: true, ..Options::default() }):
-    a_pod_group_says_how_many_it_needs,
-    a_pod_is_linked_to_its_group,
+    each_release_serves_its_own_kinds,
+    a_group_says_how_many_it_needs,
+    a_group_is_made_for_good,
+    a_pod_is_linked_as_its_release_does,
+    a_gang_is_accepted_as_it_is,
+    a_pod_group_needs_its_template,
 );
 
-/// What a default cluster does.
+/// What a default cluster does, of whatever release.
 mod switched_off {
     use super::*;
 
@@ -18,35 +24,169 @@ mod switched_off {
 
     async fn the_link_of_a_pod_is_dropped(cluster: Cluster) {
         let space = Space::new(&cluster, "unlinked").await;
-        let made = space.create("pods", &linked_pod()).await;
-        assert_eq!(made["spec"].get("schedulingGroup"), None);
-        assert_eq!(space.code(&space.path("scheduling.k8s.io/v1alpha2", "podgroups")).await, 404);
+        for (name, field, link) in links() {
+            let made = space.create("pods", &linked(name, field, &link)).await;
+            assert_eq!(made["spec"].get(field), None);
+        }
+        assert_eq!(served(&space).await, [""; 0]);
     }
 }
 
-fn linked_pod() -> serde_json::Value {
-    let mut object = pod("one");
-    object["spec"]["schedulingGroup"] = json!({"podGroupName": "gang"});
+/// The ways to link a pod that there have been: a name for the pod, the field and what it holds.
+fn links() -> [(&'static str, &'static str, Value); 2] {
+    let reference = json!({"name": "train", "podGroup": "group", "podGroupReplicaKey": "0"});
+    [
+        ("by-workload", "workloadRef", reference),
+        ("by-group", "schedulingGroup", json!({"podGroupName": "gang"})),
+    ]
+}
+
+fn linked(name: &str, field: &str, link: &Value) -> Value {
+    let mut object = pod(name);
+    object["spec"][field] = link.clone();
     object
 }
 
-async fn a_pod_group_says_how_many_it_needs(cluster: Cluster) {
+/// The kinds that are served, of all that there have been.
+async fn served(space: &Space) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for kind in [
+        "v1alpha1/workloads",
+        "v1alpha1/podgroups",
+        "v1alpha2/workloads",
+        "v1alpha2/podgroups",
+        "v1beta1/podgroups",
+    ] {
+        let (version, plural) = kind.split_once('/').expect("a version");
+        let path = space.path(&format!("scheduling.k8s.io/{version}"), plural);
+        if space.code(&path).await == 200 {
+            found.push(kind);
+        }
+    }
+    found
+}
+
+/// A Workload of one gang, as the release has it.
+fn workload(api: WorkloadApi, min_count: u32) -> Option<Value> {
+    Gang { min_count, ..Gang::new("train", 1, 3) }.workload(api).into_iter().next()
+}
+
+/// Where objects of this kind are made.
+fn path_of(space: &Space, object: &Value) -> String {
+    let plural = format!("{}s", text(object, "/kind").to_lowercase());
+    space.path(text(object, "/apiVersion"), &plural)
+}
+
+async fn each_release_serves_its_own_kinds(cluster: Cluster) {
+    let space = Space::new(&cluster, "kinds").await;
+    let expected: &[&str] = match cluster.kubernetes() {
+        Kubernetes::V1_32 => &[],
+        Kubernetes::V1_35 => &["v1alpha1/workloads"],
+        Kubernetes::V1_36 => &["v1alpha2/workloads", "v1alpha2/podgroups"],
+    };
+    assert_eq!(served(&space).await, expected);
+}
+
+async fn a_group_says_how_many_it_needs(cluster: Cluster) {
     let space = Space::new(&cluster, "gang").await;
-    let path = space.path("scheduling.k8s.io/v1alpha2", "podgroups");
-    let group = json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
-        "metadata": {"name": "gang"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}});
-    let made = space.wire.post(&path, &group).await.expect(201);
+    let api = cluster.kubernetes().workload_api();
+    let (field, policy) = match api {
+        WorkloadApi::V1Alpha1 => ("podGroups", "policy"),
+        _ => ("podGroupTemplates", "schedulingPolicy"),
+    };
+    // None in 1.32: what is not served is for `each_release_serves_its_own_kinds` to say.
+    let Some(good) = workload(api, 3) else { return };
+    let path = path_of(&space, &good);
+    let made = space.wire.post(&path, &good).await.expect(201);
+    assert_eq!(made["spec"][field][0][policy], json!({"gang": {"minCount": 3}}));
+    assert_eq!(space.wire.get(&path).await.expect(200)["kind"], "WorkloadList");
+
+    let refused = async |change: fn(&mut Value)| {
+        let mut bad = workload(api, 3).expect("a workload");
+        bad["metadata"]["name"] = json!("bad");
+        change(bad.pointer_mut(&format!("/spec/{field}")).expect("the groups"));
+        let answer = space.wire.post(&path, &bad).await;
+        assert_eq!(answer.code, 422, "{:#}", answer.body);
+        let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
+        causes.iter().map(|cause| text(cause, "/field").to_owned()).collect::<Vec<_>>()
+    };
+    let none = refused(|groups| *groups = json!([])).await;
+    assert_eq!(none, [format!("spec.{field}")]);
+    let zero = refused(|groups| {
+        let policy = if groups[0].get("policy").is_some() { "policy" } else { "schedulingPolicy" };
+        groups[0][policy]["gang"]["minCount"] = json!(0);
+    });
+    assert_eq!(zero.await, [format!("spec.{field}[0].{policy}.gang.minCount")]);
+    let twice = refused(|groups| {
+        let same = groups[0].clone();
+        *groups = json!([same.clone(), same]);
+    });
+    assert!(!twice.await.is_empty());
+}
+
+async fn a_group_is_made_for_good(cluster: Cluster) {
+    let space = Space::new(&cluster, "frozen").await;
+    let api = cluster.kubernetes().workload_api();
+    let (Some(before), Some(after)) = (workload(api, 3), workload(api, 2)) else { return };
+    space.wire.post(&path_of(&space, &before), &before).await.expect(201);
+    let path = format!("{}/train", path_of(&space, &before));
+    let answer = space.wire.patch(&path, Patch::Merge, &json!({"spec": after["spec"]})).await;
+    assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{:#}", answer.body);
+}
+
+async fn a_pod_is_linked_as_its_release_does(cluster: Cluster) {
+    let space = Space::new(&cluster, "linked").await;
+    for (name, field, link) in links() {
+        let kept = match cluster.kubernetes().workload_api() {
+            WorkloadApi::Off => false,
+            WorkloadApi::V1Alpha1 => field == "workloadRef",
+            _ => field == "schedulingGroup",
+        };
+        let made = space.create("pods", &linked(name, field, &link)).await;
+        assert_eq!(made["spec"].get(field), kept.then_some(&link), "{field}");
+        if kept {
+            let patch = json!({"spec": {field: null}});
+            let answer = space.wire.patch(&space.core(&format!("pods/{name}")), Patch::Merge, &patch).await;
+            assert_eq!(
+                (answer.code, answer.reason()),
+                (422, "Invalid"),
+                "a link is for good: {:#}",
+                answer.body
+            );
+        }
+    }
+}
+
+async fn a_gang_is_accepted_as_it_is(cluster: Cluster) {
+    let space = Space::new(&cluster, "train").await;
+    let (api, gang) = (cluster.kubernetes().workload_api(), Gang::new("train", 2, 3));
+    for object in gang.workload(api) {
+        space.wire.post(&path_of(&space, &object), &object).await.expect(201);
+    }
+    for set in gang.stateful_sets(api) {
+        let made = space.wire.post(&path_of(&space, &set), &set).await.expect(201);
+        let link = |set: &Value, field| set["spec"]["template"]["spec"][field].clone();
+        for (_, field, _) in links() {
+            assert_eq!(link(&made, field), link(&set, field), "{field}");
+        }
+    }
+}
+
+async fn a_pod_group_needs_its_template(cluster: Cluster) {
+    // Only 1.36 has both PodGroups of their own and this check.
+    if cluster.kubernetes() != Kubernetes::V1_36 {
+        return;
+    }
+    let space = Space::new(&cluster, "orphan").await;
+    let objects = Gang::new("train", 1, 3).workload(WorkloadApi::V1Alpha2);
+    let [workload, group] = &objects[..] else { panic!("{objects:?}") };
+    let answer = space.wire.post(&path_of(&space, group), group).await;
+    assert_eq!((answer.code, answer.reason()), (403, "Forbidden"), "{:#}", answer.body);
+    space.wire.post(&path_of(&space, workload), workload).await.expect(201);
+    let made = space.wire.post(&path_of(&space, group), group).await.expect(201);
     assert_eq!(made["spec"]["schedulingPolicy"], json!({"gang": {"minCount": 3}}));
-    let list = space.wire.get(&path).await.expect(200);
-    assert_eq!(list["kind"], "PodGroupList");
     let mut none = group.clone();
     none["metadata"]["name"] = json!("none");
     none["spec"]["schedulingPolicy"]["gang"]["minCount"] = json!(0);
-    assert_eq!(space.wire.post(&path, &none).await.code, 422);
-}
-
-async fn a_pod_is_linked_to_its_group(cluster: Cluster) {
-    let space = Space::new(&cluster, "linked").await;
-    let made = space.create("pods", &linked_pod()).await;
-    assert_eq!(made["spec"]["schedulingGroup"], json!({"podGroupName": "gang"}));
+    assert_eq!(space.wire.post(&path_of(&space, &none), &none).await.code, 422);
 }

@@ -59,33 +59,42 @@ fn prune_map(
     });
 }
 
-/// Fills in what is missing and has a default; a null that may not be one counts as missing.
+/// Fills in what is missing and has a default. A null that may not be one counts as missing: without a default it goes
+/// from a field or a map, and stays in a list for validation to refuse.
 pub(super) fn default(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (field, inner) in schema["properties"].as_object().into_iter().flatten() {
-                let Some(wanted) = inner.get("default").filter(|d| !d.is_null()) else { continue };
-                let missing = match map.get(field) {
-                    None => true,
-                    Some(Value::Null) => inner["nullable"] != true,
-                    Some(_) => false,
-                };
-                if missing {
-                    map.insert(field.clone(), wanted.clone());
+                if let Some(wanted) = default_of(inner) {
+                    map.entry(field).or_insert_with(|| wanted.clone());
                 }
             }
-            for (field, value) in map.iter_mut() {
-                let known = schema["properties"].get(field).or_else(|| schema.get("additionalProperties"));
-                if let Some(inner) = known.filter(|s| s.is_object()) {
-                    default(inner, value);
-                }
-            }
+            map.retain(|field, value| {
+                let inner = schema["properties"].get(field).unwrap_or(&schema["additionalProperties"]);
+                default_entry(inner, value);
+                !(inner.is_object() && is_missing(inner, value))
+            });
         }
-        Value::Array(list) if schema["items"].is_object() => {
-            list.iter_mut().for_each(|item| default(&schema["items"], item));
-        }
+        Value::Array(list) => list.iter_mut().for_each(|item| default_entry(&schema["items"], item)),
         _ => {}
     }
+}
+
+fn default_entry(schema: &Value, entry: &mut Value) {
+    if let Some(wanted) = default_of(schema)
+        && is_missing(schema, entry)
+    {
+        *entry = wanted.clone();
+    }
+    default(schema, entry);
+}
+
+fn is_missing(schema: &Value, value: &Value) -> bool {
+    value.is_null() && schema["nullable"] != true
+}
+
+fn default_of(schema: &Value) -> Option<&Value> {
+    schema.get("default").filter(|wanted| !wanted.is_null())
 }
 
 #[cfg(test)]
@@ -133,5 +142,18 @@ mod tests {
         let mut empty = json!({});
         default(&schema, &mut empty);
         assert_eq!(empty["spec"], json!({"n": 3, "null": 1}));
+    }
+
+    #[test]
+    fn a_null_that_may_not_be_one_counts_as_missing() {
+        let schema = json!({"properties": {
+            "field": {"type": "string"}, "filled": {"type": "integer", "default": 3},
+            "list": {"items": {"type": "string"}}, "map": {"additionalProperties": {"type": "string"}},
+            "free": {"x-kubernetes-preserve-unknown-fields": true},
+        }});
+        let mut value =
+            json!({"field": null, "filled": null, "list": [null], "map": {"a": null}, "free": {"b": null}});
+        default(&schema, &mut value);
+        assert_eq!(value, json!({"filled": 3, "list": [null], "map": {}, "free": {"b": null}}));
     }
 }

@@ -1,0 +1,247 @@
+//! Quorate's own definitions: what a cluster that has them accepts, refuses, fills in and shows.
+
+use k8s_openapi::api::core::v1 as core;
+use kube::api::{Api, ListParams};
+use quorate_api::{crds, slim};
+use quorate_testbed::{Cluster, Patch, eventually, stories};
+use serde_json::{Value, json};
+
+use crate::fixtures::{Space, deployment, text};
+
+stories!(ApiServer:
+    budgets_are_accepted_and_refused_as_the_cases_say,
+    workloads_are_accepted_and_refused_as_the_cases_say,
+    what_a_budget_leaves_out_is_filled_in,
+    a_full_budget_is_stored_whole,
+    claims_do_not_swell_the_managed_fields,
+    a_claim_is_committed_once,
+    budgets_are_printed_in_units,
+    foreign_objects_are_read_in_their_slim_forms,
+);
+
+const BUDGETS: &str = "policy.quorate.dev/v1alpha1";
+const WORKLOADS: &str = "scheduling.quorate.dev/v1alpha1";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A namespace in a cluster that serves Quorate's kinds.
+async fn space(cluster: &Cluster, stem: &str) -> Space {
+    let space = Space::new(cluster, stem).await;
+    for crd in crds::all() {
+        let name = crd.metadata.name.clone().expect("a name");
+        let answer = space.wire.post(DEFINITIONS, &serde_json::to_value(&crd).expect("JSON")).await;
+        // Another story may have been faster.
+        assert!([201, 409].contains(&answer.code), "{name}: {answer:?}");
+        let path = format!("{DEFINITIONS}/{name}");
+        let kinds = space.path(&format!("{}/v1alpha1", crd.spec.group), &crd.spec.names.plural);
+        eventually(&format!("{name} is served"), async || {
+            let stored = space.wire.get(&path).await.body;
+            let conditions = stored["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let is = |kind: &str, status: &str| {
+                conditions.iter().any(|c| c["type"] == kind && c["status"] == status)
+            };
+            assert!(!is("NonStructuralSchema", "True"), "{conditions:?}");
+            let served = space.wire.get(&kinds).await.code == 200;
+            if is("Established", "True") && served { Ok(()) } else { Err(conditions) }
+        })
+        .await;
+    }
+    space
+}
+
+fn yaml(text: &str) -> Value {
+    serde_yaml_ng::from_str(text).expect("YAML")
+}
+
+async fn budgets_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
+    let cases = yaml(include_str!("../../../api/tests/data/disruptionbudgets.yaml"));
+    let space = space(&cluster, "dbu").await;
+    try_cases(&space, BUDGETS, "DisruptionBudget", "disruptionbudgets", &cases).await;
+}
+
+async fn workloads_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
+    let cases = yaml(include_str!("../../../api/tests/data/workloads.yaml"));
+    let space = space(&cluster, "qwl").await;
+    try_cases(&space, WORKLOADS, "Workload", "workloads", &cases).await;
+}
+
+/// Tries every case and reports all that went another way.
+async fn try_cases(space: &Space, group_version: &str, kind: &str, plural: &str, cases: &Value) {
+    let mut surprises = Vec::new();
+    let path = format!("{}?dryRun=All", space.path(group_version, plural));
+    for case in cases.as_array().expect("a list of cases") {
+        let object = json!({
+            "apiVersion": group_version,
+            "kind": kind,
+            "metadata": {"name": "case"},
+            "spec": case["spec"],
+        });
+        let answer = space.wire.post(&path, &object).await;
+        let as_said = match (case["refused"].as_str(), case["field"].as_str()) {
+            (Some(refused), Some(field)) => {
+                let causes = answer.body["details"]["causes"].as_array();
+                answer.code == 422
+                    && causes
+                        .into_iter()
+                        .flatten()
+                        .any(|cause| cause["field"] == field && text(cause, "/message").contains(refused))
+            }
+            _ => answer.code == 201,
+        };
+        if !as_said {
+            surprises.push(format!("{}: {} {}", case["name"], answer.code, answer.body["message"]));
+        }
+    }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
+}
+
+fn budget(name: &str) -> Value {
+    json!({
+        "apiVersion": BUDGETS,
+        "kind": "DisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": "llm"}}, "minAvailable": 2, "maxUnavailable": "30%"},
+    })
+}
+
+async fn what_a_budget_leaves_out_is_filled_in(cluster: Cluster) {
+    let space = space(&cluster, "filledin").await;
+    let made = space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
+    assert_eq!(
+        made["spec"],
+        json!({
+            "selector": {"matchLabels": {"app": "llm"}},
+            "minAvailable": 2,
+            "maxUnavailable": "30%",
+            "budgetScope": "Pod",
+            "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+            "operations": ["Evict"],
+            "enforcement": "Enforce",
+        })
+    );
+    assert_eq!(made["status"], Value::Null);
+}
+
+async fn a_full_budget_is_stored_whole(cluster: Cluster) {
+    let space = space(&cluster, "whole").await;
+    let mut given = yaml(include_str!("../../../api/tests/data/budget.yaml"));
+    given["metadata"] = json!({"name": "llm"});
+    let made = space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &given).await.expect(201);
+    given["metadata"] = made["metadata"].clone();
+    let path = space.path(BUDGETS, "disruptionbudgets/llm");
+    space.wire.put(&format!("{path}/status"), &given).await.expect(200);
+    let stored = space.wire.get(&path).await.expect(200);
+    assert_eq!((&stored["spec"], &stored["status"]), (&given["spec"], &given["status"]));
+}
+
+async fn claims_do_not_swell_the_managed_fields(cluster: Cluster) {
+    let space = space(&cluster, "small").await;
+    let at = "2026-11-15T21:00:00Z";
+    space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
+    let claims: Value = (0..300)
+        .map(|n| {
+            let token = json!({"operation": "Evict", "by": "ann", "at": at});
+            (format!("uid-{n}"), json!({"pod": format!("llm-{n}"), "tokens": {"t": token}}))
+        })
+        .collect();
+    let pods: Value = (0..300).map(|n| (format!("llm-{n}"), json!(at))).collect();
+    let groups: Value =
+        (0..100).map(|n| json!({"name": n.to_string(), "healthy": 1, "minCount": 1, "pods": 1})).collect();
+    let status = json!({"claims": claims, "disruptedPods": pods, "unavailablePods": pods, "groups": groups});
+    let path = space.path(BUDGETS, "disruptionbudgets/llm/status");
+    let after = space.wire.patch(&path, Patch::Merge, &json!({"status": status})).await.expect(200);
+    assert_eq!(after["status"]["claims"].as_object().map(|claims| claims.len()), Some(300));
+    let size = after["metadata"]["managedFields"].to_string().len();
+    assert!(size < 2000, "{size} bytes");
+}
+
+async fn a_claim_is_committed_once(cluster: Cluster) {
+    let space = space(&cluster, "commit").await;
+    space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
+    let path = space.path(BUDGETS, "disruptionbudgets/llm/status");
+    let opened = json!({"status": {"ledger": 0, "claims": {}, "protocol": 1, "settledVersion": "0"}});
+    let uid = space.wire.patch(&path, Patch::Merge, &opened).await.expect(200)["metadata"]["uid"].clone();
+    let claim = json!({"pod": "llm-0", "tokens": {"9d2e": {"operation": "Evict", "by": "ann", "at": "2026-11-15T21:00:00Z"}}});
+    let commit = json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/metadata/generation", "value": 1},
+        {"op": "test", "path": "/status/ledger", "value": 0},
+        {"op": "replace", "path": "/status/ledger", "value": 1},
+        {"op": "add", "path": "/status/claims/u-1", "value": claim},
+    ]);
+    let after = space.wire.patch(&path, Patch::Json, &commit).await.expect(200);
+    assert_eq!((&after["status"]["ledger"], &after["status"]["claims"]["u-1"]), (&json!(1), &claim));
+    let again = space.wire.patch(&path, Patch::Json, &commit).await;
+    assert_eq!((again.code, again.reason()), (422, "Invalid"));
+    // Numbers are written beside it without touching the ledger.
+    let counters = json!({"status": {"disruptionsAllowed": 1}});
+    let after = space.wire.patch(&path, Patch::Merge, &counters).await.expect(200);
+    assert_eq!((&after["status"]["ledger"], &after["metadata"]["generation"]), (&json!(1), &json!(1)));
+}
+
+async fn budgets_are_printed_in_units(cluster: Cluster) {
+    let space = space(&cluster, "printed").await;
+    let path = space.path(BUDGETS, "disruptionbudgets");
+    space.wire.post(&path, &budget("llm")).await.expect(201);
+    let status = json!({
+        "disruptionsAllowedReplicas": 1, "currentHealthyReplicas": 4, "desiredHealthyReplicas": 3, "expectedReplicas": 5,
+        "disruptionsAllowed": 1, "currentHealthy": 16, "desiredHealthy": 12, "expectedPods": 20,
+    });
+    let patch = json!({"status": status});
+    space.wire.patch(&format!("{path}/llm/status"), Patch::Merge, &patch).await.expect(200);
+    let table = space.wire.table(&path).await.expect(200);
+    let names: Vec<_> = table["columnDefinitions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|column| text(column, "/name"))
+        .collect();
+    assert_eq!(names, ["Name", "Scope", "Min", "Max", "Allowed", "Healthy", "Desired", "Expected", "Age"]);
+    let cells = table["rows"][0]["cells"].as_array().expect("a row");
+    assert_eq!(
+        cells[..8],
+        [json!("llm"), json!("Pod"), json!("2"), json!("30%"), json!(1), json!(4), json!(3), json!(5)]
+    );
+}
+
+async fn foreign_objects_are_read_in_their_slim_forms(cluster: Cluster) {
+    let space = space(&cluster, "slim").await;
+    let mut pod = crate::fixtures::pod("one");
+    pod["metadata"]["annotations"] =
+        json!({"quorate.dev/disruption-probe.main": "{}", "example.com/other": "x"});
+    space.create("pods", &pod).await;
+    space.set_phase("one", "Running", Some(true)).await;
+    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
+    let pdb = json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    space.wire.post(&space.budgets(""), &pdb).await.expect(201);
+
+    let client = cluster.admin();
+    let all = ListParams::default();
+    let pods = Api::<slim::Pod>::namespaced(client.clone(), &space.name).list(&all).await.expect("pods");
+    let [slim] = &pods.items[..] else { panic!("{pods:?}") };
+    let full = Api::<core::Pod>::namespaced(client.clone(), &space.name).get("one").await.expect("the pod");
+    assert_eq!(
+        (&slim.metadata.uid, &slim.metadata.resource_version),
+        (&full.metadata.uid, &full.metadata.resource_version)
+    );
+    assert_eq!(slim.metadata.annotations.as_ref().map(|kept| kept.len()), Some(1));
+    assert_eq!(slim.status.phase, slim::Phase::Running);
+    assert!(slim::Condition::find(&slim.status.conditions, "Ready").is_some_and(slim::Condition::is_true));
+
+    let web = Api::<slim::Deployment>::namespaced(client.clone(), &space.name)
+        .get("web")
+        .await
+        .expect("the deployment");
+    assert_eq!(web.spec.replicas, Some(2));
+    let pdb = Api::<slim::PodDisruptionBudget>::namespaced(client.clone(), &space.name)
+        .get("web")
+        .await
+        .expect("the pdb");
+    assert!(pdb.spec.max_unavailable.is_some());
+    let namespace = Api::<slim::Namespace>::all(client).get(&space.name).await.expect("the namespace");
+    assert_eq!(namespace.metadata.deletion_timestamp, None);
+}
