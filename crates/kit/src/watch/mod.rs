@@ -122,10 +122,7 @@ impl<K> Source<K> {
 
     /// Reads objects in another way: what is kept of each, from its JSON text, or why that cannot be told.
     #[must_use]
-    pub fn read_by<T>(
-        self,
-        read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static,
-    ) -> Source<T> {
+    pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
         let Self { client, request, kind, labels, optional, .. } = self;
         Source { client, request, kind, labels, optional, read: Arc::new(read) }
     }
