@@ -9,6 +9,7 @@
 //! - [`webhooks`]: what tells the API server to ask.
 
 pub mod admission;
+mod adoption;
 mod calls;
 mod clock;
 mod feed;

@@ -20,7 +20,7 @@ use crate::keeper::{self, Outbox};
 use crate::members::{self, Members};
 use crate::stored::Stored;
 use crate::webhooks::{self, Address};
-use crate::{feed, status};
+use crate::{adoption, feed, status};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -84,7 +84,9 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (changed, changes) = mpsc::unbounded_channel();
     let (acknowledged, acknowledgements) = watch::channel(Version(0));
     let keeper = keeper::start(&name, calls.clone(), Outbox { changed, acknowledged });
-    let watches = feed::start(&client, &keeper, &stored, &options.namespace);
+    let (holder, holds) = watch::channel(true);
+    let (twins, adoption) = adoption::start(&client, holds);
+    let watches = feed::start(&client, &keeper, &stored, &options.namespace, &twins);
     keeper.tell(Event::Holder(true)).await;
     let writer = tokio::spawn(status::run(changes, keeper.clone(), calls, stored));
 
@@ -105,7 +107,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         stop.cancel();
         let _ = serving.await;
         writer.abort();
-        drop(watches);
+        adoption.abort();
+        drop((watches, holder));
         outcome
     });
     Ok(Running { address, task })

@@ -8,11 +8,13 @@ mod cluster;
 mod controller;
 mod group;
 mod pod;
+mod twin;
 
 pub use cluster::{agent, namespace, native_budget, node};
 pub use controller::{deployment, leader_worker_set, replica_set, scaled, stateful_set};
 pub use group::{own_workload, pod_group, upstream_workload};
 pub use pod::{any_pod, pod};
+pub use twin::{Groups, TooTight, too_tight, twin};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Uid, Version};

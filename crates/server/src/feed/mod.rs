@@ -28,6 +28,7 @@ use quorate_intake::objects;
 use quorate_kit::watch::{self, Missing, Source};
 use tokio::task::JoinSet;
 
+use crate::adoption;
 use crate::clock;
 use crate::keeper::Keeper;
 use crate::stored::Stored;
@@ -40,7 +41,13 @@ use references::References;
 pub(crate) const EXCLUDED: &str = "kube-system";
 
 /// Starts all watches; they end when the set is dropped.
-pub(crate) fn start(client: &Client, keeper: &Keeper, stored: &Arc<Stored>, own: &str) -> JoinSet<()> {
+pub(crate) fn start(
+    client: &Client,
+    keeper: &Keeper,
+    stored: &Arc<Stored>,
+    own: &str,
+    adoption: &adoption::Inbox,
+) -> JoinSet<()> {
     let excluded: Arc<[String]> = [EXCLUDED.to_owned(), own.to_owned()].into();
     let references = Arc::new(References::default());
     let gate = Gate::new();
@@ -52,16 +59,17 @@ pub(crate) fn start(client: &Client, keeper: &Keeper, stored: &Arc<Stored>, own:
     let known = references.clone();
     feeds
         .add(Source::<slim::Pod>::all(all()).read_by(rows::read_pod), move |event| rows::pods(event, &known));
-    let (known, shelf) = (references.clone(), stored.clone());
-    feeds.add(Source::all(all()), move |event| rows::budgets(event, &shelf, &known));
+    let (known, shelf, inbox) = (references.clone(), stored.clone(), adoption.clone());
+    feeds.add(Source::all(all()), move |event| rows::budgets(event, &shelf, &known, &inbox));
     let read = rows::reading(move |object: &slim::Namespace| objects::namespace(&object.metadata, &excluded));
     feeds.add(Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
     feeds.add(Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node)), rows::nodes);
     let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
     let mut heartbeats = Heartbeats::default();
     feeds.add(agents, move |event| heartbeats.take(event, clock::now()));
-    let native = Source::<slim::PodDisruptionBudget>::all(all());
-    feeds.add(native.read_by(rows::reading(objects::native_budget)), rows::native_budgets);
+    let native = Source::<slim::PodDisruptionBudget>::all(all()).read_by(rows::reading(rows::read_native));
+    let inbox = adoption.clone();
+    feeds.add(native, move |event| rows::native_budgets(event, &inbox));
 
     let sets = Source::<slim::ReplicaSet>::all(all()).read_by(rows::reading(objects::replica_set));
     feeds.add(sets, rows::controllers(GroupKind::new("apps", "ReplicaSet"), &references));

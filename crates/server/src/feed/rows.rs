@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use quorate_api::budget::StoredBudget;
+use quorate_api::slim;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{GroupKind, ObjectKey, Text};
 use quorate_engine::facts::{
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use super::references::References;
+use crate::adoption;
 use crate::stored::{self, Stored};
 
 /// Reads an object and makes a fact of it at once.
@@ -75,6 +77,7 @@ pub(super) fn budgets(
     event: watch::Event<StoredBudget>,
     stored: &Stored,
     references: &References,
+    adoption: &adoption::Inbox,
 ) -> Vec<Event> {
     let at = |version: &str| objects::version(version).map(Event::BudgetsAt);
     let read = |object: &StoredBudget| {
@@ -85,6 +88,7 @@ pub(super) fn budgets(
             complain(&listed);
             stored.retain(&listed.objects);
             listed.objects.iter().for_each(|object| stored.take(object));
+            adoption.budgets(listed.objects.iter().filter_map(|object| Some((stored::key(object)?, object))));
             let budgets: Vec<Budget> = listed.objects.iter().filter_map(read).collect();
             references.budgets(&budgets);
             let list = Event::List(Snapshot::Budgets(budgets));
@@ -92,18 +96,21 @@ pub(super) fn budgets(
         }
         watch::Event::Applied(object) => {
             stored.take(&object);
+            if let Some(key) = stored::key(&object) {
+                adoption.budget(key, Some(&object));
+            }
             let Some(budget) = read(&object) else { return Vec::new() };
             references.budget(&budget);
             fact(Input::Budget(budget))
         }
         watch::Event::Deleted(object) => {
             let Some(key) = stored::key(&object) else { return Vec::new() };
-            budget_gone(key, stored, references)
+            budget_gone(key, stored, references, adoption)
         }
         watch::Event::Unreadable(why) => {
             warn!(%why, "a budget cannot be read");
             match object_key(&why.identity) {
-                Some(key) if why.deleted => budget_gone(key, stored, references),
+                Some(key) if why.deleted => budget_gone(key, stored, references, adoption),
                 _ => Vec::new(),
             }
         }
@@ -111,7 +118,13 @@ pub(super) fn budgets(
     }
 }
 
-fn budget_gone(key: ObjectKey, stored: &Stored, references: &References) -> Vec<Event> {
+fn budget_gone(
+    key: ObjectKey,
+    stored: &Stored,
+    references: &References,
+    adoption: &adoption::Inbox,
+) -> Vec<Event> {
+    adoption.budget(key.clone(), None);
     stored.remove(&key);
     references.budget_gone(&key);
     fact(Input::BudgetGone(BudgetKey { object: key, front: Front::DisruptionBudget }))
@@ -168,21 +181,42 @@ pub(super) fn nodes(event: watch::Event<(Text, Node)>) -> Vec<Event> {
     keyed(event, name, Snapshot::Nodes, Input::Node)
 }
 
-/// Native budgets; one that covers nothing is none.
-pub(super) fn native_budgets(event: watch::Event<(ObjectKey, Option<NativeBudget>)>) -> Vec<Event> {
-    let event = match event {
-        watch::Event::Listed(Listed { objects, unreadable, version }) => {
-            let objects = objects.into_iter().filter_map(|(key, budget)| Some((key, budget?))).collect();
-            watch::Event::Listed(Listed { objects, unreadable, version })
+/// A native budget: its fact, unless it covers nothing, and itself where it asks for a twin.
+pub(super) struct Native {
+    key: ObjectKey,
+    fact: Option<NativeBudget>,
+    asks: Option<slim::PodDisruptionBudget>,
+}
+
+pub(super) fn read_native(budget: &slim::PodDisruptionBudget) -> Result<Native, Unreadable> {
+    let (key, fact) = objects::native_budget(budget)?;
+    Ok(Native { key, fact, asks: adoption::concerns(budget).then(|| budget.clone()) })
+}
+
+pub(super) fn native_budgets(event: watch::Event<Native>, adoption: &adoption::Inbox) -> Vec<Event> {
+    match event {
+        watch::Event::Listed(listed) => {
+            complain(&listed);
+            adoption.natives(listed.objects.iter().map(|native| (&native.key, native.asks.as_ref())));
+            let covering = listed.objects.into_iter().filter_map(|native| Some((native.key, native.fact?)));
+            vec![Event::List(Snapshot::NativeBudgets(covering.collect()))]
         }
-        watch::Event::Applied((key, Some(budget))) => watch::Event::Applied((key, budget)),
-        watch::Event::Applied((key, None)) | watch::Event::Deleted((key, _)) => {
-            return fact(Input::NativeBudget(key, None));
+        watch::Event::Applied(Native { key, fact: covering, asks }) => {
+            adoption.native(&key, asks);
+            fact(Input::NativeBudget(key, covering))
         }
-        watch::Event::Unreadable(why) => watch::Event::Unreadable(why),
-        watch::Event::Bookmark(version) => watch::Event::Bookmark(version),
-    };
-    keyed(event, object_key, Snapshot::NativeBudgets, Input::NativeBudget)
+        watch::Event::Deleted(native) => native_gone(native.key, adoption),
+        watch::Event::Unreadable(why) => {
+            warn!(%why, "a native budget cannot be read");
+            object_key(&why.identity).map(|key| native_gone(key, adoption)).unwrap_or_default()
+        }
+        watch::Event::Bookmark(_) => Vec::new(),
+    }
+}
+
+fn native_gone(key: ObjectKey, adoption: &adoption::Inbox) -> Vec<Event> {
+    adoption.native(&key, None);
+    fact(Input::NativeBudget(key, None))
 }
 
 /// Kinds whose facts are told by a key. What cannot be read is not there.

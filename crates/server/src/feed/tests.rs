@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::adoption;
 use crate::keeper::{Keeper, Message};
 use crate::stored::Stored;
 use api::FakeApi;
@@ -29,7 +30,8 @@ struct Stage {
 impl Stage {
     fn set(api: FakeApi) -> Self {
         let (keeper, inbox) = Keeper::listening();
-        let watches = super::start(&api.client(), &keeper, &Arc::new(Stored::default()), "quorate");
+        let (stored, unread) = (Arc::new(Stored::default()), adoption::Inbox::unread());
+        let watches = super::start(&api.client(), &keeper, &stored, "quorate", &unread);
         Self { api, inbox, _watches: watches }
     }
 

@@ -2,11 +2,15 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
+mod adoption;
 mod delete;
 mod drain;
+mod gangs;
 mod group_log;
 mod quorate;
+mod scales;
 mod scene;
+mod space;
 
 /// A file that is no module is compiled by nobody, and its tests never run.
 #[test]

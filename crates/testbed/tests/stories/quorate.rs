@@ -52,15 +52,26 @@ impl Drop for Quorate {
 }
 
 async fn install(cluster: &Cluster) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
     for definition in quorate_api::crds::all() {
-        definitions.create(&PostParams::default(), &definition).await.expect("a definition");
-        eventually("the definition is established", || async {
-            let stored = definitions.get(&definition.name_any()).await.map_err(|error| error.to_string())?;
-            let conditions = stored.status.and_then(|status| status.conditions).unwrap_or_default();
-            let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
-            if established { Ok(()) } else { Err(format!("{conditions:?}")) }
-        })
-        .await;
+        define(cluster, &definition).await;
     }
+}
+
+/// Installs the definition of Quorate's own workloads.
+pub(crate) async fn install_workloads(cluster: &Cluster) {
+    for definition in quorate_api::crds::all().into_iter().filter(|d| d.spec.names.kind == "Workload") {
+        define(cluster, &definition).await;
+    }
+}
+
+async fn define(cluster: &Cluster, definition: &CustomResourceDefinition) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
+    definitions.create(&PostParams::default(), definition).await.expect("a definition");
+    eventually("the definition is established", || async {
+        let stored = definitions.get(&definition.name_any()).await.map_err(|error| error.to_string())?;
+        let conditions = stored.status.and_then(|status| status.conditions).unwrap_or_default();
+        let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+        if established { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await;
 }
