@@ -217,7 +217,7 @@ impl<K> Source<K> {
             for item in page.items {
                 match wire::read(item, &self.read) {
                     Ok(object) => listed.objects.push(object),
-                    Err(unreadable) => listed.unreadable.push(unreadable),
+                    Err(unreadable) => listed.unreadable.push(*unreadable),
                 }
             }
             listed.version = page.metadata.resource_version;

@@ -111,10 +111,13 @@ impl<K> Line<K> {
         let RawLine { kind, object } = serde_json::from_str(line).map_err(Error::SerdeError)?;
         let at = || Some(identity(object).resource_version).filter(|version| !version.is_empty());
         let event = match kind {
-            "ADDED" | "MODIFIED" => read(object, as_kept).map_or_else(Event::Unreadable, Event::Applied),
+            "ADDED" | "MODIFIED" => match read(object, as_kept) {
+                Ok(object) => Event::Applied(object),
+                Err(unreadable) => Event::Unreadable(*unreadable),
+            },
             "DELETED" => match read(object, as_kept) {
                 Ok(object) => Event::Deleted(object),
-                Err(unreadable) => Event::Unreadable(Unreadable { deleted: true, ..unreadable }),
+                Err(unreadable) => Event::Unreadable(Unreadable { deleted: true, ..*unreadable }),
             },
             "BOOKMARK" => match at() {
                 Some(version) => Event::Bookmark(version),
@@ -131,8 +134,8 @@ impl<K> Line<K> {
 }
 
 /// Reads one object.
-pub(super) fn read<K>(raw: &RawValue, as_kept: &Read<K>) -> Result<K, Unreadable> {
-    as_kept(raw.get()).map_err(|why| Unreadable { identity: identity(raw), why, deleted: false })
+pub(super) fn read<K>(raw: &RawValue, as_kept: &Read<K>) -> Result<K, Box<Unreadable>> {
+    as_kept(raw.get()).map_err(|why| Box::new(Unreadable { identity: identity(raw), why, deleted: false }))
 }
 
 fn identity(raw: &RawValue) -> Identity {

@@ -7,6 +7,8 @@
 
 mod hands;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

@@ -16,7 +16,7 @@ const NAME_TAKEN: &str = "NameTaken";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Known {
     /// It is a twin; else somebody made it.
-    pub(super) twin: Option<Twin>,
+    pub(super) twin: Option<Box<Twin>>,
 }
 
 /// A budget that was made for a native one.
@@ -38,12 +38,14 @@ impl Known {
     pub(super) fn of(budget: &StoredBudget) -> Self {
         let owners = budget.metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| is_native(owner));
-        let twin = owner.map(|owner| Twin {
-            uid: budget.metadata.uid.clone().unwrap_or_default(),
-            owner: owner.uid.clone(),
-            spec: serde_json::from_value(budget.spec.clone()).ok(),
-            configured: configured(&budget.status),
-            groups: groups(&budget.status),
+        let twin = owner.map(|owner| {
+            Box::new(Twin {
+                uid: budget.metadata.uid.clone().unwrap_or_default(),
+                owner: owner.uid.clone(),
+                spec: serde_json::from_value(budget.spec.clone()).ok(),
+                configured: configured(&budget.status),
+                groups: groups(&budget.status),
+            })
         });
         Self { twin }
     }
@@ -90,7 +92,7 @@ pub(super) enum Step {
 pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) -> Option<Step> {
     let twin = match known {
         Some(Known { twin: None }) => return None,
-        Some(Known { twin: Some(twin) }) => Some(twin),
+        Some(Known { twin: Some(twin) }) => Some(&**twin),
         None => None,
     };
     let delete = |twin: &Twin| Step::Delete { twin: twin.uid.clone() };
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn native(annotations: Value, conditions: Value) -> PodDisruptionBudget {
+    fn native(annotations: &Value, conditions: &Value) -> PodDisruptionBudget {
         serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "p", "generation": 2, "annotations": annotations},
             "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
@@ -177,10 +179,10 @@ mod tests {
     }
 
     fn asking() -> PodDisruptionBudget {
-        native(json!({"quorate.dev/budget-scope": "Workload"}), json!([]))
+        native(&json!({"quorate.dev/budget-scope": "Workload"}), &json!([]))
     }
 
-    fn budget(owner: Option<&str>, spec: Value, status: Value) -> Known {
+    fn budget(owner: Option<&str>, spec: &Value, status: &Value) -> Known {
         let owners: Vec<Value> = owner
             .map(|uid| {
                 json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "name": "web", "uid": uid,
@@ -209,7 +211,7 @@ mod tests {
         })
     }
 
-    fn word(step: Option<Step>) -> &'static str {
+    fn word(step: Option<&Step>) -> &'static str {
         match step {
             None => "nothing",
             Some(Step::Create { .. }) => "create",
@@ -220,13 +222,13 @@ mod tests {
 
     #[test]
     fn the_twin_is_kept_in_step() {
-        let twin = |spec| budget(Some("p"), spec, json!({}));
-        let (asks, silent) = (asking(), native(json!({}), json!([])));
-        let wrong = native(json!({"quorate.dev/budget-scope": "Gang"}), json!([]));
+        let twin = |spec: Value| budget(Some("p"), &spec, &json!({}));
+        let (asks, silent) = (asking(), native(&json!({}), &json!([])));
+        let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
         let mut other = spec();
         other["maxUnavailable"] = json!(2);
-        let made = budget(None, spec(), json!({}));
-        let foreign = budget(Some("older"), spec(), json!({}));
+        let made = budget(None, &spec(), &json!({}));
+        let foreign = budget(Some("older"), &spec(), &json!({}));
         let cases: [(&str, Option<&PodDisruptionBudget>, Option<Known>, &str); 12] = [
             ("new", Some(&asks), None, "create"),
             ("in step", Some(&asks), Some(twin(spec())), "nothing"),
@@ -242,7 +244,7 @@ mod tests {
             ("asks for nonsense now", Some(&wrong), Some(twin(spec())), "nothing"),
         ];
         for (case, native, known, expected) in cases {
-            assert_eq!(word(step(native, known.as_ref())), expected, "{case}");
+            assert_eq!(word(step(native, known.as_ref()).as_ref()), expected, "{case}");
         }
     }
 
@@ -261,27 +263,27 @@ mod tests {
                 Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(3));
             native
         };
-        let well = budget(Some("p"), spec(), status("True", "ValidConfig"));
+        let well = budget(Some("p"), &spec(), &status("True", "ValidConfig"));
         assert_eq!(reason_of(condition(&wide(asking()), Some(&well))), "True ValidConfig");
         assert_eq!(reason_of(condition(&asking(), Some(&well))), "False NativeRuleTooTight");
-        let lost = budget(Some("p"), spec(), status("False", "MissingWorkloadReference"));
+        let lost = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
         assert_eq!(reason_of(condition(&asking(), Some(&lost))), "False MissingWorkloadReference");
-        let new = budget(Some("p"), spec(), json!({}));
+        let new = budget(Some("p"), &spec(), &json!({}));
         assert_eq!(reason_of(condition(&asking(), Some(&new))), "nothing");
-        let made = budget(None, spec(), json!({}));
+        let made = budget(None, &spec(), &json!({}));
         assert_eq!(reason_of(condition(&asking(), Some(&made))), "False NameTaken");
-        let wrong = native(json!({"quorate.dev/budget-scope": "Gang"}), json!([]));
+        let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
         assert_eq!(reason_of(condition(&wrong, None)), "False Invalid");
     }
 
     #[test]
     fn nothing_is_told_twice_and_what_is_over_is_taken_back() {
-        let well = budget(Some("p"), spec(), status("False", "MissingWorkloadReference"));
+        let well = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
         let told = json!([{"type": "BudgetConfigured", "status": "False", "reason": "MissingWorkloadReference",
             "message": "so"}]);
-        let again = native(json!({"quorate.dev/budget-scope": "Workload"}), told.clone());
+        let again = native(&json!({"quorate.dev/budget-scope": "Workload"}), &told);
         assert_eq!(condition(&again, Some(&well)), None);
-        assert_eq!(condition(&native(json!({}), told), None), Some(Change::Remove));
-        assert_eq!(condition(&native(json!({}), json!([])), None), None);
+        assert_eq!(condition(&native(&json!({}), &told), None), Some(Change::Remove));
+        assert_eq!(condition(&native(&json!({}), &json!([])), None), None);
     }
 }

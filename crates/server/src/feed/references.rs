@@ -106,7 +106,7 @@ mod tests {
         Owner { uid: "u".into(), kind: GroupKind::new(group, kind), name: "x".into(), controller: true }
     }
 
-    fn budget_in(namespace: &str, covers: serde_json::Value) -> Budget {
+    fn budget_in(namespace: &str, covers: &serde_json::Value) -> Budget {
         let mut spec = json!({"maxUnavailable": 1});
         spec.as_object_mut().unwrap().extend(covers.as_object().unwrap().clone());
         let object = json!({"metadata": {"namespace": namespace, "name": "b", "uid": "u", "generation": 1,
@@ -126,7 +126,7 @@ mod tests {
         references.owner(Some(&owned_by("apps", "ReplicaSet")), &"shop".into());
         references.owner(None, &"shop".into());
         assert!(kinds(&references).is_empty(), "nobody asks");
-        references.budget(&budget_in("shop", json!({"selector": {"matchLabels": {"a": "b"}}})));
+        references.budget(&budget_in("shop", &json!({"selector": {"matchLabels": {"a": "b"}}})));
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
         references.budget_gone(&ObjectKey::new("shop", "b"));
         assert!(kinds(&references).is_empty());
@@ -136,9 +136,9 @@ mod tests {
     fn a_target_matters_by_itself() {
         let references = References::default();
         let target = |kind: &str, version: &str| json!({"targetRef": {"apiVersion": version, "kind": kind, "name": "x"}});
-        references.budget(&budget_in("shop", target("Fleet", "example.com/v1")));
+        references.budget(&budget_in("shop", &target("Fleet", "example.com/v1")));
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
-        references.budgets(&[budget_in("shop", target("Deployment", "apps/v1"))]);
+        references.budgets(&[budget_in("shop", &target("Deployment", "apps/v1"))]);
         assert!(kinds(&references).is_empty(), "that one is watched anyway");
     }
 

@@ -125,10 +125,10 @@ async fn a_pod_that_cannot_be_read_stays_and_is_not_healthy() {
     let mut stage = Stage::set(api);
     assert!(stage.until_synced().await.contains(&"pods a:true,b:false".to_owned()));
 
-    stage.api.change(PODS, "MODIFIED", damaged("a", 11));
-    stage.api.change(PODS, "MODIFIED", nameless);
-    stage.api.change(PODS, "MODIFIED", pod("b", 12, None));
-    stage.api.change(PODS, "DELETED", damaged("a", 13));
+    stage.api.change(PODS, "MODIFIED", &damaged("a", 11));
+    stage.api.change(PODS, "MODIFIED", &nameless);
+    stage.api.change(PODS, "MODIFIED", &pod("b", 12, None));
+    stage.api.change(PODS, "DELETED", &damaged("a", 13));
     for told in ["a:false", "b:true", "-a@13"] {
         assert_eq!(word(&stage.next().await), told);
     }
@@ -159,7 +159,7 @@ async fn the_best_version_of_the_groups_is_used_and_their_numbers_may_change() {
     let mut stage = Stage::set(api);
     stage.until_synced().await;
     assert_eq!(stage.api.asked("/apis/scheduling.k8s.io/v1alpha2/podgroups"), 0);
-    stage.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", group("g", 5, 9));
+    stage.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", &group("g", 5, 9));
     assert_eq!(stage.until(|event| Some(word(&event))).await, "g=Some(5)");
 }
 
@@ -209,9 +209,9 @@ async fn a_kind_is_watched_while_somebody_refers_to_it() {
         }
         _ => None,
     };
-    stage.api.change(BUDGETS, "ADDED", budget());
+    stage.api.change(BUDGETS, "ADDED", &budget());
     assert_eq!(stage.until(fleets).await, [Some(4)]);
-    stage.api.change(BUDGETS, "DELETED", budget());
+    stage.api.change(BUDGETS, "DELETED", &budget());
     assert_eq!(stage.until(fleets).await, []);
 }
 

@@ -62,7 +62,7 @@ mod own_workloads {
             space.create("apps/v1", "statefulsets", &set).await;
         }
         space.ready(3).await;
-        space.budget(BUDGET, budget(json!({"minAvailable": 1}))).await;
+        space.budget(BUDGET, budget(&json!({"minAvailable": 1}))).await;
         let status = space
             .budget_is(BUDGET, "the missing reference is told", |status| {
                 condition(status, "BudgetConfigured")["reason"] == "MissingWorkloadReference"
@@ -82,7 +82,7 @@ mod own_workloads {
         let space = Space::with_node(cluster, "gang").await;
         let gang = Gang::new("gang", 2, 3);
         perform(&space, &gang, WorkloadApi::Off).await;
-        space.budget(BUDGET, budget(json!({"minAvailable": 1}))).await;
+        space.budget(BUDGET, budget(&json!({"minAvailable": 1}))).await;
         let rests = |status: &Value| status["disruptionsAllowed"] == 1 && status["expectedReplicas"] == 2;
         space.budget_is(BUDGET, "two groups are whole", rests).await;
 
@@ -110,7 +110,7 @@ fn options(kubernetes: Kubernetes) -> Options {
     Options { kubernetes, controllers: true, workload_api: true, ..Options::default() }
 }
 
-fn budget(numbers: Value) -> Value {
+fn budget(numbers: &Value) -> Value {
     let mut spec = json!({"selector": {"matchLabels": {"gang": "gang"}}, "budgetScope": "Workload"});
     for (field, value) in numbers.as_object().expect("numbers") {
         spec[field] = value.clone();
@@ -166,7 +166,7 @@ async fn a_drain_is_blocked_by_the_second_group(cluster: Cluster, api: WorkloadA
     let space = Space::with_node(cluster, "gang").await;
     let gang = Gang::new("gang", 2, 3);
     perform(&space, &gang, api).await;
-    space.budget(BUDGET, budget(json!({"minAvailable": 1}))).await;
+    space.budget(BUDGET, budget(&json!({"minAvailable": 1}))).await;
     let status = space
         .budget_is(BUDGET, "two groups are whole", |status| {
             status["disruptionsAllowed"] == 1 && status["currentHealthyReplicas"] == 2
@@ -198,7 +198,7 @@ async fn a_group_that_nobody_describes_is_not_touched(cluster: Cluster, api: Wor
     let space = Space::with_node(cluster, "gang").await;
     let gang = Gang::new("gang", 2, 3);
     run(&space, &gang, api).await;
-    space.budget(BUDGET, budget(json!({"minAvailable": 1}))).await;
+    space.budget(BUDGET, budget(&json!({"minAvailable": 1}))).await;
     space
         .budget_is(BUDGET, "what cannot be resolved is told", |status| {
             condition(status, "DisruptionAllowed")["reason"] == "WorkloadResolutionFailed"

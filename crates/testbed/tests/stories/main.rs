@@ -7,6 +7,7 @@ mod delete;
 mod drain;
 mod gangs;
 mod group_log;
+mod probes;
 mod quorate;
 mod scales;
 mod scene;

@@ -13,11 +13,14 @@ use quorate_kit::watch;
 use tokio::sync::Notify;
 use tracing::warn;
 
-/// The versions of some API groups, the preferred one first, each with its resources; `None` where it was not told.
+/// The versions of some API groups, the preferred one first.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
-    groups: BTreeMap<String, Vec<(String, Option<Vec<APIResource>>)>>,
+    groups: BTreeMap<String, Vec<Version>>,
 }
+
+/// A version and its resources; `None` where they were not told.
+type Version = (String, Option<Vec<APIResource>>);
 
 /// Where a kind is served.
 #[derive(Clone, Debug, PartialEq)]

@@ -104,11 +104,14 @@ pub(super) struct Discovery {
     watched: BTreeMap<Slot, Watched>,
     /// What could not be watched though it is served, since when, and why.
     refused: BTreeMap<Slot, (Instant, Missing)>,
-    ended: (mpsc::UnboundedSender<(Slot, Missing)>, mpsc::UnboundedReceiver<(Slot, Missing)>),
+    /// Watches that ended by themselves.
+    ended: mpsc::UnboundedReceiver<(Slot, Missing)>,
+    ends: mpsc::UnboundedSender<(Slot, Missing)>,
 }
 
 impl Discovery {
     pub(super) fn new(client: Client, keeper: Keeper, references: Arc<References>, gate: Gate) -> Self {
+        let (ends, ended) = mpsc::unbounded_channel();
         Self {
             client,
             keeper,
@@ -117,7 +120,8 @@ impl Discovery {
             gate,
             watched: BTreeMap::new(),
             refused: BTreeMap::new(),
-            ended: mpsc::unbounded_channel(),
+            ended,
+            ends,
         }
     }
 
@@ -139,7 +143,7 @@ impl Discovery {
                     due = FOLLOW_UPS.iter().map(|after| Instant::now() + *after).collect();
                 }
                 () = self.references.changed.notified() => due.push_front(next),
-                Some((slot, missing)) = self.ended.1.recv() => {
+                Some((slot, missing)) = self.ended.recv() => {
                     self.lost(slot, missing).await;
                     due.push_front(next);
                 }
@@ -234,7 +238,7 @@ impl Discovery {
     ) -> impl Future<Output = ()> + Send + 'static {
         let (client, keeper) = (self.client.clone(), self.keeper.clone());
         let (references, resource) = (self.references.clone(), served.resource.clone());
-        let (scale, ended) = (scale.clone(), self.ended.0.clone());
+        let (scale, ends) = (scale.clone(), self.ends.clone());
         async move {
             let missing = match &slot {
                 Slot::PodGroups => {
@@ -269,7 +273,7 @@ impl Discovery {
                     feed(source, keeper, ticket, rows::controllers(kind.clone(), &references)).await
                 }
             };
-            let _ = ended.send((slot, missing));
+            let _ = ends.send((slot, missing));
         }
     }
 

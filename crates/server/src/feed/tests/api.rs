@@ -59,7 +59,7 @@ impl FakeApi {
     }
 
     /// Tells whoever watches.
-    pub(super) fn change(&self, path: &str, kind: &str, object: Value) {
+    pub(super) fn change(&self, path: &str, kind: &str, object: &Value) {
         let line = format!("{}\n", json!({"type": kind, "object": object}));
         for watch in self.state.lock().unwrap().watches.get(path).into_iter().flatten() {
             let _ = watch.send(line.clone());
