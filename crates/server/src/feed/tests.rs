@@ -224,6 +224,8 @@ async fn what_somebody_refers_to_at_first_is_in_before_the_first_decision() {
         json!({"apiVersion": "batch/v1", "kind": "Job", "name": "once", "uid": "j", "controller": true});
     api.serve(PODS, vec![pod("a", 5, Some(owner))]);
     api.serve(BUDGETS, vec![budget()]);
+    // What is referred to is known when the pods are, and no earlier.
+    api.slow(PODS);
     let mut stage = Stage::set(api);
     let told = stage.until_synced().await;
     assert!(told.contains(&"Job once:None".to_owned()), "{told:?}");

@@ -24,6 +24,7 @@ struct State {
     served: BTreeMap<String, Vec<Value>>,
     watches: BTreeMap<String, Vec<mpsc::UnboundedSender<String>>>,
     asked: Vec<String>,
+    slow: BTreeSet<String>,
 }
 
 impl FakeApi {
@@ -51,6 +52,11 @@ impl FakeApi {
         self.state.lock().unwrap().served.insert(path.to_owned(), objects);
     }
 
+    /// Whoever asks for this path waits.
+    pub(super) fn slow(&self, path: &str) {
+        self.state.lock().unwrap().slow.insert(path.to_owned());
+    }
+
     /// A kind goes, and its watches with it.
     pub(super) fn withdraw(&self, path: &str) {
         let mut state = self.state.lock().unwrap();
@@ -74,8 +80,14 @@ impl FakeApi {
     pub(super) fn client(&self) -> Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let answer = api.answer(&request);
-            async move { Ok::<_, std::convert::Infallible>(answer) }
+            let slow = api.state.lock().unwrap().slow.contains(request.uri().path());
+            let api = api.clone();
+            async move {
+                if slow {
+                    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                }
+                Ok::<_, std::convert::Infallible>(api.answer(&request))
+            }
         });
         Client::new(service, "default")
     }
