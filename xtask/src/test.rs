@@ -95,6 +95,8 @@ fn conformance(counts: &mut Counts) -> Result<()> {
 
 fn stories(counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(control_plane::Minor::V1_36, false))?;
+    // Only this release has Workloads that hold their groups themselves.
+    step("control plane of 1.35", || control_plane::build(control_plane::Minor::V1_35, false))?;
     cargo_test("stories", &["--package", "quorate-testbed", "--test", "stories"], counts)
 }
 
