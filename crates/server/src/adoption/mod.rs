@@ -18,6 +18,7 @@ use quorate_api::budget::StoredBudget;
 use quorate_api::slim;
 use quorate_engine::basics::ObjectKey;
 use quorate_kit::Plain;
+use quorate_kit::backoff::Backoff;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -29,8 +30,8 @@ pub(crate) use plan::Known;
 /// Changes come in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// After a write that failed.
-const PAUSE: Duration = Duration::from_secs(2);
+/// After a write that failed, and at most after one that fails again and again.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Something that the watches show.
 #[derive(Debug)]
@@ -108,6 +109,7 @@ impl Adoption {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<News>, mut holder: watch::Receiver<bool>) {
         let mut due: BTreeSet<ObjectKey> = BTreeSet::new();
         let mut again = None;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
             let retry = async {
                 match again {
@@ -139,8 +141,12 @@ impl Adoption {
                 if let Err(error) = self.tend(&key).await {
                     warn!(budget = %key, error = %Plain(&error), "cannot keep a native budget and its twin in step");
                     due.insert(key);
-                    again = Some(Instant::now() + PAUSE);
                 }
+            }
+            if due.is_empty() {
+                backoff.reset();
+            } else {
+                again = Some(Instant::now() + backoff.failed());
             }
         }
     }

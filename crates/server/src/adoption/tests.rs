@@ -100,13 +100,15 @@ async fn nonsense_is_told_by_a_condition_and_an_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_fails_is_tried_again_and_a_lost_race_is_not() {
-    for (code, tries) in [(500, 4), (409, 1)] {
+    // It waits for longer and longer.
+    for (code, tries) in [(500, 10..30), (409, 1..2)] {
         let (client, log) = api(code);
         let (_holder, holds) = watch::channel(true);
         let (inbox, _task) = start(&client, holds);
         inbox.natives([(&key(), Some(&native("Workload")))].into_iter());
         inbox.budgets(std::iter::empty());
-        tokio::time::sleep(PAUSE * 7 / 2).await;
-        assert_eq!(log.lock().unwrap().len(), tries, "{code}");
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let tried = log.lock().unwrap().len();
+        assert!(tries.contains(&tried), "{code}: {tried}");
     }
 }

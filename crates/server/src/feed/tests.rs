@@ -3,6 +3,7 @@
 mod api;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorate_engine::Snapshot;
 use quorate_engine::facts::Input;
@@ -51,7 +52,7 @@ impl Stage {
                 }
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(300), found).await.expect("it never came")
+        tokio::time::timeout(Duration::from_secs(300), found).await.expect("it never came")
     }
 
     /// Everything that is told until all watches are in, as words.
@@ -177,7 +178,7 @@ async fn a_kind_that_goes_is_empty_and_may_come_back() {
     };
     assert_eq!(stage.until(groups).await, 0);
     let asked = stage.api.asked(path);
-    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(stage.api.asked(path) - asked < 5, "nobody asks for what is not there");
     stage.api.serve(path, vec![group("g", 3, 4), group("h", 3, 5)]);
     assert_eq!(stage.until(groups).await, 2);
@@ -211,6 +212,14 @@ async fn a_kind_is_watched_while_somebody_refers_to_it() {
     };
     stage.api.change(BUDGETS, "ADDED", &budget());
     assert_eq!(stage.until(fleets).await, [Some(4)]);
+    // Where it is known already nobody asks again what is served.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let asked = stage.api.asked("/apis");
+    let mut elsewhere = pod("z", 20, Some(fleet_owner()));
+    elsewhere["metadata"]["namespace"] = json!("lab");
+    stage.api.change(PODS, "ADDED", &elsewhere);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(stage.api.asked("/apis"), asked);
     stage.api.change(BUDGETS, "DELETED", &budget());
     assert_eq!(stage.until(fleets).await, []);
 }

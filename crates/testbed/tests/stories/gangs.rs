@@ -45,6 +45,7 @@ mod own_workloads {
         a_group_that_nobody_describes_is_not_touched,
         pods_that_name_no_workload_are_not_evicted,
         the_definition_may_go_and_come_back,
+        a_native_budget_counts_the_groups_of_a_workload,
     );
 
     async fn a_drain_is_blocked_by_the_second_group(cluster: Cluster) {
@@ -74,6 +75,31 @@ mod own_workloads {
         let refusals = space.drain_is_refused("node-1").await;
         assert!(refusals.contains("quorate.dev/workload"), "it must say what to do: {refusals}");
         space.ready(3).await;
+    }
+
+    /// As the proposal has it: a native budget, and one word more.
+    async fn a_native_budget_counts_the_groups_of_a_workload(cluster: Cluster) {
+        let space = Space::with_node(cluster, "gang").await;
+        perform(&space, &Gang::new("gang", 2, 3), WorkloadApi::Off).await;
+        let annotations = json!({"quorate.dev/budget-scope": "Workload", "quorate.dev/min-available": "1"});
+        let native = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": BUDGET, "annotations": annotations},
+            "spec": {"selector": {"matchLabels": {"gang": "gang"}}, "minAvailable": 3}});
+        space.create("policy/v1", "poddisruptionbudgets", &native).await;
+        space.budget_is(BUDGET, "there is a twin", |_| true).await;
+        space.enforced(BUDGET).await;
+        space.budget_is(BUDGET, "two groups are whole", |status| status["disruptionsAllowed"] == 1).await;
+        let configured = quorate_testbed::eventually("the native budget is told", || async {
+            let native = space.get("policy/v1", "poddisruptionbudgets", BUDGET).await.body;
+            let told = condition(&native["status"], "BudgetConfigured").clone();
+            if told.is_null() { Err(native) } else { Ok(told) }
+        })
+        .await;
+        assert_eq!((&configured["status"], &configured["reason"]), (&json!("True"), &json!("ValidConfig")));
+
+        space.drain_is_refused("node-1").await;
+        let left = space.ready_by("gang-group").await;
+        assert_eq!(left.values().copied().collect::<Vec<_>>(), [3], "one whole group must be left: {left:?}");
     }
 
     async fn the_definition_may_go_and_come_back(cluster: Cluster) {

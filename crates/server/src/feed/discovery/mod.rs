@@ -99,6 +99,8 @@ pub(super) struct Discovery {
     client: Client,
     keeper: Keeper,
     references: Arc<References>,
+    /// Which kinds somebody referred to when it was last looked.
+    referred: BTreeSet<GroupKind>,
     definitions: Arc<Definitions>,
     gate: Gate,
     watched: BTreeMap<Slot, Watched>,
@@ -116,6 +118,7 @@ impl Discovery {
             client,
             keeper,
             references,
+            referred: BTreeSet::new(),
             definitions: Arc::default(),
             gate,
             watched: BTreeMap::new(),
@@ -142,7 +145,13 @@ impl Discovery {
                 () = self.definitions.changed.notified() => {
                     due = FOLLOW_UPS.iter().map(|after| Instant::now() + *after).collect();
                 }
-                () = self.references.changed.notified() => due.push_front(next),
+                () = self.references.changed.notified() => {
+                    due.push_front(next);
+                    // Most of what is new is another namespace that refers to the same kinds, or one without a budget.
+                    if self.references.kinds() == self.referred {
+                        continue;
+                    }
+                }
                 Some((slot, missing)) = self.ended.recv() => {
                     self.lost(slot, missing).await;
                     due.push_front(next);
@@ -178,7 +187,8 @@ impl Discovery {
 
     /// Looks at what is served now, and starts and stops watches accordingly. What is not known stays as it is.
     async fn round(&mut self, first: bool) -> Result<(), Error> {
-        let referred = self.references.kinds().into_iter().map(Slot::Referred);
+        self.referred = self.references.kinds();
+        let referred = self.referred.iter().cloned().map(Slot::Referred);
         let wanted: BTreeSet<Slot> = Slot::ALWAYS.into_iter().chain(referred).collect();
         let groups = wanted.iter().map(|slot| slot.kind().group.to_string()).collect();
         let catalog = Catalog::ask(&self.client, &groups).await?;
