@@ -105,6 +105,8 @@ fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
 
 fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(kubernetes, false))?;
+    // Only this release has Workloads that hold their groups themselves.
+    step("control plane of 1.35", || control_plane::build(Minor::V1_35, false))?;
     let name = format!("stories with {}", kubernetes.name());
     let args = ["--package", "quorate", "--test", "stories"];
     cargo_test(&name, &args, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)

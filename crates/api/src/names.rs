@@ -23,6 +23,12 @@ pub const DISRUPTION_PROBE_PREFIX: &str = "quorate.dev/disruption-probe.";
 /// On a pod template: the owner references that its pods shall have. An annotation.
 pub const OWNER_REFERENCES: &str = "quorate.dev/owner-references";
 
+/// On a Lease of Quorate: which of its processes renews it. A label.
+pub const COMPONENT: &str = "quorate.dev/component";
+/// The [`COMPONENT`] that probes pods, one on each node. The holder of such a Lease is the node; it stands in Quorate's
+/// own namespace.
+pub const AGENT: &str = "agent";
+
 /// The condition of a pod that a disruption probe decides.
 pub const DISRUPTABLE: &str = "Disruptable";
 

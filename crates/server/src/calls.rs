@@ -189,13 +189,12 @@ impl Calls {
             // The budget is gone, so there is nothing to look at.
             None => return Ok(Reply::Lost),
         };
-        let source: Source<slim::Pod> =
-            Source::namespaced(self.client.clone(), &key.object.namespace).selected_by(labels);
+        let source = Source::<slim::Pod>::namespaced(self.client.clone(), &key.object.namespace);
+        // One that cannot be read in full is there all the same.
+        let source = source.selected_by(labels).read_by(|text| objects::any_pod(text).map(|(pod, _)| pod));
         let listed = source.list().await?;
         let Some(version) = objects::version(&listed.version) else { return Ok(Reply::Lost) };
-        // One that cannot be read is not shown: a healthy pod fewer.
-        let pods = listed.objects.iter().filter_map(|pod| objects::pod(pod).ok()).collect();
-        Ok(Reply::Pods(pods, version))
+        Ok(Reply::Pods(listed.objects, version))
     }
 
     /// A budget that came back, as a fact.

@@ -49,6 +49,13 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// A keeper that does nothing but show what it is told.
+    #[cfg(test)]
+    pub(crate) fn listening() -> (Self, mpsc::Receiver<Message>) {
+        let (messages, inbox) = mpsc::channel(QUEUE);
+        (Self { messages }, inbox)
+    }
+
     /// Tells what happened. Silently ignored once the keeper has ended: then everything has.
     pub(crate) async fn tell(&self, event: Event) {
         let _ = self.messages.send(Message::Event(event)).await;

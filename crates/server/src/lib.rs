@@ -13,6 +13,7 @@
 //! - [`certificates`]: what the API server trusts.
 
 pub mod admission;
+mod adoption;
 mod calls;
 pub mod certificates;
 mod clock;

@@ -156,7 +156,7 @@ fn note(labelled: &Mutex<Option<BTreeSet<Text>>>, event: watches::Event<slim::Na
         watches::Event::Deleted(object) => {
             labelled.get_or_insert_default().remove(object.name_any().as_str());
         }
-        watches::Event::Unreadable(_) | watches::Event::Bookmark(_) | watches::Event::Absent => {}
+        watches::Event::Unreadable(_) | watches::Event::Bookmark(_) => {}
     }
 }
 

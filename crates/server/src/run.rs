@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::status::Writer;
 use crate::stored::Stored;
 use crate::webhooks::{self, Place};
-use crate::{feed, namespaces};
+use crate::{adoption, feed, namespaces};
 
 /// The Lease of the one process that tends the budgets.
 const HOLDER: &str = "quorate-server";
@@ -116,7 +116,9 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         Outbox { changed, acknowledged, synced, enforcing, events: events.clone(), metrics: metrics.clone() };
     let settings = Settings { expiry, memory: expiry, ..Settings::new(name.as_str()) };
     let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
-    let watches = feed::start(&client, &keeper, &stored, &options.namespace);
+    let (held, is_held) = watch::channel(false);
+    let (twins, adoption) = adoption::start(&client, is_held.clone());
+    let watches = feed::start(&client, &keeper, &stored, &options.namespace, &twins);
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
     let writer = Writer {
@@ -130,7 +132,6 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let mut chores = JoinSet::new();
     chores.spawn(writer.run(changes));
     chores.spawn(namespaces::keep(client.clone(), options.namespace.clone(), enforced, election.clone()));
-    let (held, is_held) = watch::channel(false);
     let (in_force, is_in_force) = watch::channel(false);
     let registered = options.register_webhooks.then_some(place);
     let bundle = certificates.bundle();
@@ -182,6 +183,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         let _ = candidacy.await;
         members.leave(keeper.remembers_nothing().await).await;
         drop(chores);
+        adoption.abort();
         drop(watches);
         outcome
     });

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1 as apps;
-use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 
-use super::{by_discovery, meta, or_default};
+use super::{meta, or_default};
 
 /// A replica set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
@@ -37,19 +36,6 @@ pub struct StatefulSet {
     pub spec: ScaledSpec,
 }
 
-/// Any object that counts its replicas in `spec.replicas`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Scaled {
-    /// Its metadata, trimmed.
-    #[serde(deserialize_with = "meta::metadata")]
-    pub metadata: ObjectMeta,
-    /// What was asked for.
-    #[serde(deserialize_with = "or_default")]
-    pub spec: ScaledSpec,
-}
-by_discovery!(Scaled);
-
 /// What was asked of a controller of pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -58,33 +44,6 @@ pub struct ScaledSpec {
     pub replicas: Option<i32>,
     /// The pods it controls.
     pub selector: Option<LabelSelector>,
-    /// What its pods are made from.
-    #[serde(deserialize_with = "or_default")]
-    pub template: PodTemplate,
-}
-
-/// A replication controller, whose selector is a plain map.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
-#[resource(inherit = core::ReplicationController)]
-#[serde(default)]
-pub struct ReplicationController {
-    /// Its metadata, trimmed.
-    #[serde(deserialize_with = "meta::metadata")]
-    pub metadata: ObjectMeta,
-    /// What was asked for.
-    #[serde(deserialize_with = "or_default")]
-    pub spec: ReplicationControllerSpec,
-}
-
-/// What was asked of a replication controller.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ReplicationControllerSpec {
-    /// How many replicas there should be; Kubernetes takes nothing for 1.
-    pub replicas: Option<i32>,
-    /// The labels of the pods it controls.
-    #[serde(deserialize_with = "or_default")]
-    pub selector: BTreeMap<String, String>,
     /// What its pods are made from.
     #[serde(deserialize_with = "or_default")]
     pub template: PodTemplate,
@@ -151,39 +110,4 @@ pub struct PodTemplateMeta {
     /// Owners for the pods beside their controller.
     #[serde(deserialize_with = "or_default")]
     pub owner_references: Vec<OwnerReference>,
-}
-
-/// The scale of an object, as its scale subresource shows it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Scale {
-    /// The metadata of the object that is scaled, trimmed.
-    #[serde(deserialize_with = "meta::metadata")]
-    pub metadata: ObjectMeta,
-    /// What was asked for.
-    #[serde(deserialize_with = "or_default")]
-    pub spec: ScaleSpec,
-    /// What is.
-    #[serde(deserialize_with = "or_default")]
-    pub status: ScaleStatus,
-}
-
-/// The scale that was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ScaleSpec {
-    /// How many replicas there should be. The API server leaves out a 0.
-    #[serde(deserialize_with = "or_default")]
-    pub replicas: i32,
-}
-
-/// The scale that is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ScaleStatus {
-    /// How many replicas there are.
-    #[serde(deserialize_with = "or_default")]
-    pub replicas: i32,
-    /// The pods it controls, as a selector in text form.
-    pub selector: Option<String>,
 }

@@ -166,6 +166,17 @@ impl Workload {
     }
 }
 
+/// Our own workload, its spec not read yet: what does not make sense is told of it alone.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct OwnWorkload {
+    /// Its metadata, trimmed.
+    #[serde(deserialize_with = "meta::metadata")]
+    pub metadata: ObjectMeta,
+    /// Whatever stands in the spec.
+    pub spec: serde_json::Value,
+}
+
 /// What was asked of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -5,10 +5,12 @@
 //! object is kept, with the annotations of [`keeps_annotation`]. The kinds can be listed and watched through
 //! `kube::Api`; they are not written back, for what was skipped would be lost.
 //!
-//! Kinds that Kubernetes serves in different versions over its releases ([`PodGroup`], [`Workload`]) and kinds that
-//! are only known at run time ([`Scaled`]) take a `kube::core::ApiResource` that says which version to ask for.
+//! Kinds that Kubernetes serves in different versions over its releases ([`PodGroup`], [`Workload`]) take a
+//! `kube::core::ApiResource` that says which version to ask for. Of kinds that are only known at run time, [`Scaled`]
+//! reads the scale.
 
 mod controller;
+mod definition;
 mod group;
 mod lws;
 mod meta;
@@ -16,15 +18,17 @@ mod namespace;
 mod node;
 mod pdb;
 mod pod;
+mod salvage;
+mod scaled;
 
 pub use controller::{
-    Deployment, DeploymentSpec, DeploymentStrategy, PodTemplate, PodTemplateMeta, ReplicaSet,
-    ReplicationController, ReplicationControllerSpec, Scale, ScaleSpec, ScaleStatus, Scaled, ScaledSpec,
+    Deployment, DeploymentSpec, DeploymentStrategy, PodTemplate, PodTemplateMeta, ReplicaSet, ScaledSpec,
     StatefulSet,
 };
+pub use definition::{CustomResourceDefinition, DefinedNames, DefinedVersion, DefinitionSpec};
 pub use group::{
-    BasicPolicy, DisruptionMode, GangPolicy, GroupTemplate, PodGroup, PodGroupSpec, SchedulingPolicy,
-    TemplateReference, Workload, WorkloadSpec,
+    BasicPolicy, DisruptionMode, GangPolicy, GroupTemplate, OwnWorkload, PodGroup, PodGroupSpec,
+    SchedulingPolicy, TemplateReference, Workload, WorkloadSpec,
 };
 pub use lws::{LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate};
 pub use meta::keeps_annotation;
@@ -35,6 +39,7 @@ pub use pod::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, Phase, Pod, PodSpec, PodStatus,
     ResizePolicy, Resources, SchedulingGroup, WorkloadReference,
 };
+pub use scaled::{ReplicasPath, Scaled};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};

@@ -2,8 +2,8 @@
 
 use kube::{Resource, ResourceExt};
 use quorate_api::slim::{
-    Condition, Deployment, DisruptionMode, LeaderWorkerSet, Lease, Namespace, Node, Phase, Pod,
-    PodDisruptionBudget, PodGroup, ReplicaSet, ReplicationController, Scale, Scaled, StatefulSet, Workload,
+    Condition, CustomResourceDefinition, Deployment, DisruptionMode, LeaderWorkerSet, Lease, Namespace, Node,
+    Phase, Pod, PodDisruptionBudget, PodGroup, ReplicaSet, StatefulSet, Workload,
 };
 use serde::de::DeserializeOwned;
 
@@ -247,16 +247,6 @@ fn controllers_are_read() {
     assert_eq!(template.owner_references[0].kind, "JobGroup");
     assert_eq!(template.annotations.unwrap().len(), 1);
     // The same object, read by someone who knows only that it is scaled.
-    let scaled: Scaled = read("others", "replicaset");
-    assert_eq!((scaled.spec.replicas, scaled.metadata), (Some(0), set.metadata));
-
-    let old: ReplicationController = read("others", "replicationcontroller");
-    assert_eq!((old.spec.replicas, old.spec.selector["app"].as_str()), (Some(2), "old"));
-
-    let scale: Scale = read("others", "scale");
-    assert_eq!((scale.spec.replicas, scale.status.replicas), (3, 4));
-    assert_eq!(scale.status.selector.as_deref(), Some("app=llm"));
-    assert_eq!(read::<Scale>("others", "scale to nothing").spec.replicas, 0);
 }
 
 #[test]
@@ -267,7 +257,6 @@ fn each_kind_is_found_where_it_is_served() {
     assert_eq!(path::<Pod>(), "/api/v1/pods");
     assert_eq!(path::<Namespace>(), "/api/v1/namespaces");
     assert_eq!(path::<Node>(), "/api/v1/nodes");
-    assert_eq!(path::<ReplicationController>(), "/api/v1/replicationcontrollers");
     assert_eq!(path::<PodDisruptionBudget>(), "/apis/policy/v1/poddisruptionbudgets");
     assert_eq!(path::<Lease>(), "/apis/coordination.k8s.io/v1/leases");
     assert_eq!(path::<ReplicaSet>(), "/apis/apps/v1/replicasets");
@@ -282,4 +271,16 @@ fn each_kind_is_found_where_it_is_served() {
         let found = Workload::url_path(&Workload::resource(version), None);
         assert_eq!(found, format!("/apis/scheduling.k8s.io/{version}/workloads"));
     }
+}
+
+#[test]
+fn a_definition_says_where_the_replicas_are() {
+    let definition: CustomResourceDefinition = read("others", "definition");
+    assert_eq!(
+        (definition.spec.group.as_str(), definition.spec.names.kind.as_str()),
+        ("example.com", "Fleet")
+    );
+    assert_eq!(definition.replicas_path("v1"), Some(".spec.ships"));
+    assert_eq!(definition.replicas_path("v1alpha1"), None, "no scale");
+    assert_eq!(definition.replicas_path("v2"), None, "no version");
 }

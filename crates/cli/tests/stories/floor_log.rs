@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 /// Counts the healthy pods of one namespace by the value of a label.
 pub(crate) struct FloorLog {
-    watching: JoinHandle<()>,
+    watching: JoinHandle<quorate_kit::watch::Missing>,
     state: Arc<Mutex<State>>,
 }
 
@@ -95,7 +95,7 @@ impl State {
                     self.check(&gone.unit, &said(&pod));
                 }
             }
-            Event::Unreadable(_) | Event::Bookmark(_) | Event::Absent => {}
+            Event::Unreadable(_) | Event::Bookmark(_) => {}
         }
     }
 

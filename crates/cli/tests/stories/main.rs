@@ -2,20 +2,25 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
+mod adoption;
 mod autoscaler;
 mod certificates;
 mod delete;
 mod drain;
 mod everyday;
 mod floor_log;
+mod gangs;
 mod group_log;
 mod must_pass;
 mod newborn;
 mod outdated;
+mod probes;
 mod quorate;
 mod replicas;
+mod scales;
 mod scene;
 mod shutdown;
+mod space;
 mod storm;
 mod successors;
 mod town;

@@ -70,19 +70,30 @@ impl Quorate {
 
 /// Installs the definitions, and the rights of the servers.
 pub(crate) async fn install(cluster: &Cluster) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
     for definition in quorate_api::crds::all() {
-        definitions.create(&PostParams::default(), &definition).await.expect("a definition");
-        eventually("the definition is established", || async {
-            let stored = definitions.get(&definition.name_any()).await.map_err(|error| error.to_string())?;
-            let conditions = stored.status.and_then(|status| status.conditions).unwrap_or_default();
-            let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
-            if established { Ok(()) } else { Err(format!("{conditions:?}")) }
-        })
-        .await;
+        define(cluster, &definition).await;
     }
     let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac.yaml");
     let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
     let applied = kubectl.run(&["apply", "-f", &rights.to_string_lossy()]).await.expect("kubectl");
     assert!(applied.success, "{}{}", applied.stdout, applied.stderr);
+}
+
+/// Installs the definition of Quorate's own workloads.
+pub(crate) async fn install_workloads(cluster: &Cluster) {
+    for definition in quorate_api::crds::all().into_iter().filter(|d| d.spec.names.kind == "Workload") {
+        define(cluster, &definition).await;
+    }
+}
+
+async fn define(cluster: &Cluster, definition: &CustomResourceDefinition) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
+    definitions.create(&PostParams::default(), definition).await.expect("a definition");
+    eventually("the definition is established", || async {
+        let stored = definitions.get(&definition.name_any()).await.map_err(|error| error.to_string())?;
+        let conditions = stored.status.and_then(|status| status.conditions).unwrap_or_default();
+        let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+        if established { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await;
 }

@@ -20,13 +20,6 @@ pub fn stateful_set(set: &slim::StatefulSet) -> Result<Controller, Unreadable> {
     counts_pods("StatefulSet", kind, &set.metadata, Some(set.spec.replicas.unwrap_or(1)))
 }
 
-/// A ReplicationController as a fact.
-pub fn replication_controller(controller: &slim::ReplicationController) -> Result<Controller, Unreadable> {
-    let kind = GroupKind::new("", "ReplicationController");
-    let replicas = controller.spec.replicas.unwrap_or(1);
-    counts_pods("ReplicationController", kind, &controller.metadata, Some(replicas))
-}
-
 /// A Deployment as a fact.
 pub fn deployment(deployment: &slim::Deployment) -> Result<Controller, Unreadable> {
     let kind = GroupKind::new("apps", "Deployment");
@@ -45,20 +38,10 @@ pub fn leader_worker_set(set: &slim::LeaderWorkerSet) -> Result<Controller, Unre
     Ok(Controller { counts, ..fact })
 }
 
-/// Any object that counts pods in `spec.replicas`. Where it has none its default is not known here, so its scale is
-/// not either.
+/// An object of any kind, which counts pods. Where it says no number its default is not known here, so its scale is not
+/// either; nor has it one where its kind has none, such as a DaemonSet or a Job.
 pub fn scaled(kind: GroupKind, object: &slim::Scaled) -> Result<Controller, Unreadable> {
-    counts_pods("object", kind, &object.metadata, object.spec.replicas)
-}
-
-/// Any object that counts pods, by its scale subresource.
-pub fn scale(kind: GroupKind, scale: &slim::Scale) -> Result<Controller, Unreadable> {
-    counts_pods("Scale", kind, &scale.metadata, Some(scale.spec.replicas))
-}
-
-/// A controller that has no scale, such as a DaemonSet or a Job.
-pub fn scaleless(kind: GroupKind, meta: &ObjectMeta) -> Result<Controller, Unreadable> {
-    counts_pods("object", kind, meta, None)
+    counts_pods("object", kind, &object.metadata, object.replicas)
 }
 
 fn counts_pods(

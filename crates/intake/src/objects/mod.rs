@@ -1,21 +1,20 @@
 //! Watched objects to facts.
 //!
 //! Each function takes one object and gives its fact, or says what is wrong with that object. A fact that is missing
-//! makes the engine more careful, never less: a pod that cannot be read is one healthy pod fewer, a group that cannot be
-//! read is one that cannot be resolved.
+//! makes the engine more careful, never less: a group that cannot be read is one that cannot be resolved. Pods are the
+//! exception, since one that is gone settles what was admitted: a pod that is there stays, with what can be read of it.
 
 mod cluster;
 mod controller;
 mod group;
 mod pod;
+mod twin;
 
 pub use cluster::{agent, namespace, native_budget, node};
-pub use controller::{
-    deployment, leader_worker_set, replica_set, replication_controller, scale, scaled, scaleless,
-    stateful_set,
-};
+pub use controller::{deployment, leader_worker_set, replica_set, scaled, stateful_set};
 pub use group::{own_workload, pod_group, upstream_workload};
-pub use pod::pod;
+pub use pod::{any_pod, pod};
+pub use twin::{Groups, TooTight, too_tight, twin};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Uid, Version};

@@ -32,6 +32,33 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
     })
 }
 
+/// A pod as a fact, from its JSON text: as much of it as can be read, and what is wrong with the rest. A pod that counted
+/// as gone because nobody understood it would settle what was admitted, so it stays, as one that is not healthy.
+///
+/// # Errors
+/// Not even its UID can be read.
+pub fn any_pod(text: &str) -> Result<(Pod, Option<String>), String> {
+    let whole = serde_json::from_str::<slim::Pod>(text).map_err(|error| error.to_string());
+    let why = match whole.and_then(|whole| pod(&whole).map_err(|error| error.to_string())) {
+        Ok(fact) => return Ok((fact, None)),
+        Err(why) => why,
+    };
+    let Some(mut rest) = slim::Pod::salvage(text) else { return Err(why) };
+    let meta = &mut rest.metadata;
+    meta.name = meta.name.take().or_else(|| meta.uid.clone()).filter(|name| !name.is_empty());
+    meta.namespace = meta.namespace.take().filter(|name| !name.is_empty()).or(Some(UNKNOWN.to_owned()));
+    // Older than whatever is known of it.
+    meta.resource_version =
+        meta.resource_version.take().filter(|text| super::version(text).is_some()).or(Some("0".to_owned()));
+    match pod(&rest) {
+        Ok(fact) => Ok((fact, Some(why))),
+        Err(_) => Err(why),
+    }
+}
+
+/// No namespace has such a name.
+const UNKNOWN: &str = "(unknown)";
+
 fn phase(phase: slim::Phase) -> Phase {
     match phase {
         slim::Phase::Pending => Phase::Pending,

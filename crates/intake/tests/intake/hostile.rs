@@ -150,7 +150,9 @@ proptest! {
         let _ = serde_json::from_value(value.clone()).map(|o| objects::pod_group(&o));
         let _ = serde_json::from_value(value.clone()).map(|o| objects::upstream_workload(&o));
         let _ = serde_json::from_value(value.clone()).map(|o| objects::leader_worker_set(&o));
-        let _ = serde_json::from_value(value.clone()).map(|o| objects::scaled(kind, &o));
+        let path = quorate_api::slim::ReplicasPath::default();
+        let _ = quorate_api::slim::Scaled::read(&value.to_string(), Some(&path)).map(|o| objects::scaled(kind, &o));
+        let _ = objects::any_pod(&value.to_string());
         let _ = serde_json::from_value(value.clone()).map(|o| objects::agent(&o, Time(0)));
         let _ = serde_json::from_value(value).map(|o| objects::native_budget(&o));
     }

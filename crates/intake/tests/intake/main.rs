@@ -21,4 +21,5 @@ mod probes;
 mod reviews;
 mod statuses;
 mod templates;
+mod twins;
 mod validation;

@@ -82,26 +82,16 @@ fn controllers() {
     assert_eq!((fact.replicas, fact.deleting), (Some(1), true), "no number is 1");
     assert_eq!(fact.owner.map(|owner| owner.uid), Some("d".into()));
     assert_eq!(objects::stateful_set(&object(set.clone())).unwrap().kind.kind, "StatefulSet".into());
-    let plain = with(set.clone(), "/spec/selector", json!({ "app": "web" }));
-    assert_eq!(
-        objects::replication_controller(&object(plain)).unwrap().kind,
-        GroupKind::new("", "ReplicationController")
-    );
 
     let kind = GroupKind::new("apps.kruise.io", "CloneSet");
-    assert_eq!(objects::scaled(kind.clone(), &object(load("deployment.json"))).unwrap().replicas, Some(3));
-    assert_eq!(
-        objects::scaled(kind.clone(), &object(set.clone())).unwrap().replicas,
-        None,
-        "its default is not known"
-    );
-    assert_eq!(
-        objects::scale(kind.clone(), &object(set.clone())).unwrap().replicas,
-        Some(0),
-        "a scale leaves out a 0"
-    );
-    let meta = object::<slim::Scaled>(set).metadata;
-    assert_eq!(objects::scaleless(kind, &meta).unwrap().replicas, None);
+    let scaled = |value: &serde_json::Value, path: Option<&slim::ReplicasPath>| {
+        objects::scaled(kind.clone(), &slim::Scaled::read(&value.to_string(), path).unwrap()).unwrap()
+    };
+    let path = slim::ReplicasPath::default();
+    assert_eq!(scaled(&load("deployment.json"), Some(&path)).replicas, Some(3));
+    assert_eq!(scaled(&load("deployment.json"), Some(&path)).kind, kind);
+    assert_eq!(scaled(&set, Some(&path)).replicas, None, "its default is not known");
+    assert_eq!(scaled(&load("deployment.json"), None).replicas, None, "it has no scale");
 
     let negative = with(load("deployment.json"), "/spec/replicas", json!(-1));
     assert_eq!(

@@ -162,3 +162,24 @@ fn a_pod_without_identity_is_named_and_costs_only_itself() {
         assert_eq!(error.to_string(), message);
     }
 }
+
+#[test]
+fn a_pod_that_is_there_stays_as_long_as_its_uid_can_be_read() {
+    let (fact, wrong) = objects::any_pod(&load("pod.json").to_string()).unwrap();
+    assert_eq!((fact, wrong), (objects::pod(&pod(load("pod.json"))).unwrap(), None));
+
+    for (pointer, value) in [
+        ("/spec/containers", json!("many")),
+        ("/metadata/resourceVersion", json!("first")),
+        ("/metadata/namespace", json!(7)),
+        ("/metadata/name", json!(null)),
+        ("/metadata", json!({ "uid": "u" })),
+        ("/status/conditions", json!([7])),
+    ] {
+        let (fact, wrong) = objects::any_pod(&with(load("pod.json"), pointer, value).to_string()).unwrap();
+        assert!(wrong.is_some() && !fact.ready, "{pointer}");
+        assert!(!fact.uid.is_empty());
+    }
+    assert!(objects::any_pod(&with(load("pod.json"), "/metadata/uid", json!(null)).to_string()).is_err());
+    assert!(objects::any_pod("nonsense").is_err());
+}

@@ -5,15 +5,17 @@
 //! - Bookmarks come through with their version: they tell how far the watch has come though nothing happened.
 //! - A list arrives whole or not at all, so whoever keeps state can swap it in; one that is interrupted leaves no trace.
 //! - Lists are consistent: none shows an older state than what was shown before.
+//! - What is kept of an object is made of its text at once ([`Source::read_by`]), so that a long list of large objects is
+//!   never in memory as such: there is one page of text, and what was kept of the pages before.
 
 mod wire;
 
-use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::AsyncBufReadExt as _;
 use kube::api::{ListParams, WatchParams};
-use kube::core::{Request, Resource};
+use kube::core::{ApiResource, Request, Resource};
 use kube::{Client, Error};
 use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
@@ -33,9 +35,6 @@ const WATCH_SECONDS: u32 = 290;
 /// dead without anybody having said so.
 const SILENCE: Duration = Duration::from_secs(80);
 
-/// How long to wait before asking again for a kind that is not there.
-const ABSENT: Duration = Duration::from_secs(5);
-
 /// What a watch shows.
 #[derive(Debug)]
 pub enum Event<K> {
@@ -49,9 +48,20 @@ pub enum Event<K> {
     Unreadable(Unreadable),
     /// Nothing is missing up to this version.
     Bookmark(String),
-    /// There is no such kind, so there are no objects of it. It may come.
-    Absent,
 }
+
+/// Why there is nothing to watch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// There is no such kind.
+    #[error("the API server does not serve it")]
+    NotServed,
+    /// We may not look at it.
+    #[error("{0}")]
+    Forbidden(String),
+}
+
+type Read<K> = Arc<dyn Fn(&str) -> Result<K, String> + Send + Sync>;
 
 /// Everything there is of a kind.
 #[derive(Debug)]
@@ -71,14 +81,14 @@ pub struct Source<K> {
     kind: String,
     labels: Option<String>,
     optional: bool,
-    decoded: PhantomData<fn() -> K>,
+    read: Read<K>,
 }
 
 impl<K> Source<K> {
     /// All objects of a kind, in all namespaces.
     pub fn all(client: Client) -> Self
     where
-        K: Resource<DynamicType = ()>,
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
     {
         Self::new(client, K::kind(&()).into_owned(), K::url_path(&(), None))
     }
@@ -86,14 +96,35 @@ impl<K> Source<K> {
     /// All objects of a kind in one namespace.
     pub fn namespaced(client: Client, namespace: &str) -> Self
     where
-        K: Resource<DynamicType = ()>,
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
     {
         Self::new(client, K::kind(&()).into_owned(), K::url_path(&(), Some(namespace)))
     }
 
-    fn new(client: Client, kind: String, url: String) -> Self {
+    /// All objects of a kind that is known by discovery only, in all namespaces.
+    pub fn found(client: Client, resource: &ApiResource) -> Self
+    where
+        K: DeserializeOwned + 'static,
+    {
+        let api = if resource.group.is_empty() { "api" } else { "apis" };
+        let url = format!("/{api}/{}/{}", resource.api_version, resource.plural);
+        Self::new(client, resource.kind.clone(), url)
+    }
+
+    fn new(client: Client, kind: String, url: String) -> Self
+    where
+        K: DeserializeOwned + 'static,
+    {
         let request = Request::new(url);
-        Self { client, request, kind, labels: None, optional: false, decoded: PhantomData }
+        let read: Read<K> = Arc::new(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
+        Self { client, request, kind, labels: None, optional: false, read }
+    }
+
+    /// Reads objects in another way: what is kept of each, from its JSON text, or why that cannot be told.
+    #[must_use]
+    pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
+        let Self { client, request, kind, labels, optional, .. } = self;
+        Source { client, request, kind, labels, optional, read: Arc::new(read) }
     }
 
     /// Only those that a label selector selects.
@@ -102,7 +133,7 @@ impl<K> Source<K> {
         Self { labels: Some(labels).filter(|labels| !labels.is_empty()), ..self }
     }
 
-    /// The kind may be missing: its definition may come later, or never.
+    /// The kind may be missing, or go while it is watched; the watch then ends.
     #[must_use]
     pub fn optional(self) -> Self {
         Self { optional: true, ..self }
@@ -117,33 +148,26 @@ enum Ending {
     Expired,
 }
 
-/// Watches for ever, and tells everything in order. Drop the future to stop.
-pub async fn run<K, F>(source: Source<K>, mut tell: impl FnMut(Event<K>) -> F)
+/// Watches, and tells everything in order. Drop the future to stop; by itself it ends only for an optional kind that is
+/// not there.
+pub async fn run<K, F>(source: Source<K>, mut tell: impl FnMut(Event<K>) -> F) -> Missing
 where
-    K: DeserializeOwned,
     F: Future<Output = ()>,
 {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-    let mut told_absent = false;
     loop {
         let listed = match source.list().await {
             Ok(listed) => listed,
-            Err(Error::Api(status)) if status.code == 404 && source.optional => {
-                if !told_absent {
-                    told_absent = true;
-                    tell(Event::Absent).await;
-                }
-                tokio::time::sleep(ABSENT).await;
-                continue;
-            }
             Err(error) => {
+                if let Some(missing) = source.missing(&error) {
+                    return missing;
+                }
                 let wait = backoff.failed();
                 warn!(kind = source.kind, error = %Plain(&error), ?wait, "cannot list");
                 tokio::time::sleep(wait).await;
                 continue;
             }
         };
-        told_absent = false;
         let mut version = listed.version.clone();
         debug!(kind = source.kind, objects = listed.objects.len(), version, "listed");
         tell(Event::Listed(listed)).await;
@@ -151,6 +175,11 @@ where
             match source.watch(&mut version, &mut backoff, &mut tell).await {
                 Ok(Ending::Resume) => {}
                 Ok(Ending::Expired) => break,
+                Err(error) if source.missing(&error).is_some() => {
+                    // A list tells for sure. One that can be listed and not watched must not be listed all the time.
+                    tokio::time::sleep(backoff.failed()).await;
+                    break;
+                }
                 Err(error) => {
                     let wait = backoff.failed();
                     warn!(kind = source.kind, error = %Plain(&error), ?wait, "the watch broke off");
@@ -161,7 +190,17 @@ where
     }
 }
 
-impl<K: DeserializeOwned> Source<K> {
+impl<K> Source<K> {
+    fn missing(&self, error: &Error) -> Option<Missing> {
+        match error {
+            Error::Api(status) if self.optional && status.code == 404 => Some(Missing::NotServed),
+            Error::Api(status) if self.optional && status.code == 403 => {
+                Some(Missing::Forbidden(status.message.clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// Lists everything, page by page. Without a version a list is consistent; its later pages are of the same version
     /// as its first.
     ///
@@ -176,9 +215,9 @@ impl<K: DeserializeOwned> Source<K> {
             let text = self.client.request_text(request).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
             for item in page.items {
-                match wire::decode(item) {
+                match wire::read(item, &self.read) {
                     Ok(object) => listed.objects.push(object),
-                    Err(unreadable) => listed.unreadable.push(unreadable),
+                    Err(unreadable) => listed.unreadable.push(*unreadable),
                 }
             }
             listed.version = page.metadata.resource_version;
@@ -228,7 +267,7 @@ impl<K: DeserializeOwned> Source<K> {
                 }
                 Ok(read) => read.map_err(Error::ReadEvents)?,
             };
-            let Some(change) = Line::read(&line)? else { continue };
+            let Some(change) = Line::read(&line, &self.read)? else { continue };
             match change {
                 Line::Error { code: 410, .. } => return Ok(Ending::Expired),
                 Line::Error { code, message } => {

@@ -74,14 +74,16 @@ async fn told(
             Event::Listed(listed) => format!("list {} @{}", names(listed), listed.version),
             Event::Applied(thing) => format!("{}={}", thing.metadata.name, thing.size),
             Event::Deleted(thing) => format!("-{}", thing.metadata.name),
+            Event::Unreadable(bad) if bad.deleted => format!("-!{}", bad.identity.name),
             Event::Unreadable(bad) => format!("!{}", bad.identity.name),
             Event::Bookmark(version) => format!("@{version}"),
-            Event::Absent => "absent".to_owned(),
         });
         std::future::ready(())
     };
     // Time is paused: it passes as soon as everything waits.
-    let _ = tokio::time::timeout(Duration::from_secs(30), run(source, tell)).await;
+    if let Ok(missing) = tokio::time::timeout(Duration::from_secs(30), run(source, tell)).await {
+        events.lock().unwrap().push(format!("ended: {missing}"));
+    }
     assert!(script.lock().unwrap().is_empty(), "the script was not played to its end");
     let (events, asked) = (events.lock().unwrap().clone(), asked.lock().unwrap().clone());
     (events, asked)
@@ -97,10 +99,11 @@ async fn a_bad_object_costs_no_more_than_itself() {
             ("SOMETHING", json!({})),
             ("MODIFIED", thing("c", 9, 4)),
             ("DELETED", thing("c", 10, 4)),
+            ("DELETED", thing("bad", 11, "large")),
         ]),
     ];
     let (told, asked) = told(script, false).await;
-    assert_eq!(told, ["list a,c,!bad @7", "!a", "!", "c=4", "-c"]);
+    assert_eq!(told, ["list a,c,!bad @7", "!a", "!", "c=4", "-c", "-!bad"]);
     assert!(
         asked[1].contains("resourceVersion=7") && asked[1].contains("allowWatchBookmarks=true"),
         "{asked:?}"
@@ -146,10 +149,39 @@ async fn a_watch_that_fell_behind_lists_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_there_is_told_once_and_may_come() {
-    let script = [failure(404), failure(404), page(7, "", &[thing("a", 1, 1)])];
-    let (told, _) = told(script, true).await;
-    assert_eq!(told, ["absent", "list a @7"]);
+async fn an_optional_kind_that_is_not_there_ends_the_watch() {
+    let (there, _) = told([failure(404)], true).await;
+    assert_eq!(there, ["ended: the API server does not serve it"]);
+    let (forbidden, _) = told([failure(403)], true).await;
+    assert_eq!(forbidden, ["ended: no"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_that_goes_ends_the_watch() {
+    let script = [page(7, "", &[thing("a", 1, 1)]), failure(404), failure(404)];
+    assert_eq!(told(script, true).await.0, ["list a @7", "ended: the API server does not serve it"]);
+    // Gone and back again in between: nothing is lost.
+    let script = [page(7, "", &[thing("a", 1, 1)]), failure(404), page(9, "", &[thing("b", 8, 1)])];
+    assert_eq!(told(script, true).await.0, ["list a @7", "list b @9"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_must_be_there_is_waited_for() {
+    let script = [failure(404), failure(403), page(7, "", &[thing("a", 1, 1)])];
+    assert_eq!(told(script, false).await.0, ["list a @7"]);
+}
+
+#[tokio::test]
+async fn a_part_of_an_identity_that_cannot_be_read_does_not_hide_the_others() {
+    let line = json!({"type": "DELETED", "object":
+        {"metadata": {"name": 7, "uid": "u", "resourceVersion": "3", "labels": []}, "size": "x"}});
+    let read: Read<Thing> = Arc::new(|_| Err("no".to_owned()));
+    let Ok(Some(Line::Change { event: Event::Unreadable(bad), at })) = Line::read(&line.to_string(), &read)
+    else {
+        panic!("an unreadable object");
+    };
+    assert_eq!((bad.identity.uid.as_str(), bad.identity.name.as_str(), bad.deleted), ("u", "", true));
+    assert_eq!(at.as_deref(), Some("3"));
 }
 
 #[tokio::test(start_paused = true)]

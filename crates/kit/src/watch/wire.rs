@@ -1,11 +1,11 @@
 //! Lists and watches as they come over the wire.
 
 use kube::Error;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Event;
+use super::{Event, Read};
 
 /// An object that could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +15,8 @@ pub struct Unreadable {
     pub identity: Identity,
     /// Why not.
     pub why: String,
+    /// It is gone; this is how it looked last.
+    pub deleted: bool,
 }
 
 /// What identifies an object; empty where it cannot be read.
@@ -22,13 +24,25 @@ pub struct Unreadable {
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
     /// Its namespace.
+    #[serde(deserialize_with = "text_if_any")]
     pub namespace: String,
     /// Its name.
+    #[serde(deserialize_with = "text_if_any")]
     pub name: String,
     /// Its UID.
+    #[serde(deserialize_with = "text_if_any")]
     pub uid: String,
     /// Its version.
+    #[serde(deserialize_with = "text_if_any")]
     pub resource_version: String,
+}
+
+/// A part that is no text says nothing, and does not hide the others.
+fn text_if_any<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(value)? {
+        Value::String(text) => text,
+        _ => String::new(),
+    })
 }
 
 impl std::fmt::Display for Identity {
@@ -52,7 +66,7 @@ pub(super) struct Page<'a> {
 }
 
 /// An empty list may come as `null`.
-fn nothing_is_empty<'de, D: serde::Deserializer<'de>>(items: D) -> Result<Vec<&'de RawValue>, D::Error> {
+fn nothing_is_empty<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<&'de RawValue>, D::Error> {
     Option::deserialize(items).map(Option::unwrap_or_default)
 }
 
@@ -87,18 +101,24 @@ pub(super) enum Line<K> {
     Error { code: u16, message: String },
 }
 
-impl<K: DeserializeOwned> Line<K> {
+impl<K> Line<K> {
     /// Reads a line; `None` where it says nothing, or nothing that is known here. A line that is no JSON is an error:
     /// the connection broke off in the middle of it, and what follows is lost.
-    pub(super) fn read(line: &str) -> Result<Option<Self>, Error> {
+    pub(super) fn read(line: &str, as_kept: &Read<K>) -> Result<Option<Self>, Error> {
         if line.trim().is_empty() {
             return Ok(None);
         }
         let RawLine { kind, object } = serde_json::from_str(line).map_err(Error::SerdeError)?;
         let at = || Some(identity(object).resource_version).filter(|version| !version.is_empty());
         let event = match kind {
-            "ADDED" | "MODIFIED" => decode(object).map_or_else(Event::Unreadable, Event::Applied),
-            "DELETED" => decode(object).map_or_else(Event::Unreadable, Event::Deleted),
+            "ADDED" | "MODIFIED" => match read(object, as_kept) {
+                Ok(object) => Event::Applied(object),
+                Err(unreadable) => Event::Unreadable(*unreadable),
+            },
+            "DELETED" => match read(object, as_kept) {
+                Ok(object) => Event::Deleted(object),
+                Err(unreadable) => Event::Unreadable(Unreadable { deleted: true, ..*unreadable }),
+            },
             "BOOKMARK" => match at() {
                 Some(version) => Event::Bookmark(version),
                 None => return Ok(None),
@@ -113,10 +133,9 @@ impl<K: DeserializeOwned> Line<K> {
     }
 }
 
-/// Decodes one object.
-pub(super) fn decode<K: DeserializeOwned>(raw: &RawValue) -> Result<K, Unreadable> {
-    serde_json::from_str(raw.get())
-        .map_err(|error| Unreadable { identity: identity(raw), why: error.to_string() })
+/// Reads one object.
+pub(super) fn read<K>(raw: &RawValue, as_kept: &Read<K>) -> Result<K, Box<Unreadable>> {
+    as_kept(raw.get()).map_err(|why| Box::new(Unreadable { identity: identity(raw), why, deleted: false }))
 }
 
 fn identity(raw: &RawValue) -> Identity {

@@ -1,0 +1,289 @@
+//! What is to be done about a native budget and the budget of its name.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use quorate_api::DisruptionBudgetSpec;
+use quorate_api::budget::StoredBudget;
+use quorate_api::names::BUDGET_CONFIGURED;
+use quorate_api::slim::{Condition, PodDisruptionBudget};
+use quorate_engine::status::reason;
+use quorate_intake::objects::{self, Groups};
+use serde_json::Value;
+
+/// Why a native budget has no twin: somebody made a budget of that name.
+const NAME_TAKEN: &str = "NameTaken";
+
+/// A budget of ours, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Known {
+    /// It is a twin; else somebody made it.
+    pub(super) twin: Option<Box<Twin>>,
+}
+
+/// A budget that was made for a native one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Twin {
+    /// Its UID.
+    pub(super) uid: String,
+    /// The UID of the native budget.
+    pub(super) owner: String,
+    /// `None` where it cannot be read.
+    pub(super) spec: Option<DisruptionBudgetSpec>,
+    /// Its condition that says whether it can work: status, reason and message.
+    pub(super) configured: Option<(String, String, String)>,
+    /// What it counts, where it has counted.
+    pub(super) groups: Option<Groups>,
+}
+
+impl Known {
+    pub(super) fn of(budget: &StoredBudget) -> Self {
+        let owners = budget.metadata.owner_references.iter().flatten();
+        let owner = owners.into_iter().find(|owner| is_native(owner));
+        let twin = owner.map(|owner| {
+            Box::new(Twin {
+                uid: budget.metadata.uid.clone().unwrap_or_default(),
+                owner: owner.uid.clone(),
+                spec: serde_json::from_value(budget.spec.clone()).ok(),
+                configured: configured(&budget.status),
+                groups: groups(&budget.status),
+            })
+        });
+        Self { twin }
+    }
+}
+
+fn is_native(owner: &OwnerReference) -> bool {
+    owner.kind == "PodDisruptionBudget"
+        && owner.api_version.starts_with("policy/")
+        && owner.controller == Some(true)
+}
+
+fn configured(status: &Value) -> Option<(String, String, String)> {
+    let conditions = status.get("conditions")?.as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == BUDGET_CONFIGURED)?;
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+fn groups(status: &Value) -> Option<Groups> {
+    let number = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
+    let size = |group: &Value| number(&group["pods"]).max(number(&group["minCount"]));
+    let listed = status.get("groups")?.as_array()?;
+    Some(Groups {
+        size: listed.iter().map(size).max()?,
+        may_be_down: number(&status["expectedReplicas"])
+            .saturating_sub(number(&status["desiredHealthyReplicas"])),
+        pods: number(&status["expectedPods"]),
+    })
+}
+
+/// Something to write.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Make the twin of the native budget with this UID.
+    Create { owner: String, spec: Box<DisruptionBudgetSpec> },
+    /// Give the twin with this UID another spec.
+    Change { twin: String, spec: Box<DisruptionBudgetSpec> },
+    /// Take the twin with this UID away.
+    Delete { twin: String },
+}
+
+/// What to do, if anything. A budget that somebody made is left alone; a twin whose native budget makes no sense any more
+/// stays as it is, since who asks for something wrong does not ask for nothing.
+pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) -> Option<Step> {
+    let twin = match known {
+        Some(Known { twin: None }) => return None,
+        Some(Known { twin: Some(twin) }) => Some(&**twin),
+        None => None,
+    };
+    let delete = |twin: &Twin| Step::Delete { twin: twin.uid.clone() };
+    let Some((native, asked)) = native.and_then(|native| Some((native, objects::twin(native)?))) else {
+        return twin.map(delete);
+    };
+    let uid = native.metadata.uid.clone().unwrap_or_default();
+    match (asked.ok(), twin) {
+        // Of another native budget of that name, which is gone.
+        (_, Some(twin)) if twin.owner != uid => Some(delete(twin)),
+        (Some(spec), Some(twin)) if twin.spec.as_ref() != Some(&spec) => {
+            Some(Step::Change { twin: twin.uid.clone(), spec: Box::new(spec) })
+        }
+        (Some(spec), None) => Some(Step::Create { owner: uid, spec: Box::new(spec) }),
+        (None, _) | (Some(_), Some(_)) => None,
+    }
+}
+
+/// What was last told to a native budget.
+pub(super) fn told(native: &PodDisruptionBudget) -> Option<&Condition> {
+    Condition::find(&native.status.conditions, BUDGET_CONFIGURED)
+}
+
+/// A change of what a native budget is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Tell it this.
+    Set { status: &'static str, reason: String, message: String },
+    /// It does not ask any more.
+    Remove,
+}
+
+/// What a native budget is to be told, if that is something else than it was.
+pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> Option<Change> {
+    let set =
+        |status, reason: &str, message: String| Change::Set { status, reason: reason.to_owned(), message };
+    let wanted = match objects::twin(native) {
+        None => return told(native).map(|_| Change::Remove),
+        Some(Err(problem)) => set("False", reason::INVALID, problem.to_string()),
+        Some(Ok(_)) => match known {
+            None => return None,
+            Some(Known { twin: None }) => set(
+                "False",
+                NAME_TAKEN,
+                "There is a DisruptionBudget of this name that somebody else made, so groups are not counted for \
+                 this one. Rename or remove one of the two."
+                    .to_owned(),
+            ),
+            Some(Known { twin: Some(twin) }) => {
+                let tight = twin.groups.and_then(|groups| objects::too_tight(native, groups));
+                match (&twin.configured, tight) {
+                    (None, _) => return None,
+                    (Some((status, _, _)), Some(tight)) if status == "True" => {
+                        set("False", reason::NATIVE_RULE_TOO_TIGHT, tight.to_string())
+                    }
+                    (Some((status, reason, message)), _) => {
+                        set(if status == "True" { "True" } else { "False" }, reason, message.clone())
+                    }
+                }
+            }
+        },
+    };
+    let Change::Set { status, reason, message } = &wanted else { return None };
+    let same = told(native).is_some_and(|told| {
+        told.status == *status
+            && told.reason.as_deref() == Some(reason)
+            && told.message.as_deref() == Some(message)
+    });
+    (!same).then_some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn native(annotations: &Value, conditions: &Value) -> PodDisruptionBudget {
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "p", "generation": 2, "annotations": annotations},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    fn asking() -> PodDisruptionBudget {
+        native(&json!({"quorate.dev/budget-scope": "Workload"}), &json!([]))
+    }
+
+    fn budget(owner: Option<&str>, spec: &Value, status: &Value) -> Known {
+        let owners: Vec<Value> = owner
+            .map(|uid| {
+                json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "name": "web", "uid": uid,
+                    "controller": true})
+            })
+            .into_iter()
+            .collect();
+        Known::of(
+            &serde_json::from_value(json!({
+                "metadata": {"name": "web", "namespace": "shop", "uid": "t", "ownerReferences": owners},
+                "spec": spec, "status": status,
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn spec() -> Value {
+        json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1, "budgetScope": "Workload"})
+    }
+
+    fn status(configured: &str, reason: &str) -> Value {
+        json!({
+            "expectedReplicas": 3, "desiredHealthyReplicas": 2, "expectedPods": 9,
+            "groups": [{"name": "a", "pods": 3, "minCount": 3}],
+            "conditions": [{"type": "BudgetConfigured", "status": configured, "reason": reason, "message": "so"}],
+        })
+    }
+
+    fn word(step: Option<&Step>) -> &'static str {
+        match step {
+            None => "nothing",
+            Some(Step::Create { .. }) => "create",
+            Some(Step::Change { .. }) => "change",
+            Some(Step::Delete { .. }) => "delete",
+        }
+    }
+
+    #[test]
+    fn the_twin_is_kept_in_step() {
+        let twin = |spec: Value| budget(Some("p"), &spec, &json!({}));
+        let (asks, silent) = (asking(), native(&json!({}), &json!([])));
+        let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
+        let mut other = spec();
+        other["maxUnavailable"] = json!(2);
+        let made = budget(None, &spec(), &json!({}));
+        let foreign = budget(Some("older"), &spec(), &json!({}));
+        let cases: [(&str, Option<&PodDisruptionBudget>, Option<Known>, &str); 12] = [
+            ("new", Some(&asks), None, "create"),
+            ("in step", Some(&asks), Some(twin(spec())), "nothing"),
+            ("out of step", Some(&asks), Some(twin(other)), "change"),
+            ("unreadable", Some(&asks), Some(twin(json!({"budgetScope": 7}))), "change"),
+            ("of an older native budget", Some(&asks), Some(foreign), "delete"),
+            ("made by somebody", Some(&asks), Some(made.clone()), "nothing"),
+            ("does not ask any more", Some(&silent), Some(twin(spec())), "delete"),
+            ("never asked", Some(&silent), Some(made.clone()), "nothing"),
+            ("gone", None, Some(twin(spec())), "delete"),
+            ("gone, and never asked", None, Some(made), "nothing"),
+            ("asks for nonsense", Some(&wrong), None, "nothing"),
+            ("asks for nonsense now", Some(&wrong), Some(twin(spec())), "nothing"),
+        ];
+        for (case, native, known, expected) in cases {
+            assert_eq!(word(step(native, known.as_ref()).as_ref()), expected, "{case}");
+        }
+    }
+
+    fn reason_of(change: Option<Change>) -> String {
+        match change {
+            None => "nothing".to_owned(),
+            Some(Change::Remove) => "remove".to_owned(),
+            Some(Change::Set { status, reason, .. }) => format!("{status} {reason}"),
+        }
+    }
+
+    #[test]
+    fn the_native_budget_is_told_what_became_of_it() {
+        let wide = |mut native: PodDisruptionBudget| {
+            native.spec.max_unavailable =
+                Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(3));
+            native
+        };
+        let well = budget(Some("p"), &spec(), &status("True", "ValidConfig"));
+        assert_eq!(reason_of(condition(&wide(asking()), Some(&well))), "True ValidConfig");
+        assert_eq!(reason_of(condition(&asking(), Some(&well))), "False NativeRuleTooTight");
+        let lost = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
+        assert_eq!(reason_of(condition(&asking(), Some(&lost))), "False MissingWorkloadReference");
+        let new = budget(Some("p"), &spec(), &json!({}));
+        assert_eq!(reason_of(condition(&asking(), Some(&new))), "nothing");
+        let made = budget(None, &spec(), &json!({}));
+        assert_eq!(reason_of(condition(&asking(), Some(&made))), "False NameTaken");
+        let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
+        assert_eq!(reason_of(condition(&wrong, None)), "False Invalid");
+    }
+
+    #[test]
+    fn nothing_is_told_twice_and_what_is_over_is_taken_back() {
+        let well = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
+        let told = json!([{"type": "BudgetConfigured", "status": "False", "reason": "MissingWorkloadReference",
+            "message": "so"}]);
+        let again = native(&json!({"quorate.dev/budget-scope": "Workload"}), &told);
+        assert_eq!(condition(&again, Some(&well)), None);
+        assert_eq!(condition(&native(&json!({}), &told), None), Some(Change::Remove));
+        assert_eq!(condition(&native(&json!({}), &json!([])), None), None);
+    }
+}

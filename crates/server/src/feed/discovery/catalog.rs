@@ -1,0 +1,199 @@
+//! What the API server serves, as far as we care.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Error};
+use parking_lot::Mutex;
+use quorate_api::slim::{CustomResourceDefinition, ReplicasPath};
+use quorate_engine::basics::GroupKind;
+use quorate_kit::Plain;
+use quorate_kit::watch;
+use tokio::sync::Notify;
+use tracing::warn;
+
+/// The versions of some API groups, the preferred one first.
+#[derive(Debug, Default)]
+pub(super) struct Catalog {
+    groups: BTreeMap<String, Vec<Version>>,
+}
+
+/// A version and its resources; `None` where they were not told.
+type Version = (String, Option<Vec<APIResource>>);
+
+/// Where a kind is served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Served {
+    pub(super) resource: ApiResource,
+    /// It has a scale.
+    pub(super) scales: bool,
+}
+
+/// Whether a kind is served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    Served(Served),
+    Nowhere,
+    /// The API server does not tell now.
+    Unknown,
+}
+
+impl Catalog {
+    /// Asks for these groups; the core group has no name.
+    ///
+    /// # Errors
+    /// Nobody tells which groups there are.
+    pub(super) async fn ask(client: &Client, groups: &BTreeSet<String>) -> Result<Self, Error> {
+        let all = client.list_api_groups().await?.groups;
+        let mut catalog = Self::default();
+        for group in groups {
+            let versions = match all.iter().find(|listed| listed.name == *group) {
+                Some(listed) => versions(listed),
+                None if group.is_empty() => vec!["v1".to_owned()],
+                None => continue,
+            };
+            let mut answers = Vec::new();
+            for version in versions {
+                let resources = match group.is_empty() {
+                    true => client.list_core_api_resources(&version).await,
+                    false => client.list_api_group_resources(&format!("{group}/{version}")).await,
+                };
+                let answer = match resources {
+                    Ok(list) => Some(list.resources),
+                    // It went in between.
+                    Err(Error::Api(status)) if status.code == 404 => Some(Vec::new()),
+                    Err(error) => {
+                        warn!(group, version, error = %Plain(&error), "cannot tell what is served");
+                        None
+                    }
+                };
+                answers.push((version, answer));
+            }
+            catalog.groups.insert(group.clone(), answers);
+        }
+        Ok(catalog)
+    }
+
+    /// Finds a kind: in the first of these versions, or where none are named in the version that the API server prefers.
+    pub(super) fn find(&self, kind: &GroupKind, wanted: Option<&[&str]>) -> Found {
+        let Some(served) = self.groups.get(&*kind.group) else { return Found::Nowhere };
+        let names: Vec<&str> = match wanted {
+            Some(wanted) => wanted.to_vec(),
+            None => served.iter().map(|(version, _)| version.as_str()).collect(),
+        };
+        for name in names {
+            let Some((version, answer)) = served.iter().find(|(version, _)| version == name) else {
+                continue;
+            };
+            let Some(resources) = answer else { return Found::Unknown };
+            let found = resources.iter().find(|resource| {
+                resource.kind == *kind.kind && resource.namespaced && !resource.name.contains('/')
+            });
+            let Some(found) = found else { continue };
+            let scale = format!("{}/scale", found.name);
+            let gvk = GroupVersionKind::gvk(&kind.group, version, &kind.kind);
+            return Found::Served(Served {
+                resource: ApiResource::from_gvk_with_plural(&gvk, &found.name),
+                scales: resources.iter().any(|resource| resource.name == scale),
+            });
+        }
+        Found::Nowhere
+    }
+}
+
+fn versions(group: &APIGroup) -> Vec<String> {
+    let preferred = group.preferred_version.as_ref().map(|version| version.version.clone());
+    let mut versions: Vec<String> = group.versions.iter().map(|version| version.version.clone()).collect();
+    versions.sort_by_key(|version| preferred.as_ref() != Some(version));
+    versions
+}
+
+/// The definitions of custom kinds: where those with a scale keep it, if not where all others do.
+#[derive(Default)]
+pub(super) struct Definitions {
+    paths: Mutex<HashMap<(GroupKind, String), ReplicasPath>>,
+    /// Another kind may be served now.
+    pub(super) changed: Notify,
+}
+
+impl Definitions {
+    pub(super) fn take(&self, event: &watch::Event<CustomResourceDefinition>) {
+        match event {
+            watch::Event::Listed(listed) => {
+                self.paths.lock().clear();
+                listed.objects.iter().for_each(|definition| self.set(definition));
+            }
+            watch::Event::Applied(definition) => self.set(definition),
+            // One that is gone serves nothing, so nobody asks where its scale is.
+            watch::Event::Deleted(_) => {}
+            watch::Event::Unreadable(why) => warn!(%why, "a definition cannot be read"),
+            watch::Event::Bookmark(_) => return,
+        }
+        self.changed.notify_one();
+    }
+
+    fn set(&self, definition: &CustomResourceDefinition) {
+        let spec = &definition.spec;
+        let kind = GroupKind::new(spec.group.as_str(), spec.names.kind.as_str());
+        let mut paths = self.paths.lock();
+        for version in &spec.versions {
+            let key = (kind.clone(), version.name.clone());
+            let path = definition.replicas_path(&version.name).map(ReplicasPath::new);
+            match path.filter(|path| *path != ReplicasPath::default()) {
+                Some(path) => paths.insert(key, path),
+                None => paths.remove(&key),
+            };
+        }
+    }
+
+    /// Where a kind keeps the number of its replicas.
+    pub(super) fn path(&self, kind: &GroupKind, version: &str) -> ReplicasPath {
+        self.paths.lock().get(&(kind.clone(), version.to_owned())).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources(names: &[(&str, &str)]) -> Option<Vec<APIResource>> {
+        let resource = |(name, kind): &(&str, &str)| APIResource {
+            name: (*name).to_owned(),
+            kind: (*kind).to_owned(),
+            namespaced: true,
+            ..APIResource::default()
+        };
+        Some(names.iter().map(resource).collect())
+    }
+
+    fn catalog(versions: &[(&str, Option<Vec<APIResource>>)]) -> Catalog {
+        let versions = versions.iter().map(|(name, answer)| ((*name).to_owned(), answer.clone()));
+        Catalog { groups: [("g".to_owned(), versions.collect())].into() }
+    }
+
+    fn version(found: &Found) -> &str {
+        match found {
+            Found::Served(served) => &served.resource.version,
+            Found::Nowhere => "nowhere",
+            Found::Unknown => "unknown",
+        }
+    }
+
+    #[test]
+    fn the_best_version_that_has_the_kind_is_found() {
+        let (a, b) =
+            (resources(&[("things", "Thing")]), resources(&[("things", "Thing"), ("things/scale", "Scale")]));
+        let thing = GroupKind::new("g", "Thing");
+        let both = catalog(&[("v1", a.clone()), ("v2", b.clone())]);
+        assert_eq!(version(&both.find(&thing, Some(&["v3", "v2", "v1"]))), "v2");
+        let Found::Served(preferred) = both.find(&thing, None) else { panic!("served") };
+        assert_eq!((preferred.resource.plural.as_str(), preferred.scales), ("things", false));
+        let Found::Served(second) = both.find(&thing, Some(&["v2"])) else { panic!("served") };
+        assert!(second.scales);
+        assert_eq!(version(&catalog(&[("v1", resources(&[])), ("v2", b)]).find(&thing, None)), "v2");
+        assert_eq!(version(&both.find(&GroupKind::new("g", "Scale"), None)), "nowhere", "a part of another");
+        assert_eq!(version(&both.find(&GroupKind::new("h", "Thing"), None)), "nowhere");
+        assert_eq!(version(&catalog(&[("v1", None), ("v2", a)]).find(&thing, None)), "unknown");
+    }
+}

@@ -1,0 +1,187 @@
+//! The probe agents, by the Leases that they renew.
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use quorate_api::slim;
+use quorate_engine::Snapshot;
+use quorate_engine::basics::{Text, Time};
+use quorate_engine::facts::{Agent, Input};
+use quorate_engine::ledger::Event;
+use quorate_intake::objects;
+use quorate_kit::watch;
+use tracing::warn;
+
+/// What is known of the agents: when each Lease was last renewed, by our own clock.
+///
+/// A Lease that is seen for the first time has not been renewed before our eyes: its agent may be long gone. It is
+/// believed from its next renewal on. There may be thousands of renewals a minute, and the engine need not know of each:
+/// one in every quarter of the time that a renewal holds is enough.
+#[derive(Default)]
+pub(super) struct Heartbeats {
+    leases: HashMap<String, Heartbeat>,
+}
+
+struct Heartbeat {
+    node: Text,
+    written: Option<MicroTime>,
+    told: Agent,
+}
+
+impl Heartbeats {
+    /// What an event means for the engine, if anything.
+    pub(super) fn take(&mut self, event: watch::Event<slim::Lease>, now: Time) -> Vec<Event> {
+        match event {
+            watch::Event::Listed(listed) => {
+                listed
+                    .unreadable
+                    .iter()
+                    .for_each(|why| warn!(%why, "the Lease of an agent cannot be decoded"));
+                let mut old = std::mem::take(&mut self.leases);
+                for lease in &listed.objects {
+                    let known = old.remove(name(lease));
+                    if let Some((beat, _)) = next(lease, known, now, false) {
+                        self.leases.insert(name(lease).to_owned(), beat);
+                    }
+                }
+                let agents = self.leases.values().map(|beat| (beat.node.clone(), beat.told.clone()));
+                vec![Event::List(Snapshot::Agents(agents.collect()))]
+            }
+            watch::Event::Applied(lease) => {
+                let known = self.leases.remove(name(&lease));
+                let before = known.as_ref().map(|beat| beat.node.clone());
+                let Some((beat, changed)) = next(&lease, known, now, true) else {
+                    return before.map(gone).unwrap_or_default();
+                };
+                let mut events = Vec::new();
+                if let Some(before) = before.filter(|before| *before != beat.node) {
+                    events.extend(gone(before));
+                }
+                if changed {
+                    let input = Input::Agent(beat.node.clone(), Some(beat.told.clone()));
+                    events.push(Event::Fact(Box::new(input)));
+                }
+                self.leases.insert(name(&lease).to_owned(), beat);
+                events
+            }
+            watch::Event::Deleted(lease) => self.forget(name(&lease)),
+            watch::Event::Unreadable(why) => {
+                warn!(%why, "the Lease of an agent cannot be decoded");
+                self.forget(&why.identity.name)
+            }
+            watch::Event::Bookmark(_) => Vec::new(),
+        }
+    }
+
+    fn forget(&mut self, name: &str) -> Vec<Event> {
+        self.leases.remove(name).map(|beat| gone(beat.node)).unwrap_or_default()
+    }
+}
+
+fn name(lease: &slim::Lease) -> &str {
+    lease.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn gone(node: Text) -> Vec<Event> {
+    vec![Event::Fact(Box::new(Input::Agent(node, None)))]
+}
+
+/// The next state of a Lease, and whether the engine is to know. `live`: a watch shows it, so something was just written.
+fn next(lease: &slim::Lease, known: Option<Heartbeat>, now: Time, live: bool) -> Option<(Heartbeat, bool)> {
+    let (node, mut agent) = objects::agent(lease, now)
+        .inspect_err(|why| warn!(%why, "the Lease of an agent cannot be read"))
+        .ok()?;
+    let written = lease.spec.renew_time.clone();
+    let known = known.filter(|beat| beat.node == node && beat.told.started == agent.started);
+    let renewed = match &known {
+        Some(beat) => beat.written != written,
+        None => live,
+    };
+    let before = known.map(|beat| beat.told);
+    if !renewed {
+        agent.renewed = match &before {
+            Some(before) => before.renewed,
+            None => Time(now.0.saturating_sub(i64::try_from(agent.holds.as_millis()).unwrap_or(i64::MAX))),
+        };
+    }
+    let changed = before.as_ref().is_none_or(|before| {
+        before.holds != agent.holds || agent.renewed.since(before.renewed) >= agent.holds / 4
+    });
+    let told = if changed { agent } else { before.unwrap_or(agent) };
+    Some((Heartbeat { node, written, told }, changed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_kit::watch::Listed;
+    use serde_json::json;
+
+    const START: i64 = 1_000_000;
+
+    fn lease(node: &str, renewed: u32) -> slim::Lease {
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("agent-{node}"), "namespace": "quorate"},
+            "spec": {"holderIdentity": node, "leaseDurationSeconds": 40,
+                "acquireTime": "2026-11-15T10:00:00.000000Z",
+                "renewTime": format!("2026-11-15T10:00:{renewed:02}.000000Z")},
+        }))
+        .unwrap()
+    }
+
+    fn list(leases: Vec<slim::Lease>) -> watch::Event<slim::Lease> {
+        watch::Event::Listed(Listed { objects: leases, unreadable: Vec::new(), version: "1".to_owned() })
+    }
+
+    /// Node and time of renewal, in seconds from the start, of each agent that is told of.
+    fn told(events: Vec<Event>) -> Vec<(String, Option<i64>)> {
+        let agents = events.into_iter().flat_map(|event| match event {
+            Event::List(Snapshot::Agents(list)) => list.into_iter().map(|(n, a)| (n, Some(a))).collect(),
+            Event::Fact(input) => match *input {
+                Input::Agent(node, agent) => vec![(node, agent)],
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        });
+        agents.map(|(node, agent)| (node.to_string(), agent.map(|a| (a.renewed.0 - START) / 1000))).collect()
+    }
+
+    fn at(seconds: i64) -> Time {
+        Time(START + seconds * 1000)
+    }
+
+    #[test]
+    fn an_agent_is_believed_from_the_first_renewal_that_is_seen() {
+        let mut beats = Heartbeats::default();
+        let a = |seconds| ("a".to_owned(), Some(seconds));
+        assert_eq!(told(beats.take(list(vec![lease("a", 0)]), at(0))), [a(-40)], "it may be long gone");
+        assert_eq!(told(beats.take(list(vec![lease("a", 0)]), at(5))), [a(-40)], "nothing was written");
+        assert_eq!(told(beats.take(watch::Event::Applied(lease("a", 10)), at(10))), [a(10)]);
+        // A new one comes by being written.
+        let b = beats.take(watch::Event::Applied(lease("b", 11)), at(11));
+        assert_eq!(told(b), [("b".to_owned(), Some(11))]);
+        assert_eq!(told(beats.take(list(vec![lease("a", 30)]), at(31))), [a(31)], "b is gone");
+        assert_eq!(told(beats.take(watch::Event::Deleted(lease("a", 30)), at(32))), [("a".to_owned(), None)]);
+    }
+
+    #[test]
+    fn the_keeper_is_not_woken_for_every_renewal() {
+        let mut beats = Heartbeats::default();
+        let mut wakes = 0;
+        for second in 0..60 {
+            wakes += told(beats.take(watch::Event::Applied(lease("a", second)), at(second.into()))).len();
+        }
+        assert_eq!(wakes, 6, "one in ten seconds");
+        // What is no renewal does not even count as one.
+        assert!(told(beats.take(watch::Event::Applied(lease("a", 59)), at(99))).is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_makes_no_sense_is_no_agent() {
+        let mut beats = Heartbeats::default();
+        beats.take(watch::Event::Applied(lease("a", 0)), at(0));
+        let mut odd = lease("a", 1);
+        odd.spec.lease_duration_seconds = None;
+        assert_eq!(told(beats.take(watch::Event::Applied(odd), at(1))), [("a".to_owned(), None)]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Watches to facts.
+//!
+//! - Kinds that every cluster has are watched from the start: one row each in [`start`].
+//! - [`discovery`] finds the others, those that make groups and those that somebody refers to, and watches them while they
+//!   are served.
+//! - [`rows`]: how a list of a kind becomes a snapshot, and a change an input. What is kept of an object is its fact, made
+//!   as it is decoded; nothing is held here.
+//!
+//! An object that cannot be read counts as not there, which makes the engine more careful. A pod is the exception: one that
+//! is gone settles what was admitted, so it stays, as one that is not healthy.
+
+mod discovery;
+mod gate;
+mod heartbeats;
+mod references;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use kube::Client;
+use quorate_api::names::{AGENT, COMPONENT};
+use quorate_api::slim;
+use quorate_engine::basics::GroupKind;
+use quorate_engine::ledger::Event;
+use quorate_intake::objects;
+use quorate_kit::watch::{self, Missing, Source};
+use tokio::task::JoinSet;
+
+use crate::adoption;
+use crate::clock;
+use crate::keeper::Keeper;
+use crate::stored::Stored;
+use discovery::Discovery;
+use gate::{Gate, Ticket};
+use heartbeats::Heartbeats;
+use references::References;
+
+/// Namespaces that the webhooks do not look at, besides Quorate's own.
+pub(crate) const EXCLUDED: &str = "kube-system";
+
+/// Starts all watches; they end when the set is dropped.
+pub(crate) fn start(
+    client: &Client,
+    keeper: &Keeper,
+    stored: &Arc<Stored>,
+    own: &str,
+    adoption: &adoption::Inbox,
+) -> JoinSet<()> {
+    let excluded: Arc<[String]> = [EXCLUDED.to_owned(), own.to_owned()].into();
+    let references = Arc::new(References::default());
+    let gate = Gate::new();
+    // Before any other: nobody may believe to be the last.
+    let undiscovered = gate.ticket();
+    let mut feeds = Feeds { keeper: keeper.clone(), gate: gate.clone(), tasks: JoinSet::new() };
+    let all = || client.clone();
+
+    let known = references.clone();
+    feeds
+        .add(Source::<slim::Pod>::all(all()).read_by(rows::read_pod), move |event| rows::pods(event, &known));
+    let (known, shelf, inbox) = (references.clone(), stored.clone(), adoption.clone());
+    feeds.add(Source::all(all()), move |event| rows::budgets(event, &shelf, &known, &inbox));
+    let read = rows::reading(move |object: &slim::Namespace| objects::namespace(&object.metadata, &excluded));
+    feeds.add(Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
+    feeds.add(Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node)), rows::nodes);
+    let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
+    let mut heartbeats = Heartbeats::default();
+    feeds.add(agents, move |event| heartbeats.take(event, clock::now()));
+    let native = Source::<slim::PodDisruptionBudget>::all(all()).read_by(rows::reading(rows::read_native));
+    let inbox = adoption.clone();
+    feeds.add(native, move |event| rows::native_budgets(event, &inbox));
+
+    let sets = Source::<slim::ReplicaSet>::all(all()).read_by(rows::reading(objects::replica_set));
+    feeds.add(sets, rows::controllers(GroupKind::new("apps", "ReplicaSet"), &references));
+    let sets = Source::<slim::StatefulSet>::all(all()).read_by(rows::reading(objects::stateful_set));
+    feeds.add(sets, rows::controllers(GroupKind::new("apps", "StatefulSet"), &references));
+    let deployments = Source::<slim::Deployment>::all(all()).read_by(rows::reading(objects::deployment));
+    feeds.add(deployments, rows::controllers(GroupKind::new("apps", "Deployment"), &references));
+
+    let discovery = Discovery::new(client.clone(), keeper.clone(), references, gate.clone());
+    feeds.tasks.spawn(discovery.run(undiscovered));
+    feeds.tasks.spawn(gate.tell(keeper.clone()));
+    feeds.tasks
+}
+
+struct Feeds {
+    keeper: Keeper,
+    gate: Gate,
+    tasks: JoinSet<()>,
+}
+
+impl Feeds {
+    fn add<K: Send + 'static>(
+        &mut self,
+        source: Source<K>,
+        translate: impl FnMut(watch::Event<K>) -> Vec<Event> + Send + 'static,
+    ) {
+        let (keeper, ticket) = (self.keeper.clone(), self.gate.ticket());
+        self.tasks.spawn(async move {
+            feed(source, keeper, Some(ticket), translate).await;
+        });
+    }
+}
+
+/// Tells the keeper what a watch shows. The ticket is given up once the first list has been told.
+async fn feed<K>(
+    source: Source<K>,
+    keeper: Keeper,
+    mut ticket: Option<Ticket>,
+    mut translate: impl FnMut(watch::Event<K>) -> Vec<Event>,
+) -> Missing {
+    watch::run(source, move |event| {
+        let seen = matches!(event, watch::Event::Listed(_)).then(|| ticket.take());
+        let (keeper, events) = (keeper.clone(), translate(event));
+        async move {
+            for event in events {
+                keeper.tell(event).await;
+            }
+            drop(seen);
+        }
+    })
+    .await
+}
