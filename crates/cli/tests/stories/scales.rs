@@ -42,7 +42,8 @@ async fn the_scale_of_any_kind_counts(cluster: Cluster) {
     assert_eq!(space.evict("red-0").await.code, 201);
     assert_eq!(space.evict("red-1").await.code, 429);
 
-    // The kind goes: nobody knows how many there should be.
+    // The kind goes: nobody knows how many there should be. (Its objects go with it, so the pods are collected; a
+    // finalizer keeps them, or they might be gone before anybody looks.)
     let path = format!("{definitions}/fleets.example.com");
     space.cluster.wire().delete(&path, &json!({})).await.expect(200);
     space
@@ -83,7 +84,8 @@ async fn pods_of_a_job_are_counted_by_the_budget(cluster: Cluster) {
 
 fn pod(name: &str, owner: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "red"}, "ownerReferences": [owner]},
+        "metadata": {"name": name, "labels": {"app": "red"}, "ownerReferences": [owner],
+            "finalizers": ["example.com/kept"]},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "ship:1"}]}})
 }
 
