@@ -168,7 +168,7 @@ impl Oracle {
             Some(_) if self.gates.disruption_probe => self.doubt(pod).is_none(),
             _ => pod.ready,
         };
-        !seen.absent && !pod.terminating && !pod.phase.is_terminal() && strict && says_yes
+        seen.absent.is_none() && !pod.terminating && !pod.phase.is_terminal() && strict && says_yes
     }
 
     /// Why a pod's probe counts as a no.
