@@ -13,8 +13,9 @@ pub(crate) fn run() -> Result<()> {
         "quorate-engine",
         "--test",
         "runner",
-        "ledger",
         "--",
+        "ledger",
+        "simulation",
         "--nocapture",
     ]);
     workspace::run(command.env("QUORATE_SOAK", "1"))

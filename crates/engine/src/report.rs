@@ -21,8 +21,9 @@ impl Engine {
         let valid = budget.fact.spec.is_ok();
         let units = if valid { tally.numbers(rules) } else { Numbers::default() };
         let unresolved = if valid { self.unresolved(budget, rules) } else { None };
-        // What cannot be known is denied.
-        let allowed = if unresolved.is_some() { 0 } else { units.allowed };
+        let enforced = enforced(budget);
+        // What cannot be known is denied, and what not every replica knows.
+        let allowed = if unresolved.is_some() || !enforced.status { 0 } else { units.allowed };
         let units = Numbers { allowed, ..units };
         let (groups, groups_omitted) = self.groups(budget);
         let by_pods = matches!(rules.units, Units::Pods);
@@ -41,9 +42,9 @@ impl Engine {
             groups,
             groups_omitted,
             conditions: [
-                allowed_condition(budget, units, unresolved.as_ref()),
+                allowed_condition(budget, units, unresolved.as_ref(), &enforced),
                 self.configured(budget, units),
-                enforced(budget),
+                enforced,
             ],
         })
     }
@@ -271,7 +272,12 @@ fn noun(rules: &Rules) -> Noun {
     }
 }
 
-fn allowed_condition(budget: &BudgetRecord, numbers: Numbers, unresolved: Option<&Unresolved>) -> Condition {
+fn allowed_condition(
+    budget: &BudgetRecord,
+    numbers: Numbers,
+    unresolved: Option<&Unresolved>,
+    enforced: &Condition,
+) -> Condition {
     let rules = &budget.rules;
     let by_pods = matches!(rules.units, Units::Pods);
     let (status, reason, message) = match (&budget.fact.spec, unresolved) {
@@ -283,6 +289,7 @@ fn allowed_condition(budget: &BudgetRecord, numbers: Numbers, unresolved: Option
             };
             (false, reason, sentence::unresolved(unresolved))
         }
+        _ if !enforced.status => (false, reason::SYNC_FAILED, enforced.message.clone()),
         _ => {
             let reason = match (numbers.allowed > 0, by_pods) {
                 (true, true) => reason::SUFFICIENT_PODS,

@@ -6,6 +6,7 @@
 //! | `oracle` | the rules once more, worked out from the raw facts each time |
 //! | `sentences` | every refusal, word for word |
 //! | `ledger` | that no interleaving of the protocol breaks a budget, and why each of its rules is there |
+//! | `simulation` | that no budget is broken in long random lives of whole clusters |
 //! | `history` | that engine and oracle agree after every step of random histories |
 #![allow(
     clippy::unwrap_used,
@@ -19,6 +20,7 @@ mod ledger;
 mod oracle;
 mod scenario;
 mod sentences;
+mod simulation;
 
 use std::path::Path;
 

@@ -23,7 +23,7 @@ impl Engine {
                 let gone: Vec<Uid> = gone.iter().map(|id| self.pods[*id as usize].fact.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove_pod(uid));
                 pods.into_iter().for_each(|pod| self.set_pod(pod));
-                self.pods_version = self.pods_version.max(version);
+                self.pods_at(version);
             }
             Snapshot::Budgets(budgets) => {
                 let listed: FxHashSet<BudgetKey> = budgets.iter().map(|b| b.key.clone()).collect();

@@ -17,7 +17,7 @@ mod lists;
 mod pods;
 mod preview;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
@@ -133,6 +133,8 @@ pub struct Engine {
     pool: Pool,
     pub(crate) now: Time,
     pods_version: Version,
+    /// Pods that a list did not show, and the version of that list: until the watch has come so far.
+    absences: BTreeMap<Uid, Version>,
     /// For tests that show why a budget is closed at first: none is.
     pub(crate) open_all: bool,
     /// For tests that show why a budget is opened again when it covers other pods: it is not.
@@ -166,6 +168,7 @@ impl Engine {
             pool: Pool::default(),
             now: Time(i64::MIN),
             pods_version: Version(0),
+            absences: BTreeMap::new(),
             open_all: false,
             coverage_by_uid: false,
             dirty: BTreeSet::new(),
@@ -217,7 +220,7 @@ impl Engine {
         pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
         let mut budgets: Vec<_> = self.budgets().collect();
         budgets.sort_by(|a, b| a.key.cmp(&b.key));
-        (pods, budgets, self.pods_version, self.now).hash(state);
+        (pods, budgets, &self.absences, self.pods_version, self.now).hash(state);
     }
 
     /// Whether anything is known of a pod, even if only that a list did not show it.
@@ -326,15 +329,16 @@ impl Engine {
     pub(super) fn take(&mut self, input: Input) {
         match input {
             Input::Pod(pod) => {
-                self.pods_version = self.pods_version.max(pod.version);
+                let version = pod.version;
                 self.set_pod(pod);
+                self.pods_at(version);
             }
             // A UID never comes back, so this holds whatever version is known of it.
             Input::PodGone(uid, version) => {
-                self.pods_version = self.pods_version.max(version);
                 self.remove_pod(&uid);
+                self.pods_at(version);
             }
-            Input::PodsAt(version) => self.pods_version = self.pods_version.max(version),
+            Input::PodsAt(version) => self.pods_at(version),
             Input::Budget(budget) => self.set_budget(budget),
             Input::BudgetGone(key) => self.remove_budget(&key),
             Input::Controller(controller) => {

@@ -16,12 +16,14 @@ impl Engine {
     pub(super) fn set_pod(&mut self, pod: Pod) {
         if let Some(id) = self.pod_id(&pod.uid) {
             let known = &self.pods[id as usize];
-            let relabelled = known.absent && known.fact.labels != pod.labels;
-            if pod.version <= known.fact.version && !relabelled {
+            if pod.version <= known.fact.version {
                 return;
             }
-            let same_place = !known.absent
-                && known.fact.key == pod.key
+            // What a list did not show was gone by then, whatever it went through before; unless it left the budget.
+            let still_absent = known.fact.labels == pod.labels
+                && self.absences.get(&pod.uid).is_some_and(|missed| pod.version <= *missed);
+            let was_absent = known.absent;
+            let same_place = known.fact.key == pod.key
                 && known.fact.labels == pod.labels
                 && known.fact.owners == pod.owners
                 && known.fact.link == pod.link
@@ -39,13 +41,56 @@ impl Engine {
                 if record.fact.node == old.node {
                     record.fact.node = old.node;
                 }
+                if was_absent && !still_absent {
+                    self.end_absence(id);
+                }
                 self.refresh_pod(id);
                 return;
             }
             let uid = pod.uid.clone();
+            let missed = self.absences.get(&uid).copied().filter(|_| still_absent);
             self.remove_pod(&uid);
+            self.add_pod(pod);
+            if let Some(missed) = missed {
+                self.begin_absence(&uid, missed);
+            }
+            return;
         }
         self.add_pod(pod);
+    }
+
+    /// A list did not show a pod that it should have shown.
+    fn begin_absence(&mut self, uid: &Uid, missed: Version) {
+        if let Some(id) = self.pod_id(uid) {
+            self.absences.insert(uid.clone(), missed);
+            self.pods[id as usize].absent = true;
+            self.refresh_pod(id);
+        }
+    }
+
+    fn end_absence(&mut self, id: u32) {
+        let record = &mut self.pods[id as usize];
+        record.absent = false;
+        self.absences.remove(&record.fact.uid);
+    }
+
+    /// The watch has shown everything up to here. A pod that it still shows was not gone in a list that is older: that
+    /// was a list of other pods, made before the budget came to cover this one.
+    pub(super) fn pods_at(&mut self, version: Version) {
+        self.pods_version = self.pods_version.max(version);
+        if self.absences.is_empty() {
+            return;
+        }
+        let over: Vec<Uid> = self
+            .absences
+            .iter()
+            .filter(|(_, missed)| **missed <= self.pods_version)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for id in over.iter().filter_map(|uid| self.pod_id(uid)).collect::<Vec<_>>() {
+            self.end_absence(id);
+            self.refresh_pod(id);
+        }
     }
 
     fn add_pod(&mut self, pod: Pod) {
@@ -69,6 +114,9 @@ impl Engine {
         self.unseat_pod(id);
         self.index.remove(&self.pods, id);
         let record = self.pods.remove(id as usize);
+        if record.absent {
+            self.absences.remove(&record.fact.uid);
+        }
         let key = &record.fact.key;
         if let Some(index) = self.namespaces.get_mut(&key.namespace) {
             index.pods.remove(&id);
@@ -171,6 +219,12 @@ impl Engine {
     /// A pod that the watch does not know although it has come this far is gone by now: a reply that was under way
     /// must not bring it back.
     fn learn_pod(&mut self, pod: Pod, version: Version) {
+        if self.absences.get(&pod.uid).is_some_and(|missed| *missed < version)
+            && let Some(id) = self.pod_id(&pod.uid)
+        {
+            self.end_absence(id);
+            self.refresh_pod(id);
+        }
         if self.pod_id(&pod.uid).is_some() || version > self.pods_version {
             self.set_pod(pod);
         }
@@ -193,20 +247,16 @@ impl Engine {
     pub fn look(&mut self, key: &BudgetKey, pods: Vec<Pod>, version: Version, now: Time) -> Changes {
         self.pass_time(now);
         let listed: FxHashSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
+        let is_news = version > self.pods_version;
         let absent: Vec<Uid> = self
             .covered(key)
             .into_iter()
-            .filter(|pod| !listed.contains(&pod.uid) && pod.version <= version)
+            .filter(|pod| is_news && !listed.contains(&pod.uid) && pod.version <= version)
             .map(|pod| pod.uid.clone())
             .collect();
         pods.into_iter().for_each(|pod| self.learn_pod(pod, version));
         for uid in absent {
-            if let Some(id) = self.pod_id(&uid) {
-                let record = &mut self.pods[id as usize];
-                record.absent = true;
-                record.fact.version = version;
-                self.refresh_pod(id);
-            }
+            self.begin_absence(&uid, version);
         }
         self.changes()
     }

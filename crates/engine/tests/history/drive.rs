@@ -98,7 +98,7 @@ impl Drive {
 
     /// An engine that is fed the present facts at once says the same, and goes on in the place of the first.
     fn restart(&mut self) -> Result<(), String> {
-        if self.oracle.pods.values().any(|seen| seen.absent) {
+        if self.oracle.pods.values().any(|seen| seen.absent.is_some()) {
             return Ok(());
         }
         let mut fresh = Engine::new(self.oracle.gates);

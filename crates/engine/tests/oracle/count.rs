@@ -168,7 +168,7 @@ impl Oracle {
             Some(_) if self.gates.disruption_probe => self.doubt(pod).is_none(),
             _ => pod.ready,
         };
-        !seen.absent && !pod.terminating && !pod.phase.is_terminal() && strict && says_yes
+        seen.absent.is_none() && !pod.terminating && !pod.phase.is_terminal() && strict && says_yes
     }
 
     /// Why a pod's probe counts as a no.
@@ -440,7 +440,8 @@ impl Oracle {
         let count = self.count(budget);
         let by_pods = count.rules.units == Units::Pods;
         let valid = budget.spec.is_ok();
-        let allowed = if count.unresolved.is_some() { 0 } else { count.units.allowed };
+        let open = enforced(budget, &count).1;
+        let allowed = if count.unresolved.is_some() || !open { 0 } else { count.units.allowed };
         let units = if valid { Numbers { allowed, ..count.units } } else { Numbers::default() };
         let pods = match (valid, by_pods) {
             (false, _) => (0, 0, 0),
@@ -484,6 +485,7 @@ impl Oracle {
             (Err(_), ..) => (reason::SYNC_FAILED, false),
             (_, Some("Group"), ..) => (reason::WORKLOAD_RESOLUTION_FAILED, false),
             (_, Some(_), ..) => (reason::SYNC_FAILED, false),
+            _ if !enforced(budget, count).1 => (reason::SYNC_FAILED, false),
             (_, _, Units::Pods, true) => (reason::SUFFICIENT_PODS, true),
             (_, _, Units::Pods, false) => (reason::INSUFFICIENT_PODS, false),
             (_, _, _, true) => (reason::SUFFICIENT_REPLICAS, true),

@@ -107,10 +107,10 @@ impl Oracle {
             Some(object) => self.pods.get(&object.uid),
             None => {
                 let named = self.pods.values().filter(|seen| seen.pod.key == request.pod);
-                named.max_by_key(|seen| (!seen.absent, seen.pod.version))
+                named.max_by_key(|seen| (seen.absent.is_none(), seen.pod.version))
             }
         };
-        let Some(seen) = found.filter(|seen| !seen.absent) else { return Answer::Moot("Gone") };
+        let Some(seen) = found.filter(|seen| seen.absent.is_none()) else { return Answer::Moot("Gone") };
         let pod = &seen.pod;
         match &request.precondition {
             Some(uid) if *uid != pod.uid => return Answer::Moot("OtherUid"),

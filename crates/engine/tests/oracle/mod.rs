@@ -23,8 +23,8 @@ pub(crate) const LWS: &str = "leaderworkerset.sigs.k8s.io";
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) pod: Pod,
-    /// A list that should have shown it did not.
-    pub(crate) absent: bool,
+    /// The version of a list that should have shown it and did not, while the watch has not come so far.
+    pub(crate) absent: Option<Version>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,14 +135,15 @@ impl Oracle {
     fn apply(&mut self, input: Input) {
         match input {
             Input::Pod(pod) => {
-                self.pods_version = self.pods_version.max(pod.version);
+                let version = pod.version;
                 self.see(pod);
+                self.shown_up_to(version);
             }
             Input::PodGone(uid, version) => {
-                self.pods_version = self.pods_version.max(version);
                 self.pods.remove(&uid);
+                self.shown_up_to(version);
             }
-            Input::PodsAt(version) => self.pods_version = self.pods_version.max(version),
+            Input::PodsAt(version) => self.shown_up_to(version),
             Input::Budget(budget) => {
                 let known = self.budgets.get(&budget.key);
                 if known.is_none_or(|known| known.uid != budget.uid || budget.version >= known.version) {
@@ -169,7 +170,7 @@ impl Oracle {
                 let listed: BTreeSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
                 self.pods.retain(|uid, seen| listed.contains(uid) || seen.pod.version > version);
                 pods.into_iter().for_each(|pod| self.see(pod));
-                self.pods_version = self.pods_version.max(version);
+                self.shown_up_to(version);
             }
             Snapshot::Budgets(budgets) => {
                 let listed: BTreeSet<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
@@ -192,20 +193,34 @@ impl Oracle {
         }
     }
 
-    /// Whatever is older than what is known is ignored; but a pod that a list did not show may have been relabelled
-    /// before that list was made.
+    /// Whatever is older than what is known is ignored. A pod that a later list does not show stays absent, unless it
+    /// was relabelled before that list was made.
     fn see(&mut self, pod: Pod) {
-        let newer = self.pods.get(&pod.uid).is_none_or(|seen| {
-            pod.version > seen.pod.version || (seen.absent && seen.pod.labels != pod.labels)
-        });
-        if newer {
-            self.pods.insert(pod.uid.clone(), Seen { pod, absent: false });
+        let known = self.pods.get(&pod.uid);
+        if known.is_some_and(|seen| pod.version <= seen.pod.version) {
+            return;
         }
+        let absent = known
+            .filter(|seen| seen.pod.labels == pod.labels)
+            .and_then(|seen| seen.absent)
+            .filter(|missed| pod.version <= *missed);
+        self.pods.insert(pod.uid.clone(), Seen { pod, absent });
     }
 
     fn learn(&mut self, pod: Pod, version: Version) {
+        if let Some(seen) = self.pods.get_mut(&pod.uid) {
+            seen.absent = seen.absent.filter(|missed| *missed >= version);
+        }
         if self.pods.contains_key(&pod.uid) || version > self.pods_version {
             self.see(pod);
+        }
+    }
+
+    /// What the watch still shows when it has come as far as a list is not gone, whatever that list was of.
+    fn shown_up_to(&mut self, version: Version) {
+        self.pods_version = self.pods_version.max(version);
+        for seen in self.pods.values_mut() {
+            seen.absent = seen.absent.filter(|missed| *missed > self.pods_version);
         }
     }
 
@@ -218,12 +233,12 @@ impl Oracle {
             .unwrap_or_default()
             .into_iter()
             .filter(|uid| !listed.contains(uid) && self.pods[uid].pod.version <= version)
+            .filter(|_| version > self.pods_version)
             .collect();
         pods.into_iter().for_each(|pod| self.learn(pod, version));
         for uid in unlisted {
             let seen = self.pods.get_mut(&uid).unwrap();
-            seen.absent = true;
-            seen.pod.version = version;
+            seen.absent = Some(version);
         }
     }
 
