@@ -11,6 +11,12 @@ async fn the_scale_of_any_kind_counts(cluster: Cluster) {
     let space = Space::with_node(cluster, "harbour").await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     space.cluster.wire().post(definitions, &definition()).await.expect(201);
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "fleets", "labels": {"rbac.quorate.dev/aggregate-to-server": "true"}},
+        "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["get", "list", "watch"]}],
+    });
+    space.cluster.wire().post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
     let fleet = json!({"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "red"},
         "spec": {"ships": 3}});
     let fleet = space.create("example.com/v1", "fleets", &fleet).await;

@@ -7,7 +7,9 @@ use crate::callers::Exempt;
 use crate::claims::{Token, TokenId};
 use crate::facts::BudgetKey;
 use crate::ledger::desk::Join;
-use crate::ledger::replica::{Admission, AskId, Call, Output, PodRead, Purpose, Replica, Reply, Rule};
+use crate::ledger::messages::{AskId, Call, Output, PodRead, Reply};
+use crate::ledger::replica::{Admission, Purpose, Replica};
+use crate::ledger::settings::Rule;
 use crate::request::Request;
 use crate::verdict::{Allow, Block, Ground, Moot, NOBODY, Reason, Verdict};
 
@@ -210,7 +212,8 @@ impl Replica {
     /// Whether the budget that is there now, not one that had its name before, has the token of an ask.
     fn has_token(&self, ask: &Ask, key: &BudgetKey) -> bool {
         let there = self.engine.budget(key).map(|budget| &budget.uid);
-        ask.committed.get(key).is_some_and(|uid| there.is_none_or(|there| there == uid))
+        let by_name = self.without(Rule::BudgetByUid);
+        ask.committed.get(key).is_some_and(|uid| by_name || there.is_none_or(|there| there == uid))
     }
 
     fn admit(&mut self, id: AskId) {

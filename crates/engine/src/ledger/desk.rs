@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
 use crate::facts::{Budget, BudgetKey, Input};
+use crate::ledger::messages::{AskId, Call};
 use crate::ledger::patch::{LedgerPatch, Step};
-use crate::ledger::replica::{AskId, Call, CallId, Purpose, Replica, Reply, Rule, Wrote};
+use crate::ledger::replica::{Purpose, Replica};
+use crate::ledger::settings::Rule;
 use crate::ledger::tend::Opening;
-use crate::verdict::{Block, Ground, Reason, Verdict};
+use crate::verdict::{Ground, Verdict};
 
 /// What stands at one budget's desk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -33,7 +35,7 @@ pub(super) struct Desk {
     /// A list of the pods is under way.
     pub(super) looking: Option<Look>,
     /// The last list of the pods.
-    looked: Option<Look>,
+    pub(super) looked: Option<Look>,
     /// The version of that list.
     pub(super) looked_version: Version,
     /// Since when the pods here are older than the budget asks for.
@@ -59,6 +61,10 @@ pub(super) struct Join {
 /// What a write under way carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Writing {
+    /// The budget that it is for, not one of the same name before or after.
+    pub(super) budget: Uid,
+    /// It opens the budget.
+    pub(super) opens: bool,
     /// The number that it tests, if it does.
     pub(super) number: Option<u64>,
     pub(super) asks: Vec<Written>,
@@ -69,24 +75,24 @@ pub(super) struct Writing {
 /// What a budget is read again for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Rereading {
-    writing: Writing,
+    pub(super) writing: Writing,
     /// The budget that was known when the read was sent: that there was none then says nothing of a later one.
-    uid: Option<Uid>,
+    pub(super) uid: Option<Uid>,
 }
 
 /// A request that is being written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Written {
-    ask: AskId,
-    uid: Uid,
-    token: TokenId,
+    pub(super) ask: AskId,
+    pub(super) uid: Uid,
+    pub(super) token: TokenId,
 }
 
 /// A list of a budget's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     /// The number of the ledger that was known when it was sent.
-    number: u64,
+    pub(super) number: u64,
     /// When it was sent, by the replica's own count.
     sequence: u64,
 }
@@ -99,6 +105,23 @@ impl Desk {
             && self.withdrawals.is_empty()
             && self.writing.is_none()
             && self.rereading.is_none()
+    }
+
+    /// Feeds what can still matter into a hasher: when the budget was first seen only until it is open, a list only
+    /// while somebody waits who had asked before it was sent, its version only if it is ahead of the watch.
+    pub(super) fn fingerprint(
+        &self,
+        closed: bool,
+        first_ask: Option<u64>,
+        watched: Version,
+        state: &mut impl std::hash::Hasher,
+    ) {
+        use std::hash::Hash;
+        let looked = self.looked.filter(|look| first_ask.is_some_and(|first| first <= look.sequence));
+        (self.coverage, closed.then_some(self.seen_at), &self.queue, &self.joins).hash(state);
+        (&self.withdrawals, &self.writing, &self.rereading, &self.looking, looked).hash(state);
+        (self.looked_version.max(watched), self.behind_since, &self.expiring).hash(state);
+        (self.expire_after, &self.opening).hash(state);
     }
 }
 
@@ -317,170 +340,15 @@ impl Replica {
         if self.without(Rule::TestUid) { Vec::new() } else { vec![Step::TestUid(budget.uid.clone())] }
     }
 
-    pub(super) fn start_write(&mut self, key: &BudgetKey, steps: Vec<Step>, writing: Writing) {
+    pub(super) fn start_write(&mut self, key: &BudgetKey, steps: Vec<Step>, mut writing: Writing) {
+        if let Some(budget) = self.engine.budget(key) {
+            writing.budget = budget.uid.clone();
+        }
         if let Some(desk) = self.desks.get_mut(key) {
             desk.writing = Some(writing);
         }
         let patch = LedgerPatch { budget: key.clone(), steps };
         self.call(Call::Patch(patch), Purpose::Write(key.clone()));
-    }
-
-    /// A call came back.
-    pub(super) fn reply(&mut self, id: CallId, reply: Reply) {
-        let Some(purpose) = self.calls.remove(&id) else { return };
-        match purpose {
-            Purpose::Write(key) => self.wrote(&key, reply),
-            Purpose::Reread(key) => self.reread(&key, reply),
-            Purpose::Look(key) => self.looked(&key, reply),
-            Purpose::Find(ask) => self.found(ask, reply),
-            Purpose::Expire(key, uid) => self.expire(&key, &uid, reply),
-            Purpose::Muster(key) => self.mustered(&key, reply),
-            Purpose::Survey(key) => self.surveyed(&key, reply),
-        }
-    }
-
-    fn wrote(&mut self, key: &BudgetKey, reply: Reply) {
-        self.due.insert(key.clone());
-        let Some(desk) = self.desks.get_mut(key) else { return };
-        let Some(writing) = desk.writing.take() else { return };
-        match reply {
-            Reply::Wrote(Wrote::Done(budget)) => {
-                // Our own write does not make a list of ours older than it was.
-                if let (Some(tested), true) = (writing.number, budget.ledger.number > 0) {
-                    for look in [&mut desk.looked, &mut desk.looking].into_iter().flatten() {
-                        if look.number == tested && budget.ledger.number == tested + 1 {
-                            look.number = budget.ledger.number;
-                        }
-                    }
-                }
-                let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
-                self.take_budget(*budget);
-                self.settle_writing(key, &writing, (&uid, &ledger), true);
-            }
-            Reply::Wrote(Wrote::Gone) => {
-                self.requeue(key, &writing);
-                self.close_desk(key);
-                if self.engine.budget(key).is_some() {
-                    // The watch has not shown it yet.
-                    self.rereading(key, Writing::default());
-                }
-            }
-            _ => self.rereading(key, writing),
-        }
-    }
-
-    fn rereading(&mut self, key: &BudgetKey, writing: Writing) {
-        let uid = self.engine.budget(key).map(|budget| budget.uid.clone());
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.rereading = Some(Rereading { writing, uid });
-        }
-        self.call(Call::GetBudget(key.clone()), Purpose::Reread(key.clone()));
-    }
-
-    fn reread(&mut self, key: &BudgetKey, reply: Reply) {
-        self.due.insert(key.clone());
-        let Some(Rereading { writing, uid }) = self.desks.get_mut(key).and_then(|desk| desk.rereading.take())
-        else {
-            return;
-        };
-        match reply {
-            Reply::Budget(Some(budget)) => {
-                let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
-                self.take_budget(*budget);
-                self.settle_writing(key, &writing, (&uid, &ledger), false);
-            }
-            Reply::Budget(None) => {
-                self.requeue(key, &writing);
-                if self.engine.budget(key).map(|budget| &budget.uid) == uid.as_ref() {
-                    self.lose_budget(key);
-                }
-                self.close_desk(key);
-            }
-            _ => self.rereading(key, writing),
-        }
-    }
-
-    /// Sorts out what of a write is there, now that the budget is known again.
-    fn settle_writing(
-        &mut self,
-        key: &BudgetKey,
-        writing: &Writing,
-        (uid, ledger): (&Uid, &Ledger),
-        done: bool,
-    ) {
-        let has = |uid: &Uid, token: &TokenId| {
-            ledger.claims.get(uid).is_some_and(|claim| claim.tokens.contains_key(token))
-        };
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.withdrawals.retain(|token, uid| !writing.withdrawals.contains(token) || has(uid, token));
-            let engine = &self.engine;
-            desk.joins.retain(|token, join| {
-                let told = has(&join.uid, token) || (done && !engine.knows(&join.uid));
-                !(writing.joins.contains(token) && told)
-            });
-        }
-        self.joined(key);
-        for written in &writing.asks {
-            let stuck = has(&written.uid, &written.token);
-            let waiting = self.asks.get_mut(&written.ask);
-            match (waiting, stuck) {
-                (Some(ask), true) => {
-                    ask.committed.insert(key.clone(), uid.clone());
-                    self.go_on(written.ask);
-                }
-                (Some(_), false) if done => {
-                    // Written, and not there: the definition that is installed does not know claims.
-                    let block = Block { budget: Some(key.clone()), reason: Reason::OutdatedDefinition };
-                    self.finish(written.ask, Verdict::Deny(vec![block]));
-                }
-                (Some(_), false) => {
-                    if let Some(desk) = self.desks.get_mut(key) {
-                        desk.queue.push_back(written.ask);
-                    }
-                }
-                // It was refused, for want of time, while this was being written.
-                (None, true) => {
-                    if let Some(desk) = self.desks.get_mut(key) {
-                        desk.withdrawals.insert(written.token.clone(), written.uid.clone());
-                    }
-                }
-                (None, false) => {}
-            }
-        }
-    }
-
-    fn requeue(&mut self, key: &BudgetKey, writing: &Writing) {
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.queue.extend(writing.asks.iter().map(|written| written.ask));
-        }
-    }
-
-    /// The budget is not there any more, whatever the watch says.
-    fn lose_budget(&mut self, key: &BudgetKey) {
-        self.forget_budget(key);
-        let changes = self.engine.apply(Input::BudgetGone(key.clone()), self.now);
-        self.note_changes(changes);
-    }
-
-    /// Every admission that the budget had to be told of is there.
-    fn joined(&mut self, key: &BudgetKey) {
-        let binding = self.desks.get(key).is_some_and(|desk| desk.joins.values().any(|join| join.binding));
-        if !binding {
-            self.unjoined.remove(key);
-        }
-    }
-
-    fn looked(&mut self, key: &BudgetKey, reply: Reply) {
-        self.due.insert(key.clone());
-        let Some(look) = self.desks.get_mut(key).and_then(|desk| desk.looking.take()) else { return };
-        if let Reply::Pods(pods, version) = reply {
-            let changes = self.engine.look(key, pods, version, self.now);
-            self.note_changes(changes);
-            if let Some(desk) = self.desks.get_mut(key) {
-                desk.looked = Some(look);
-                desk.looked_version = desk.looked_version.max(version);
-            }
-        }
     }
 }
 

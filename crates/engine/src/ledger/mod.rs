@@ -4,19 +4,25 @@
 //! does nothing by itself: the server runs it against the real thing, and the tests run the same code through every
 //! interleaving of small cases and through long random histories of large ones.
 //!
+//! - `messages`: what goes in and what comes out.
 //! - `asks`: a request on its way through the budgets that cover its pod.
 //! - `desk`: the one write at a time to each budget, and who waits for it.
+//! - `replies`: what came of a write, or of a read.
 //! - `tend`: what the holder of the lease does: settle, expire, open.
 //! - `patch`: what is written.
+//! - `settings`: the bounds, and the rules by name.
 
 mod asks;
 mod desk;
+mod messages;
 mod patch;
 mod readings;
 mod replica;
+mod replies;
+mod settings;
 mod tend;
 
+pub use messages::{AskId, Call, CallId, Event, Member, Note, Output, PodRead, Reply, Wrote};
 pub use patch::{LedgerPatch, Step, Stored};
-pub use replica::{
-    AskId, Call, CallId, Event, Member, Note, Output, PodRead, Replica, Reply, Rule, Settings, Wrote,
-};
+pub use replica::Replica;
+pub use settings::{Rule, Settings};

@@ -1,210 +1,15 @@
-//! The replica: state, what goes in, what comes out.
+//! The replica: its state, and what each event does to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
-use crate::basics::{ObjectKey, Text, Time, Uid, Version};
+use crate::basics::{ObjectKey, Time, Uid, Version};
 use crate::claims::{Token, TokenId};
 use crate::engine::{Changes, Engine, Gates, Snapshot};
-use crate::facts::{Budget, BudgetKey, Input, Pod};
+use crate::facts::{Budget, BudgetKey, Input};
 use crate::ledger::asks::Ask;
 use crate::ledger::desk::{Desk, Join};
-use crate::ledger::patch::LedgerPatch;
-use crate::request::Request;
-use crate::verdict::Verdict;
-
-/// Names a request while it is under way.
-pub type AskId = u64;
-
-/// Names a call to the API server while it is under way.
-pub type CallId = u64;
-
-/// The bounds of the protocol.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Names this process; no other process ever has the same name.
-    pub name: Text,
-    /// A pod watch that has shown nothing for this long is not fresh.
-    pub fresh_for: Duration,
-    /// A token whose pod is untouched after this long is dropped. Longer than the API server may take to carry out
-    /// what was admitted.
-    pub expiry: Duration,
-    /// How long admissions are remembered for budgets that are new.
-    pub memory: Duration,
-    /// How long to wait for the watch before pods are listed instead.
-    pub patience: Duration,
-    /// Rules of the protocol that are left out. Always empty, but in the tests which show that each is needed.
-    pub without: BTreeSet<Rule>,
-}
-
-impl Settings {
-    /// The settings of production.
-    pub fn new(name: impl Into<Text>) -> Self {
-        Self {
-            name: name.into(),
-            fresh_for: Duration::from_secs(90),
-            expiry: Duration::from_secs(120),
-            memory: Duration::from_secs(120),
-            patience: Duration::from_millis(100),
-            without: BTreeSet::new(),
-        }
-    }
-}
-
-/// A rule of the protocol, for tests that leave it out and watch what breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each is named by what it asks for")]
-pub enum Rule {
-    TestUid,
-    TestGeneration,
-    TestNumber,
-    TestSettled,
-    SecondAskWrites,
-    WithdrawOnlyOwn,
-    Pin,
-    WaitForSettled,
-    RaiseSettled,
-    SettleOnlySeen,
-    ExpiryReads,
-    ClockPerToken,
-    Expiry,
-    FreshEyes,
-    FreshEyesAfterNumber,
-    PendingClaimed,
-    DecideAfresh,
-    JoinOnOpening,
-    WaitForAcknowledgement,
-    WaitForVanished,
-    ListReplicas,
-    ListAfterAcknowledgement,
-    RecheckCovering,
-    ClosedDenies,
-    ReopenOnCoverage,
-    UpdateSeenRunning,
-    UpdateSettlesUpdates,
-}
-
-/// Something that happens to a replica.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A watch shows a change.
-    Fact(Box<Input>),
-    /// A watch was started over: this is everything.
-    List(Snapshot),
-    /// The watch of budgets has shown everything up to here.
-    BudgetsAt(Version),
-    /// The pod watch is alive, though it showed nothing.
-    Heard,
-    /// All watches have shown everything once.
-    Synced,
-    /// This process may answer: its own Lease is written and renewed.
-    Serving(bool),
-    /// This process holds, or lost, the lease that makes it tend the budgets.
-    Holder(bool),
-    /// Somebody asks.
-    Ask {
-        /// Names the request.
-        id: AskId,
-        /// What is asked.
-        request: Box<Request>,
-        /// When an answer must be there.
-        deadline: Time,
-    },
-    /// A call came back.
-    Reply(CallId, Reply),
-    /// Time passed.
-    Tick,
-}
-
-/// Something a replica wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// The answer to a request.
-    Answer(AskId, Verdict),
-    /// A call to the API server.
-    Call(CallId, Call),
-    /// Every budget up to this version is known here, and has been told of what was admitted before.
-    Acknowledge(Version),
-    /// Something worth an Event.
-    Note(Note),
-}
-
-/// A call to the API server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Call {
-    /// Write.
-    Patch(LedgerPatch),
-    /// Read a budget.
-    GetBudget(BudgetKey),
-    /// Read a pod, consistently.
-    GetPod(ObjectKey),
-    /// List the pods of a budget, consistently.
-    ListPods(BudgetKey),
-    /// List the Leases of all replicas, consistently.
-    ListReplicas,
-}
-
-/// What a call came back with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Reply {
-    /// The outcome of a write.
-    Wrote(Wrote),
-    /// The budget as it is, or none.
-    Budget(Option<Box<Budget>>),
-    /// The pod as it is.
-    Pod(PodRead),
-    /// The pods of a budget, and the version of the list.
-    Pods(Vec<Pod>, Version),
-    /// All replicas.
-    Replicas(Vec<Member>),
-    /// Nobody knows: no answer came. A write may have happened, or may still.
-    Lost,
-}
-
-/// The outcome of a write.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wrote {
-    /// Written; this is the budget now.
-    Done(Box<Budget>),
-    /// A test failed: nothing was written.
-    Refused,
-    /// There is no such budget.
-    Gone,
-}
-
-/// What a consistent read of a pod shows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PodRead {
-    /// The pod.
-    There(Box<Pod>),
-    /// There is none of that name.
-    Gone,
-}
-
-/// A replica, as its Lease shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
-    /// The process.
-    pub name: Text,
-    /// It acknowledged every budget up to here.
-    pub acknowledged: Version,
-    /// Its Lease ran out. It counts until it is removed, since nobody can ask it what it admitted.
-    pub vanished: bool,
-}
-
-/// Something worth an Event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// A pod was admitted for disruption and nothing happened to it.
-    NotDisrupted {
-        /// The budget.
-        budget: BudgetKey,
-        /// The pod.
-        pod: Text,
-    },
-    /// A budget is enforced from now on.
-    Opened(BudgetKey),
-}
+use crate::ledger::messages::{AskId, Call, CallId, Event, Member, Output};
+use crate::ledger::settings::{Rule, Settings};
 
 /// What this replica admitted lately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -273,10 +78,10 @@ pub(super) enum Purpose {
     Find(AskId),
     /// The read of a pod whose token is due.
     Expire(BudgetKey, Uid),
-    /// The list of replicas before a budget opens.
-    Muster(BudgetKey),
-    /// The list of pods before a budget opens.
-    Survey(BudgetKey),
+    /// The list of replicas before a budget opens that was first seen in this version.
+    Muster(BudgetKey, Version),
+    /// The list of pods before such a budget opens.
+    Survey(BudgetKey, Version),
 }
 
 impl Replica {
@@ -324,16 +129,28 @@ impl Replica {
         self.engine.status(key, now)
     }
 
-    /// Feeds everything that its future depends on into a hasher, so that a search can tell states apart. The names of
-    /// calls are left out: they only count up.
+    /// Feeds everything that its future depends on into a hasher, and nothing else, so that a search can tell states
+    /// apart. The names of calls are left out, since they only count up; their order is not.
     pub fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.engine.fingerprint(state);
         (self.now, self.heard, self.synced, self.serving, self.holder).hash(state);
-        (&self.asks, &self.desks, self.next_token, self.sequence).hash(state);
-        (&self.memory, &self.first_seen, &self.gone_at, &self.mustered).hash(state);
-        (self.budgets_version, self.acknowledged, &self.unjoined).hash(state);
+        (&self.asks, self.next_token, self.sequence, &self.memory, &self.gone_at).hash(state);
+        (&self.mustered, self.budgets_version, self.acknowledged, &self.unjoined).hash(state);
         (&self.due, &self.busy).hash(state);
+        self.calls.values().for_each(|purpose| purpose.hash(state));
+        // Whether a claim is older than the pods is asked only of a pod that was never seen; of any other the watch
+        // says when it went.
+        for ((key, uid, token), first) in &self.first_seen {
+            let version = (!self.engine.knows(uid)).then_some(first.version);
+            (key, uid, token, first.at, version).hash(state);
+        }
+        for (key, desk) in &self.desks {
+            let closed = self.engine.budget(key).is_some_and(|budget| self.is_closed(key, budget));
+            let first = self.asks.values().map(|ask| ask.sequence).min();
+            key.hash(state);
+            desk.fingerprint(closed, first, self.engine.pods_version(), state);
+        }
     }
 
     /// Takes the budgets whose status may have changed since this was last asked, and when to tick next.

@@ -8,8 +8,10 @@ use crate::basics::{Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
 use crate::facts::{Budget, BudgetKey};
 use crate::ledger::desk::{Writing, claim_steps};
+use crate::ledger::messages::{Call, Member, Note, Output, PodRead, Reply};
 use crate::ledger::patch::Step;
-use crate::ledger::replica::{Call, Member, Note, Output, PodRead, Purpose, Replica, Reply, Rule};
+use crate::ledger::replica::{Purpose, Replica};
+use crate::ledger::settings::Rule;
 
 /// How long the watch is given to show what a read has shown.
 const REREAD_AFTER: Duration = Duration::from_secs(5);
@@ -45,7 +47,7 @@ impl Replica {
         self.open(key, budget);
     }
 
-    fn is_closed(&self, key: &BudgetKey, budget: &Budget) -> bool {
+    pub(super) fn is_closed(&self, key: &BudgetKey, budget: &Budget) -> bool {
         let coverage = self.desks.get(key).and_then(|desk| desk.coverage);
         budget.spec.is_ok() && budget.ledger.enforced != coverage
     }
@@ -253,25 +255,31 @@ impl Replica {
     }
 
     fn muster(&mut self, key: &BudgetKey) {
-        if let Some(known) = self.mustered.clone().filter(|_| self.without(Rule::ListReplicas)) {
+        if let Some(mut known) = self.mustered.clone().filter(|_| self.without(Rule::ListReplicas)) {
+            let own = known.iter_mut().filter(|member| member.name == self.settings.name);
+            own.for_each(|member| member.acknowledged = self.acknowledged);
             self.all_know(key, &known);
             return;
         }
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.opening = Some(Opening::Mustering);
-        }
-        self.call(Call::ListReplicas, Purpose::Muster(key.clone()));
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        desk.opening = Some(Opening::Mustering);
+        let seen_at = desk.seen_at;
+        self.call(Call::ListReplicas, Purpose::Muster(key.clone(), seen_at));
     }
 
-    pub(super) fn mustered(&mut self, key: &BudgetKey, reply: Reply) {
+    /// The replicas were listed. A list that was asked for before the budget covered what it covers now is too old: a
+    /// replica may have started in between.
+    pub(super) fn mustered(&mut self, key: &BudgetKey, seen_at: Version, reply: Reply) {
         let Some(desk) = self.desks.get_mut(key) else { return };
-        if desk.opening != Some(Opening::Mustering) {
+        if desk.opening != Some(Opening::Mustering) || desk.seen_at != seen_at {
             return;
         }
         desk.opening = Some(Opening::Waiting);
         if let Reply::Replicas(members) = reply {
             self.all_know(key, &members);
-            self.mustered = Some(members);
+            if self.without(Rule::ListReplicas) {
+                self.mustered = Some(members);
+            }
         }
     }
 
@@ -297,16 +305,16 @@ impl Replica {
     }
 
     fn survey(&mut self, key: &BudgetKey) {
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.opening = Some(Opening::Surveying);
-        }
-        self.call(Call::ListPods(key.clone()), Purpose::Survey(key.clone()));
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        desk.opening = Some(Opening::Surveying);
+        let seen_at = desk.seen_at;
+        self.call(Call::ListPods(key.clone()), Purpose::Survey(key.clone(), seen_at));
     }
 
-    pub(super) fn surveyed(&mut self, key: &BudgetKey, reply: Reply) {
+    pub(super) fn surveyed(&mut self, key: &BudgetKey, seen_at: Version, reply: Reply) {
         self.due.insert(key.clone());
         let Some(desk) = self.desks.get_mut(key) else { return };
-        if desk.opening != Some(Opening::Surveying) {
+        if desk.opening != Some(Opening::Surveying) || desk.seen_at != seen_at {
             return;
         }
         desk.opening = Some(Opening::Waiting);
@@ -337,7 +345,6 @@ impl Replica {
         self.raise_settled(&budget.ledger, budget.ledger.settled.max(listed), &mut steps);
         steps.push(Step::SetEnforced(coverage));
         steps.push(Step::SetProtocol(PROTOCOL));
-        self.start_write(key, steps, Writing::default());
-        self.outputs.push(Output::Note(Note::Opened(key.clone())));
+        self.start_write(key, steps, Writing { opens: true, ..Writing::default() });
     }
 }

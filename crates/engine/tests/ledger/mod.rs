@@ -5,8 +5,10 @@
 //! - `scenarios`: the small cases.
 //! - `search`: every interleaving of each of them.
 //! - `mutations`: each rule left out once; the search must find what that breaks.
+//! - `opening`: when a budget is said to be open.
 
 mod mutations;
+mod opening;
 mod scenarios;
 mod search;
 mod truth;

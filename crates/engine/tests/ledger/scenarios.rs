@@ -8,12 +8,12 @@ use quorate_engine::facts::{
 };
 use quorate_engine::selector::Selector;
 
-use super::world::{Ask, Deed, Mishaps, Scenario};
+use super::world::{Ask, Deed, Mishaps, Scenario, Then};
 
 use Operation::{Delete, Evict, Update};
 
 /// A budget over the pods with this label that keeps so many.
-fn keeps(count: u32, label: (&str, &str)) -> Rules {
+pub(crate) fn keeps(count: u32, label: (&str, &str)) -> Rules {
     Rules {
         covers: Covers::Selector(Selector::labels([label])),
         min_available: Some(Quantity::Count(count)),
@@ -27,7 +27,7 @@ fn keeps(count: u32, label: (&str, &str)) -> Rules {
     }
 }
 
-const ALL: (&str, &str) = ("app", "web");
+pub(crate) const ALL: (&str, &str) = ("app", "web");
 
 /// A case with requests that may come to any replica.
 fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario {
@@ -39,7 +39,8 @@ fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario 
         requests: requests.iter().map(|(operation, pod)| (*operation, *pod, Ask::Any)).collect(),
         deeds: Vec::new(),
         mishaps: Mishaps::default(),
-        successors: false,
+        then: Then::Stays,
+        in_order: false,
         without: BTreeSet::new(),
         large: false,
     }
@@ -94,7 +95,19 @@ impl Scenario {
     }
 
     fn successors(mut self) -> Self {
-        self.successors = true;
+        self.then = Then::ComesBack;
+        self
+    }
+
+    /// Pods that are evicted go for good.
+    fn pods_go(mut self) -> Self {
+        self.then = Then::Goes;
+        self
+    }
+
+    /// The deeds are done in their order.
+    fn in_order(mut self) -> Self {
+        self.in_order = true;
         self
     }
 }
@@ -111,12 +124,11 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("one pod twice, and another", &[(Evict, "x"), (Evict, "x"), (Evict, "y")]),
         case("refused elsewhere, asked again", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
-            .replicas(&[(true, true)])
-            .large(),
+            .replicas(&[(true, true)]),
         case("a successor of the same name", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true)])
             .successors(),
-        case("a successor, two replicas", &[(Evict, "x"), (Evict, "y")]).successors().large(),
+        case("a successor, two replicas", &[(Evict, "x"), (Evict, "y")]).successors(),
         case("an unready pod heals", &[(Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")]),
@@ -124,8 +136,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
-            .replicas(&[(true, true)])
-            .large(),
+            .replicas(&[(true, true)]),
         case("an unready pod heals, late and asked twice", &[(Delete, "z"), (Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")])
@@ -152,16 +163,13 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("two holders", &[(Evict, "x"), (Evict, "y")]).replicas(&[(true, true), (true, true)]),
         case("two holders, expiry", &[(Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true), (true, true)])
-            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
-            .large(),
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
         case("the holder changes", &[(Evict, "x"), (Evict, "y")])
             .deeds(&[Deed::Holder(1, true), Deed::Holder(0, false)])
-            .mishaps(Mishaps { time: 2, ..quiet() })
-            .large(),
+            .mishaps(Mishaps { time: 2, ..quiet() }),
         case("a watch starts over", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { relists: 1, ..quiet() })
-            .successors()
-            .large(),
+            .successors(),
         case("three at one replica", &[(Evict, "x"), (Delete, "y"), (Evict, "z")]).replicas(&[(true, true)]),
         case("groups", &[(Evict, "a0"), (Evict, "b0"), (Evict, "a1")])
             .pods(&[("a0", true), ("a1", true), ("b0", true), ("b1", true)])
@@ -190,8 +198,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("the second budget is tightened", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
             .deeds(&[Deed::ChangeBudget("b", keeps(1, ("name", "x")))])
-            .replicas(&[(true, true)])
-            .large(),
+            .replicas(&[(true, true)]),
         case("a budget is deleted and a stricter one made", &[(Evict, "x")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
@@ -199,8 +206,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("two holders settle two pods", &[(Evict, "x"), (Evict, "y"), (Evict, "z")])
             .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
             .replicas(&[(true, true), (true, true)])
-            .at(&[0, 0, 1])
-            .large(),
+            .at(&[0, 0, 1]),
         case("a free pass is not inherited", &[(Delete, "z"), (Delete, "z")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .budgets(&[("a", keeps(3, ALL))])
@@ -212,44 +218,55 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[])
             .replicas(&[(true, false), (true, true)])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
-            .at(&[1, 0])
-            .large(),
+            .at(&[1, 0]),
         case("a new budget", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))]),
+        case("a new budget, a pod that went before", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
+            .pods_go()
             .large(),
         case("a second budget appears", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
-            .budgets(&[("a", keeps(0, ALL))])
-            .deeds(&[Deed::MakeBudget("b", keeps(1, ALL))])
-            .large(),
+            .budgets(&[("a", keeps(0, ("name", "x")))])
+            .deeds(&[Deed::MakeBudget("b", keeps(1, ALL))]),
         case("a budget is deleted and made again", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))])
             .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(1, ALL))])
             .large(),
+        case("a budget is deleted and a wider one made", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(0, ("name", "x")))])
+            .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(1, ALL))]),
         case("a replica is lost while a budget opens", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
-            .mishaps(Mishaps { crashes: 1, ..quiet() })
-            .large(),
+            .mishaps(Mishaps { crashes: 1, ..quiet() }),
         case("a replica starts while a budget opens", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
-            .budgets(&[])
+            .budgets(&[("a", keeps(1, ("name", "y")))])
             .replicas(&[(true, true), (false, false)])
             .deeds(&[
-                Deed::MakeBudget("other", keeps(0, ("name", "none"))),
+                Deed::ChangeBudget(
+                    "a",
+                    Rules { operations: Operations::of(&[Evict]), ..keeps(1, ("name", "y")) },
+                ),
                 Deed::Start(1),
-                Deed::MakeBudget("a", keeps(1, ALL)),
+                Deed::ChangeBudget("a", keeps(1, ALL)),
             ])
-            .large(),
+            .in_order(),
         case("a budget is tightened", &[(Evict, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
@@ -258,8 +275,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ("name", "y")))])
-            .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))])
-            .large(),
+            .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
         case("an update", &[(Update, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))]),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_engine::basics::{Quantity, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use super::world::{Stage, World};
+use super::world::{Part, Stage, World};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,14 +37,14 @@ impl World {
         let Some(budget) = self.budgets.get(key) else { return };
         let units = desired(budget).min(self.standing(budget));
         let floor = Floor { units, excused: BTreeSet::new() };
-        self.floors.floors.insert(key.clone(), floor);
+        self.floors.change(|floors| floors.floors.insert(key.clone(), floor));
     }
 
     /// A budget's rules were changed.
     pub(crate) fn note_change(&mut self, key: &BudgetKey) {
         let Some(budget) = self.budgets.get(key) else { return };
         if !self.is_open(budget) {
-            self.floors.floors.remove(key);
+            self.floors.change(|floors| floors.drop(key));
             return;
         }
         let units = desired(budget).min(self.standing(budget));
@@ -55,7 +55,7 @@ impl World {
             .filter(|(_, journey)| matches!(journey.stage, Stage::Asked(_)))
             .map(|(request, _)| request)
             .collect();
-        self.floors.floors.insert(key.clone(), Floor { units, excused });
+        self.floors.change(|floors| floors.floors.insert(key.clone(), Floor { units, excused }));
     }
 
     /// A request was sent: whatever is open now binds it.
@@ -68,14 +68,30 @@ impl World {
             .collect();
         let pod = self.pod_named(&self.requests[request].pod).filter(|pod| is_healthy(pod));
         let healthy = pod.map(|pod| pod.uid.clone());
-        let journey = &mut self.requests[request];
-        journey.bound = bound;
-        journey.healthy = healthy;
+        self.request(request, |journey| {
+            journey.bound = bound;
+            journey.healthy = healthy;
+        });
+    }
+
+    /// A request is over: whether it was excused does not matter any more.
+    pub(crate) fn forgive(&mut self, request: usize) {
+        if self.floors.floors.values().any(|floor| floor.excused.contains(&request)) {
+            self.floors.change(|floors| {
+                for floor in floors.floors.values_mut() {
+                    floor.excused.remove(&request);
+                }
+            });
+        }
     }
 
     /// A request was admitted. If its pod was healthy all the while, every budget that bound it must have had room.
     pub(crate) fn note_admitted(&mut self, request: usize) {
-        let journey = &self.requests[request];
+        let journey = self.requests[request].clone();
+        self.request(request, |journey| {
+            journey.bound = Vec::new();
+            journey.healthy = None;
+        });
         let (Stage::Admitted(uid), Some(healthy)) = (&journey.stage, &journey.healthy) else { return };
         let Some(pod) = self.pods.get(uid).filter(|pod| uid == healthy && is_healthy(pod)) else { return };
         for (key, generation) in &journey.bound {
@@ -86,7 +102,8 @@ impl World {
             let asked = covers(rules, pod) && rules.operations.contains(journey.operation);
             let whole = matches!(rules.units, Units::Pods);
             if asked && whole && self.is_open(budget) && self.standing(budget) < desired(budget) {
-                self.floors.uncharged = Some(format!("{uid} was let go without room in {key}"));
+                let uncharged = format!("{uid} was let go without room in {key}");
+                self.floors.change(|floors| floors.uncharged = Some(uncharged));
                 return;
             }
         }
@@ -110,9 +127,11 @@ impl World {
             })
             .collect();
         for (key, units) in lowered {
-            if let Some(floor) = self.floors.floors.get_mut(&key) {
-                floor.units = units;
-            }
+            self.floors.change(|floors| {
+                if let Some(floor) = floors.floors.get_mut(&key) {
+                    floor.units = units;
+                }
+            });
         }
     }
 
@@ -141,8 +160,8 @@ impl World {
                 _ => None,
             })
             .collect();
-        let counts = |pod: &&Pod| covers(rules, pod) && is_healthy(pod) && !doomed.contains(&pod.uid);
-        let healthy: Vec<&Pod> = self.pods.values().filter(counts).collect();
+        let counts = |pod: &&Part<Pod>| covers(rules, pod) && is_healthy(pod) && !doomed.contains(&pod.uid);
+        let healthy: Vec<&Part<Pod>> = self.pods.values().filter(counts).collect();
         match &rules.units {
             Units::Label { key, min_ready } => {
                 let mut groups: BTreeMap<&str, u32> = BTreeMap::new();

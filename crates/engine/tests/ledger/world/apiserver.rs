@@ -3,25 +3,24 @@
 use super::*;
 
 impl World {
-    pub(super) fn new_budget(&mut self, name: &str, rules: Rules) -> Budget {
-        let version = self.next_revision();
+    pub(super) fn new_budget(&mut self, name: &str, uid: Uid, rules: Rules) -> Budget {
         Budget {
             key: budget_key(name),
-            uid: format!("{name}@{}", version.0).into(),
+            uid,
             generation: 1,
-            version,
+            version: self.counts.next_budget(),
             spec: Ok(rules),
             ledger: Default::default(),
             gone: Box::default(),
         }
     }
 
-    pub(super) fn create_pod(&mut self, name: &str, phase: Phase, ready: bool) {
-        let version = self.next_revision();
+    pub(super) fn create_pod(&mut self, name: &str, uid: Uid, phase: Phase, ready: bool) {
+        let version = self.counts.next_pod();
         let group = name.chars().next().map(String::from).unwrap_or_default();
         let pod = Pod {
             key: ObjectKey::new(NAMESPACE, name),
-            uid: format!("{name}@{}", version.0).into(),
+            uid,
             version,
             labels: Labels::new([("app", "web"), ("name", name), ("group", &group)]),
             node: None,
@@ -44,47 +43,59 @@ impl World {
             }]
             .into(),
         };
-        self.put_pod(&pod);
+        self.put_pod(pod);
     }
 
-    pub(super) fn put_pod(&mut self, pod: &Pod) {
-        self.pods.insert(pod.uid.clone(), pod.clone());
+    fn put_pod(&mut self, pod: Pod) {
+        let uid = pod.uid.clone();
+        let pod = Part::new(pod);
         for node in self.running() {
-            node.pods.push_back(Input::Pod(pod.clone()));
+            node.pods.change(|pods| pods.push_back(News::Pod(pod.clone())));
         }
+        self.pods.change(|pods| pods.insert(uid, pod));
     }
 
     pub(super) fn change_pod(&mut self, uid: &Uid, change: impl FnOnce(&mut Pod)) {
-        let version = self.next_revision();
-        if let Some(mut pod) = self.pods.get(uid).cloned() {
-            change(&mut pod);
-            pod.version = version;
-            self.put_pod(&pod);
-        }
+        let Some(pod) = self.pods.get(uid) else { return };
+        let mut pod = Pod::clone(pod);
+        change(&mut pod);
+        pod.version = self.counts.next_pod();
+        self.put_pod(pod);
     }
 
     pub(super) fn remove_pod(&mut self, uid: &Uid) {
-        let version = self.next_revision();
-        self.pods.remove(uid);
+        let version = self.counts.next_pod();
+        self.pods.change(|pods| pods.remove(uid));
         for node in self.running() {
-            node.pods.push_back(Input::PodGone(uid.clone(), version));
+            node.pods.change(|pods| pods.push_back(News::PodGone(uid.clone(), version)));
         }
     }
 
-    pub(super) fn put_budget(&mut self, budget: &Budget) {
-        self.budgets.insert(budget.key.clone(), budget.clone());
+    pub(super) fn put_budget(&mut self, budget: Budget) -> Part<Budget> {
+        let budget = Part::new(budget);
         for node in self.running() {
-            node.budgets.push_back((budget.version, Input::Budget(budget.clone())));
+            node.budgets.change(|budgets| budgets.push_back(News::Budget(budget.clone())));
+        }
+        self.budgets.change(|budgets| budgets.insert(budget.key.clone(), budget.clone()));
+        budget
+    }
+
+    pub(super) fn remove_budget(&mut self, key: &BudgetKey) {
+        let version = self.counts.next_budget();
+        self.budgets.change(|budgets| budgets.remove(key));
+        self.floors.change(|floors| floors.drop(key));
+        for node in self.running() {
+            node.budgets.change(|budgets| budgets.push_back(News::BudgetGone(key.clone(), version)));
         }
     }
 
-    pub(crate) fn pod_named(&self, name: &str) -> Option<&Pod> {
+    pub(crate) fn pod_named(&self, name: &str) -> Option<&Part<Pod>> {
         self.pods.values().find(|pod| &*pod.key.name == name)
     }
 
     /// Starts a replica as the server does: Lease, consistent lists, then it serves.
     pub(super) fn start(&mut self, index: usize, scenario: &Scenario) {
-        let node = self.node(index);
+        let node = &mut self.nodes[index];
         node.incarnation += 1;
         let name = node.process();
         let settings = Settings {
@@ -92,46 +103,42 @@ impl World {
             without: scenario.without.clone(),
             ..Settings::new(name.clone())
         };
-        node.replica = Some(Replica::new(settings, Gates::default()));
-        node.pods.clear();
-        node.budgets.clear();
-        node.calls.clear();
+        node.mind = Some(Part::new(Mind::new(settings)));
+        node.cut_off();
         let holder = node.holder;
-        self.leases.insert(name.clone(), Member { name, acknowledged: Version(0), vanished: false });
-        let pods = self.pods.values().cloned().collect();
-        let budgets = self.budgets.values().cloned().collect();
-        let version = Version(self.revision);
-        for event in [
-            Event::List(Snapshot::Pods(pods, version)),
-            Event::List(Snapshot::Budgets(budgets)),
-            Event::BudgetsAt(version),
-            Event::Synced,
-            Event::Serving(true),
-            Event::Holder(holder),
+        let member = Member { name: name.clone(), acknowledged: Version(0), vanished: false };
+        self.leases.change(|leases| leases.insert(name, Lease { member, vanished: None }));
+        for news in [
+            News::Pods(self.pods.values().cloned().collect(), self.counts.pods()),
+            News::Budgets(self.budgets.values().cloned().collect()),
+            News::BudgetsAt(self.counts.budgets()),
+            News::Serving,
+            News::Holder(holder),
         ] {
-            self.step(index, event);
+            self.tell(index, &news);
         }
     }
 
-    /// Lets a replica take a step, and puts what it wants on the wire.
-    pub(super) fn step(&mut self, index: usize, event: Event) {
-        let clock = self.clock;
-        let node = self.node(index);
-        let Some(replica) = &mut node.replica else { return };
-        let outputs = replica.step(event, clock);
-        replica.take_changes();
-        let name = node.process();
-        for output in outputs {
+    /// Tells a replica something, and puts what it wants on the wire.
+    pub(super) fn tell(&mut self, index: usize, news: &News) {
+        let node = &mut self.nodes[index];
+        let Some(mind) = &mut node.mind else { return };
+        let outputs = self.habits.hear(mind, news, self.clock);
+        for output in outputs.iter() {
             match output {
-                Output::Call(id, call) => {
-                    self.node(index).calls.insert(id, Wire::Sent(call));
+                Output::Call(_, call) => {
+                    let call = Wire::Sent(Part::new(call.clone()));
+                    self.nodes[index].calls.change(|calls| calls.push(call));
                 }
                 Output::Acknowledge(version) => {
-                    if let Some(lease) = self.leases.get_mut(&name) {
-                        lease.acknowledged = version;
-                    }
+                    let name = self.nodes[index].process();
+                    self.leases.change(|leases| {
+                        if let Some(lease) = leases.get_mut(&name) {
+                            lease.member.acknowledged = *version;
+                        }
+                    });
                 }
-                Output::Answer(id, verdict) => self.answered(index, id as usize, &verdict),
+                Output::Answer(id, verdict) => self.answered(index, *id as usize, verdict),
                 Output::Note(_) => {}
             }
         }
@@ -149,20 +156,23 @@ impl World {
             },
             Verdict::Deny(_) => None,
         };
-        self.requests[request].stage = match uid {
-            Some(uid) => Stage::Admitted(uid),
-            None => Stage::Over,
-        };
-        self.note_admitted(request);
+        match uid {
+            Some(uid) => {
+                self.request(request, |journey| journey.stage = Stage::Admitted(uid));
+                self.note_admitted(request);
+            }
+            None => self.over(request),
+        }
     }
 
     /// What the API server does with a call.
     pub(super) fn perform(&mut self, node: usize, call: &Call) -> Reply {
         match call {
             Call::Patch(patch) => {
-                let Some(mut budget) = self.budgets.get(&patch.budget).cloned() else {
+                let Some(stored) = self.budgets.get(&patch.budget) else {
                     return Reply::Wrote(Wrote::Gone);
                 };
+                let mut budget = Budget::clone(stored);
                 let was_open = self.is_open(&budget);
                 let mut ledger = budget.ledger.clone();
                 let mut stored =
@@ -171,31 +181,35 @@ impl World {
                     return Reply::Wrote(Wrote::Refused);
                 }
                 budget.ledger = ledger;
-                budget.version = self.next_revision();
+                budget.version = self.counts.next_budget();
                 let opened = !was_open && self.is_open(&budget);
-                self.put_budget(&budget);
+                let budget = self.put_budget(budget);
                 if opened {
                     self.note_open(&budget.key);
                 }
-                Reply::Wrote(Wrote::Done(Box::new(budget)))
+                Reply::Wrote(Wrote::Done(Box::new(Budget::clone(&budget))))
             }
-            Call::GetBudget(key) => Reply::Budget(self.budgets.get(key).cloned().map(Box::new)),
+            Call::GetBudget(key) => {
+                Reply::Budget(self.budgets.get(key).map(|budget| Box::new(Budget::clone(budget))))
+            }
             Call::GetPod(key) => match self.pod_named(&key.name) {
-                Some(pod) => Reply::Pod(PodRead::There(Box::new(pod.clone()))),
+                Some(pod) => Reply::Pod(PodRead::There(Box::new(Pod::clone(pod)))),
                 None => Reply::Pod(PodRead::Gone),
             },
             Call::ListPods(key) => {
-                let known = self.nodes[node].replica.as_ref().and_then(|r| r.engine().budget(key));
-                let selected = |pod: &&Pod| match known.map(|budget| &budget.spec) {
+                let known = self.nodes[node].mind.as_ref().and_then(|mind| mind.replica.engine().budget(key));
+                let selected = |pod: &&Part<Pod>| match known.map(|budget| &budget.spec) {
                     Some(Ok(Rules { covers: Covers::Selector(selector), .. })) => {
                         selector.matches(&pod.labels)
                     }
                     _ => false,
                 };
-                let pods = self.pods.values().filter(selected).cloned().collect();
-                Reply::Pods(pods, Version(self.revision))
+                let pods = self.pods.values().filter(selected).map(|pod| Pod::clone(pod)).collect();
+                Reply::Pods(pods, self.counts.pods())
             }
-            Call::ListReplicas => Reply::Replicas(self.leases.values().cloned().collect()),
+            Call::ListReplicas => {
+                Reply::Replicas(self.leases.values().map(|lease| lease.member.clone()).collect())
+            }
         }
     }
 
@@ -222,6 +236,6 @@ impl World {
                 }
             }
         }
-        self.requests[request].stage = Stage::Over;
+        self.over(request);
     }
 }

@@ -1,10 +1,15 @@
 //! What may happen next, and what it does.
 
+use quorate_engine::claims::Ledger;
+
 use super::*;
 
 impl World {
     /// Everything that may happen next.
     pub(crate) fn actions(&self, scenario: &Scenario) -> Vec<Action> {
+        if let Some(node) = self.spent(scenario) {
+            return vec![Action::ShowPod(node)];
+        }
         let mut actions = Vec::new();
         for (request, journey) in self.requests.iter().enumerate() {
             match &journey.stage {
@@ -15,11 +20,11 @@ impl World {
                         .iter()
                         .enumerate()
                         .filter(|(index, _)| at == Ask::Any || at == Ask::At(*index))
-                        .filter(|(_, node)| node.replica.is_some());
+                        .filter(|(_, node)| node.mind.is_some());
                     actions.extend(running.map(|(node, _)| Action::Send(request, node)));
                 }
                 Stage::Asked(node) => {
-                    if self.mishaps.timeouts > 0 || self.nodes[*node].replica.is_none() {
+                    if self.mishaps.timeouts > 0 || self.nodes[*node].mind.is_none() {
                         actions.push(Action::Timeout(request));
                     }
                 }
@@ -33,7 +38,7 @@ impl World {
             }
         }
         for (index, node) in self.nodes.iter().enumerate() {
-            if node.replica.is_none() {
+            if node.mind.is_none() {
                 continue;
             }
             if !node.pods.is_empty() {
@@ -42,13 +47,13 @@ impl World {
             if !node.budgets.is_empty() {
                 actions.push(Action::ShowBudget(index));
             }
-            for (id, wire) in &node.calls {
+            for (place, wire) in node.calls.iter().enumerate() {
                 match wire {
-                    Wire::Sent(_) => actions.push(Action::Perform(index, *id)),
+                    Wire::Sent(_) => actions.push(Action::Perform(index, place)),
                     Wire::Answered(_) => {
-                        actions.push(Action::Deliver(index, *id));
+                        actions.push(Action::Deliver(index, place));
                         if self.mishaps.lost > 0 {
-                            actions.push(Action::Lose(index, *id));
+                            actions.push(Action::Lose(index, place));
                         }
                     }
                 }
@@ -60,9 +65,9 @@ impl World {
                 actions.push(Action::Relist(index));
             }
         }
-        for (uid, pod) in &self.pods {
+        for (uid, pod) in self.pods.iter() {
             // Where nobody takes its place, a pod that is gone is one that is terminating, to everybody.
-            if pod.terminating && scenario.successors {
+            if pod.terminating && scenario.then != Then::Stays {
                 actions.push(Action::Finish(uid.clone()));
             }
             if pod.containers.iter().any(|c| c.image != c.asked_image) {
@@ -72,12 +77,13 @@ impl World {
         actions.extend(
             self.store
                 .iter()
+                .take(if scenario.in_order { 1 } else { usize::MAX })
                 .filter(|deed| self.is_possible(&scenario.deeds[**deed]))
                 .map(|deed| Action::Do(*deed)),
         );
         for (index, node) in self.nodes.iter().enumerate() {
             let closed = self.budgets.values().any(|budget| !self.is_open(budget));
-            if node.replica.is_some() && node.holder && closed && node.calls.is_empty() {
+            if node.mind.is_some() && node.holder && closed && node.calls.is_empty() {
                 actions.push(Action::Tick(index));
             }
         }
@@ -90,6 +96,32 @@ impl World {
         actions
     }
 
+    /// A replica that is shown a pod, and to which that makes no difference any more: it does not tend budgets and
+    /// nobody asks it, now or later. It can only take the news, and whoever does anything else finds the world the same
+    /// before and after; so it takes them at once. (Where pods go for good, a replica also asks whether it still knows
+    /// one before it tells a new budget of it.)
+    fn spent(&self, scenario: &Scenario) -> Option<usize> {
+        if self.counts.together || scenario.mishaps.timeouts > 0 {
+            return None;
+        }
+        let may_hold = |index: usize| {
+            let mut deeds = self.store.iter().map(|deed| &scenario.deeds[*deed]);
+            self.nodes[index].holder
+                || deeds.any(|deed| matches!(deed, Deed::Holder(node, true) if *node == index))
+        };
+        let is_asked = |index: usize| {
+            self.requests.iter().zip(&scenario.requests).any(|(journey, (_, _, at))| match journey.stage {
+                Stage::Planned => *at == Ask::Any || *at == Ask::At(index),
+                Stage::Asked(node) => node == index,
+                Stage::Admitted(_) | Stage::Over => false,
+            })
+        };
+        (0..self.nodes.len()).find(|index| {
+            let node = &self.nodes[*index];
+            node.mind.is_some() && !node.pods.is_empty() && !may_hold(*index) && !is_asked(*index)
+        })
+    }
+
     pub(super) fn is_possible(&self, deed: &Deed) -> bool {
         match deed {
             Deed::Heal(name) => self.pod_named(name).is_some_and(|pod| !pod.ready && !pod.terminating),
@@ -98,82 +130,79 @@ impl World {
             Deed::ChangeBudget(name, _) | Deed::DeleteBudget(name) => {
                 self.budgets.contains_key(&budget_key(name))
             }
-            Deed::Start(node) => self.nodes[*node].replica.is_none(),
+            Deed::Start(node) => self.nodes[*node].mind.is_none(),
             Deed::Holder(node, holder) => self.nodes[*node].holder != *holder,
         }
     }
 
     /// Lets one thing happen.
     pub(crate) fn act(&mut self, action: &Action, scenario: &Scenario) {
-        let before = self.nodes.clone();
         self.happen(action, scenario);
-        for (index, was) in before.iter().enumerate() {
-            if Arc::ptr_eq(was, &self.nodes[index]) {
-                continue;
+        for index in 0..self.nodes.len() {
+            let mut shown = None;
+            while let Some(version) = self.nodes[index].knows_next_budget() {
+                self.nodes[index].budgets.change(VecDeque::pop_front);
+                shown = Some(version);
             }
-            if let Some(version) = self.node(index).skip_known_budgets() {
-                self.step(index, Event::BudgetsAt(version));
+            if let Some(version) = shown {
+                self.tell(index, &News::BudgetsAt(version));
             }
-            let digest = self.nodes[index].digest();
-            self.node(index).digest = digest;
         }
         self.keep_floors();
     }
 
-    pub(super) fn happen(&mut self, action: &Action, scenario: &Scenario) {
+    fn happen(&mut self, action: &Action, scenario: &Scenario) {
         match action {
             Action::Send(request, node) => self.send(*request, *node),
             Action::ShowPod(node) => {
-                if let Some(input) = self.node(*node).pods.pop_front() {
-                    self.step(*node, Event::Fact(Box::new(input)));
+                if let Some(news) = self.nodes[*node].pods.change(VecDeque::pop_front) {
+                    self.tell(*node, &news);
                 }
             }
             Action::ShowBudget(node) => {
-                if let Some((version, input)) = self.node(*node).budgets.pop_front() {
-                    self.step(*node, Event::Fact(Box::new(input)));
-                    self.step(*node, Event::BudgetsAt(version));
+                if let Some(news) = self.nodes[*node].budgets.change(VecDeque::pop_front) {
+                    self.tell(*node, &news);
                 }
             }
-            Action::Perform(node, id) => {
-                if let Some(Wire::Sent(call)) = self.nodes[*node].calls.get(id).cloned() {
-                    let reply = self.perform(*node, &call);
-                    self.node(*node).calls.insert(*id, Wire::Answered(reply));
+            Action::Perform(node, place) => {
+                if let Wire::Sent(call) = self.nodes[*node].calls[*place].clone() {
+                    let reply = Wire::Answered(Part::new(self.perform(*node, &call)));
+                    self.nodes[*node].calls.change(|calls| calls[*place] = reply);
                 }
             }
-            Action::Deliver(node, id) => {
-                if let Some(Wire::Answered(reply)) = self.node(*node).calls.remove(id) {
-                    self.step(*node, Event::Reply(*id, reply));
+            Action::Deliver(node, place) => {
+                if let Wire::Answered(reply) = self.nodes[*node].calls.change(|calls| calls.remove(*place)) {
+                    self.tell(*node, &News::Reply(*place, reply));
                 }
             }
-            Action::Lose(node, id) => {
+            Action::Lose(node, place) => {
                 self.mishaps.lost -= 1;
-                self.node(*node).calls.remove(id);
-                self.step(*node, Event::Reply(*id, Reply::Lost));
+                self.nodes[*node].calls.change(|calls| calls.remove(*place));
+                self.tell(*node, &News::Reply(*place, Part::new(Reply::Lost)));
             }
             Action::Execute(request) => self.execute(*request, scenario),
             Action::Refuse(request) => {
                 self.mishaps.refusals -= 1;
-                self.requests[*request].stage = Stage::Over;
+                self.over(*request);
             }
             Action::Finish(uid) => {
                 let name = self.pods.get(uid).map(|pod| pod.key.name.clone());
                 self.remove_pod(uid);
-                if let (Some(name), true) = (name, scenario.successors) {
-                    self.create_pod(&name, Phase::Running, true);
+                if let (Some(name), true) = (name, scenario.then == Then::ComesBack) {
+                    self.create_pod(&name, format!("{uid}'").into(), Phase::Running, true);
                 }
             }
             Action::Restart(uid) => {
-                let id = self.revision + 1;
                 self.change_pod(uid, |pod| {
                     for container in &mut pod.containers {
                         container.image = container.asked_image;
-                        container.id = id;
+                        container.id += 1;
                     }
                 });
             }
             Action::Do(deed) => {
-                self.store.remove(deed);
-                self.do_deed(&scenario.deeds[*deed].clone(), scenario);
+                self.store.change(|store| store.remove(deed));
+                self.do_deed(*deed, scenario);
             }
             Action::Crash(node) => {
                 self.mishaps.crashes -= 1;
@@ -181,18 +210,18 @@ impl World {
             }
             Action::Relist(node) => {
                 self.mishaps.relists -= 1;
-                self.node(*node).pods.clear();
+                self.nodes[*node].pods = Part::new(VecDeque::new());
                 let pods = self.pods.values().cloned().collect();
-                self.step(*node, Event::List(Snapshot::Pods(pods, Version(self.revision))));
+                self.tell(*node, &News::Pods(pods, self.counts.pods()));
             }
             Action::Timeout(request) => {
-                if matches!(self.requests[*request].stage, Stage::Asked(node) if self.nodes[node].replica.is_some())
+                if matches!(self.requests[*request].stage, Stage::Asked(node) if self.nodes[node].mind.is_some())
                 {
                     self.mishaps.timeouts -= 1;
                 }
-                self.requests[*request].stage = Stage::Over;
+                self.over(*request);
             }
-            Action::Tick(node) => self.step(*node, Event::Tick),
+            Action::Tick(node) => self.tell(*node, &News::Tick),
             Action::TimePasses => self.pass_time(),
         }
     }
@@ -200,9 +229,9 @@ impl World {
     pub(super) fn send(&mut self, request: usize, node: usize) {
         let journey = &self.requests[request];
         // A delete or an update carries the very object; an eviction knows a name.
-        let object = self.pod_named(&journey.pod).cloned();
+        let object = self.pod_named(&journey.pod).map(|pod| Pod::clone(pod));
         if object.is_none() && journey.operation != Operation::Evict {
-            self.requests[request].stage = Stage::Over;
+            self.over(request);
             return;
         }
         let target = match (journey.operation, &object) {
@@ -226,14 +255,14 @@ impl World {
             dry_run: false,
             target,
         };
-        self.requests[request].stage = Stage::Asked(node);
+        self.request(request, |journey| journey.stage = Stage::Asked(node));
         self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
-        self.step(node, Event::Ask { id: request as u64, request: Box::new(asked), deadline });
+        self.tell(node, &News::Ask(request as u64, Part::new(asked), deadline));
     }
 
-    pub(super) fn do_deed(&mut self, deed: &Deed, scenario: &Scenario) {
-        match deed {
+    fn do_deed(&mut self, deed: usize, scenario: &Scenario) {
+        match &scenario.deeds[deed] {
             Deed::Heal(name) => {
                 if let Some(uid) = self.pod_named(name).map(|pod| pod.uid.clone()) {
                     self.change_pod(&uid, |pod| {
@@ -242,69 +271,65 @@ impl World {
                     });
                 }
             }
-            Deed::Create(name, ready) => self.create_pod(name, Phase::Running, *ready),
+            Deed::Create(name, ready) => {
+                self.create_pod(name, Uid::from(*name), Phase::Running, *ready);
+            }
             Deed::MakeBudget(name, rules) => {
-                let budget = self.new_budget(name, rules.clone());
-                self.put_budget(&budget);
+                let budget = self.new_budget(name, format!("{name}.{deed}").into(), rules.clone());
+                self.put_budget(budget);
             }
             Deed::ChangeBudget(name, rules) => {
-                let version = self.next_revision();
-                if let Some(mut budget) = self.budgets.get(&budget_key(name)).cloned() {
-                    budget.spec = Ok(rules.clone());
-                    budget.generation += 1;
-                    budget.version = version;
-                    self.put_budget(&budget);
-                    self.note_change(&budget_key(name));
-                }
+                let Some(stored) = self.budgets.get(&budget_key(name)) else { return };
+                let mut budget = Budget::clone(stored);
+                budget.spec = Ok(rules.clone());
+                budget.generation += 1;
+                budget.version = self.counts.next_budget();
+                self.put_budget(budget);
+                self.note_change(&budget_key(name));
             }
-            Deed::DeleteBudget(name) => {
-                let version = self.next_revision();
-                let key = budget_key(name);
-                self.budgets.remove(&key);
-                self.floors.drop(&key);
-                for node in self.running() {
-                    node.budgets.push_back((version, Input::BudgetGone(key.clone())));
-                }
-            }
+            Deed::DeleteBudget(name) => self.remove_budget(&budget_key(name)),
             Deed::Start(node) => self.start(*node, scenario),
             Deed::Holder(node, holder) => {
-                self.node(*node).holder = *holder;
-                self.step(*node, Event::Holder(*holder));
+                self.nodes[*node].holder = *holder;
+                self.tell(*node, &News::Holder(*holder));
             }
         }
     }
 
-    pub(super) fn crash(&mut self, index: usize) {
-        let node = self.node(index);
+    fn crash(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
         let name = node.process();
-        node.replica = None;
-        node.pods.clear();
-        node.budgets.clear();
+        node.mind = None;
         // What was sent and performed stays; what was not is as if it had never been sent.
-        node.calls.clear();
-        if let Some(lease) = self.leases.get_mut(&name) {
-            lease.vanished = true;
-            self.vanished.insert(name, self.clock);
-        }
+        node.cut_off();
+        let clock = self.clock;
+        self.leases.change(|leases| {
+            if let Some(lease) = leases.get_mut(&name) {
+                lease.member.vanished = true;
+                lease.vanished = Some(clock);
+            }
+        });
     }
 
     /// Enough time for every bound of the protocol to pass.
-    pub(super) fn pass_time(&mut self) {
+    fn pass_time(&mut self) {
         self.mishaps.time -= 1;
         self.clock = self.clock.after(A_WHILE);
         let clock = self.clock;
-        let vanished = &self.vanished;
-        self.leases.retain(|name, _| vanished.get(name).is_none_or(|at| clock < at.after(2 * A_WHILE)));
-        for journey in &mut self.requests {
-            journey.aged = matches!(journey.stage, Stage::Asked(_) | Stage::Admitted(_));
-        }
+        self.leases.change(|leases| {
+            leases.retain(|_, lease| lease.vanished.is_none_or(|at| clock < at.after(2 * A_WHILE)));
+        });
+        self.requests.change(|requests| {
+            for journey in requests {
+                journey.aged = matches!(journey.stage, Stage::Asked(_) | Stage::Admitted(_));
+            }
+        });
         for index in 0..self.nodes.len() {
             // A watch that has nothing to show says how far it has come.
             if self.nodes[index].pods.is_empty() {
-                self.step(index, Event::Fact(Box::new(Input::PodsAt(Version(self.revision)))));
+                self.tell(index, &News::PodsAt(self.counts.pods()));
             }
-            self.step(index, Event::Heard);
-            self.step(index, Event::Tick);
+            self.tell(index, &News::Tick);
         }
     }
 
@@ -325,10 +350,52 @@ impl World {
         }
     }
 
+    /// What an action is, for a reader.
+    pub(crate) fn told(&self, action: &Action) -> String {
+        let what = match action {
+            Action::Perform(node, place) | Action::Deliver(node, place) | Action::Lose(node, place) => {
+                match &self.nodes[*node].calls[*place] {
+                    Wire::Sent(call) => short(call),
+                    Wire::Answered(reply) => match &**reply {
+                        Reply::Wrote(Wrote::Done(budget)) => format!("wrote {}", short_budget(budget)),
+                        Reply::Budget(Some(budget)) => short_budget(budget),
+                        Reply::Pods(_, version) => format!("pods at {}", version.0),
+                        other => format!("{other:?}"),
+                    },
+                }
+            }
+            Action::Do(_) | Action::Send(..) | Action::TimePasses => {
+                let stages: Vec<_> = self.requests.iter().map(|journey| &journey.stage).collect();
+                format!("with {stages:?}")
+            }
+            _ => String::new(),
+        };
+        format!("  {action:?} {what}")
+    }
+
     /// Nothing is under way anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
         self.nodes.iter().all(|node| node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty())
             && self.requests.iter().all(|journey| journey.stage == Stage::Over)
             && self.pods.values().all(|pod| pod.containers.iter().all(|c| c.image == c.asked_image))
     }
+}
+
+fn short(call: &Call) -> String {
+    match call {
+        Call::Patch(patch) => format!("write {}: {:?}", patch.budget.object.name, patch.steps),
+        other => format!("{other:?}"),
+    }
+}
+
+fn short_budget(budget: &Budget) -> String {
+    let held: Vec<_> = budget.ledger.claims.iter().map(|(uid, claim)| (uid, claim.tokens.keys())).collect();
+    let Ledger { number, settled, enforced, .. } = &budget.ledger;
+    format!(
+        "{} at {}: number {number}, settled {}, {held:?}, open {}",
+        budget.uid,
+        budget.version.0,
+        settled.0,
+        enforced.is_some()
+    )
 }

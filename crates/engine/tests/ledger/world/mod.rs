@@ -5,26 +5,25 @@
 
 mod apiserver;
 mod happenings;
+mod mind;
+mod part;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{ContainerChange, Target};
-use quorate_engine::facts::{
-    Budget, BudgetKey, Container, Covers, Front, Input, Operation, Phase, Pod, Rules,
-};
-use quorate_engine::ledger::{
-    Call, CallId, Event, Member, Output, PodRead, Replica, Reply, Rule, Settings, Stored, Wrote,
-};
+use quorate_engine::facts::{Budget, BudgetKey, Container, Covers, Front, Operation, Phase, Pod, Rules};
+use quorate_engine::ledger::{Call, Member, Output, PodRead, Reply, Rule, Settings, Stored, Wrote};
 use quorate_engine::request::Request;
 use quorate_engine::verdict::Verdict;
-use quorate_engine::{Gates, Snapshot};
 
 use super::truth::Floors;
+use mind::{Habits, Mind, News};
+pub(crate) use part::Part;
+use part::digest;
 
 pub(crate) const NAMESPACE: &str = "ns";
 /// Two of these are longer than the expiry of tokens, the memory of admissions and the life of a vanished replica's
@@ -35,22 +34,65 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Everything there is.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
-    pub(crate) revision: u64,
+    counts: Counts,
     pub(crate) clock: Time,
-    pub(crate) pods: BTreeMap<Uid, Pod>,
-    pub(crate) budgets: BTreeMap<BudgetKey, Budget>,
-    leases: BTreeMap<Text, Member>,
-    vanished: BTreeMap<Text, Time>,
-    /// Shared with the states before and after, as long as nothing happens to a replica.
-    pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) requests: Vec<Journey>,
+    pub(crate) pods: Part<BTreeMap<Uid, Part<Pod>>>,
+    pub(crate) budgets: Part<BTreeMap<BudgetKey, Part<Budget>>>,
+    leases: Part<BTreeMap<Text, Lease>>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) requests: Part<Vec<Journey>>,
     /// What the scenario still has in store, by its place in the scenario's list.
-    pub(crate) store: BTreeSet<usize>,
+    store: Part<BTreeSet<usize>>,
     /// How often a reply may still be lost, a replica crash, a watch start over.
     pub(crate) mishaps: Mishaps,
-    pub(crate) floors: Floors,
+    pub(crate) floors: Part<Floors>,
     /// The rule is left out that a budget is opened again when it covers other pods.
     always_open: bool,
+    habits: Habits,
+}
+
+/// The revisions of the last writes. An API server counts all kinds together. What a replica does depends on the order
+/// of a pod's and a budget's version only where it has to know whether a pod that it never saw is older than a claim;
+/// where every pod is there from the start and stays, each kind is counted by itself, and states differ no more by the
+/// order of writes that nobody compares.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Counts {
+    pods: u64,
+    budgets: u64,
+    together: bool,
+}
+
+impl Counts {
+    fn next(&mut self, kind: fn(&mut Self) -> &mut u64) -> Version {
+        let last = if self.together { self.pods.max(self.budgets) } else { *kind(self) };
+        *kind(self) = last + 1;
+        Version(last + 1)
+    }
+
+    fn next_pod(&mut self) -> Version {
+        self.next(|counts| &mut counts.pods)
+    }
+
+    fn next_budget(&mut self) -> Version {
+        self.next(|counts| &mut counts.budgets)
+    }
+
+    /// The version of a list of pods.
+    fn pods(self) -> Version {
+        Version(if self.together { self.pods.max(self.budgets) } else { self.pods })
+    }
+
+    /// The version of a list of budgets.
+    fn budgets(self) -> Version {
+        Version(if self.together { self.pods.max(self.budgets) } else { self.budgets })
+    }
+}
+
+/// The Lease of a replica, and when it ran out.
+#[derive(Clone, Debug, Hash)]
+struct Lease {
+    member: Member,
+    vanished: Option<Time>,
 }
 
 /// How much may still go wrong.
@@ -67,85 +109,65 @@ pub(crate) struct Mishaps {
 /// A replica and what is on the wire to and from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) replica: Option<Replica>,
-    name: Text,
+    pub(crate) mind: Option<Part<Mind>>,
+    place: usize,
     incarnation: u8,
     holder: bool,
-    pods: VecDeque<Input>,
-    budgets: VecDeque<(Version, Input)>,
-    calls: BTreeMap<CallId, Wire>,
-    /// The hash of all this.
-    digest: u64,
+    /// What its watches have not shown yet.
+    pods: Part<VecDeque<News>>,
+    budgets: Part<VecDeque<News>>,
+    /// Its calls, in the order in which it made them.
+    calls: Part<Vec<Wire>>,
 }
 
 impl Node {
-    fn new(index: usize, holder: bool) -> Self {
+    fn new(place: usize, holder: bool) -> Self {
         Self {
-            replica: None,
-            name: Text::from(format!("r{index}")),
+            mind: None,
+            place,
             incarnation: 0,
             holder,
-            pods: VecDeque::new(),
-            budgets: VecDeque::new(),
-            calls: BTreeMap::new(),
-            digest: 0,
+            pods: Part::new(VecDeque::new()),
+            budgets: Part::new(VecDeque::new()),
+            calls: Part::new(Vec::new()),
         }
     }
 
     fn process(&self) -> Text {
-        format!("{}.{}", self.name, self.incarnation).into()
+        format!("r{}.{}", self.place, self.incarnation).into()
     }
 
-    fn digest(&self) -> u64 {
-        let mut hasher = rustc_hash::FxHasher::default();
-        let state = &mut hasher;
-        (&self.name, self.incarnation, self.holder, self.calls.values().collect::<Vec<_>>()).hash(state);
-        for input in &self.pods {
-            match input {
-                Input::Pod(pod) => hash_pod(pod, state),
-                Input::PodGone(uid, version) => (1u8, uid, version).hash(state),
-                _ => {}
-            }
-        }
-        for (version, input) in &self.budgets {
-            version.hash(state);
-            if let Input::Budget(budget) = input {
-                (budget.generation, &budget.ledger).hash(state);
-            }
-        }
-        match &self.replica {
-            Some(replica) => replica.fingerprint(state),
-            None => 0u8.hash(state),
-        }
-        hasher.finish()
+    fn cut_off(&mut self) {
+        self.pods = Part::new(VecDeque::new());
+        self.budgets = Part::new(VecDeque::new());
+        self.calls = Part::new(Vec::new());
     }
 
-    /// The next event of a budget that tells this replica something it does not know from its own writes.
-    fn skip_known_budgets(&mut self) -> Option<Version> {
-        let mut seen = None;
-        while let (Some((version, Input::Budget(budget))), Some(replica)) =
-            (self.budgets.front(), &self.replica)
-        {
-            let known = replica.engine().budget(&budget.key);
-            if known.is_none_or(|known| known.uid != budget.uid || known.version < budget.version) {
-                break;
-            }
-            seen = Some(*version);
-            self.budgets.pop_front();
-        }
-        seen
+    /// Whether the next event of a budget tells this replica nothing that it does not know from its own writes.
+    fn knows_next_budget(&self) -> Option<Version> {
+        let (Some(News::Budget(budget)), Some(mind)) = (self.budgets.front(), &self.mind) else {
+            return None;
+        };
+        let known = mind.replica.engine().budget(&budget.key)?;
+        (known.uid == budget.uid && known.version >= budget.version).then_some(budget.version)
     }
 
     pub(crate) fn is_holder(&self) -> bool {
-        self.holder && self.replica.is_some()
+        self.holder && self.mind.is_some()
+    }
+}
+
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.incarnation, self.holder, &self.mind, &self.pods, &self.budgets, &self.calls).hash(state);
     }
 }
 
 /// A call on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Hash)]
 enum Wire {
-    Sent(Call),
-    Answered(Reply),
+    Sent(Part<Call>),
+    Answered(Part<Reply>),
 }
 
 /// A request and how far it has come.
@@ -172,6 +194,17 @@ pub(crate) enum Stage {
     Admitted(Uid),
     /// It is over.
     Over,
+}
+
+/// What becomes of a pod that is terminating.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Nothing, within the case.
+    Stays,
+    /// It goes.
+    Goes,
+    /// It goes, and another one comes under its name, ready.
+    ComesBack,
 }
 
 /// Which replica a request may come to.
@@ -206,9 +239,9 @@ pub(crate) enum Action {
     Send(usize, usize),
     ShowPod(usize),
     ShowBudget(usize),
-    Perform(usize, CallId),
-    Deliver(usize, CallId),
-    Lose(usize, CallId),
+    Perform(usize, usize),
+    Deliver(usize, usize),
+    Lose(usize, usize),
     Execute(usize),
     Refuse(usize),
     Finish(Uid),
@@ -235,8 +268,10 @@ pub(crate) struct Scenario {
     pub(crate) requests: Vec<(Operation, &'static str, Ask)>,
     pub(crate) deeds: Vec<Deed>,
     pub(crate) mishaps: Mishaps,
-    /// A pod that is gone comes back under its name, ready.
-    pub(crate) successors: bool,
+    /// What becomes of a pod that is terminating.
+    pub(crate) then: Then,
+    /// The deeds are done in the order in which they are listed.
+    pub(crate) in_order: bool,
     pub(crate) without: BTreeSet<Rule>,
     /// Too many states for every day: left to `cargo xtask soak`.
     pub(crate) large: bool,
@@ -248,97 +283,78 @@ pub(crate) fn budget_key(name: &str) -> BudgetKey {
 
 impl World {
     pub(crate) fn new(scenario: &Scenario) -> Self {
+        let journey = |(operation, pod, _): &(Operation, &str, Ask)| Journey {
+            operation: *operation,
+            pod: Text::from(*pod),
+            stage: Stage::Planned,
+            aged: false,
+            bound: Vec::new(),
+            healthy: None,
+        };
+        let creates = scenario.deeds.iter().any(|deed| matches!(deed, Deed::Create(..)));
         let mut world = Self {
-            revision: 1,
+            counts: Counts { pods: 0, budgets: 0, together: scenario.then != Then::Stays || creates },
             clock: Time(0),
-            pods: BTreeMap::new(),
-            budgets: BTreeMap::new(),
-            leases: BTreeMap::new(),
-            vanished: BTreeMap::new(),
+            pods: Part::new(BTreeMap::new()),
+            budgets: Part::new(BTreeMap::new()),
+            leases: Part::new(BTreeMap::new()),
             nodes: Vec::new(),
-            requests: scenario
-                .requests
-                .iter()
-                .map(|(operation, pod, _)| Journey {
-                    operation: *operation,
-                    pod: Text::from(*pod),
-                    stage: Stage::Planned,
-                    aged: false,
-                    bound: Vec::new(),
-                    healthy: None,
-                })
-                .collect(),
-            store: (0..scenario.deeds.len()).collect(),
+            requests: Part::new(scenario.requests.iter().map(journey).collect()),
+            store: Part::new((0..scenario.deeds.len()).collect()),
             mishaps: scenario.mishaps,
-            floors: Floors::default(),
+            floors: Part::new(Floors::default()),
             always_open: scenario.without.contains(&Rule::ReopenOnCoverage),
+            habits: Habits::default(),
         };
         for (name, phase, ready) in &scenario.pods {
-            world.create_pod(name, *phase, *ready);
+            world.create_pod(name, Uid::from(*name), *phase, *ready);
         }
         for (name, rules) in &scenario.budgets {
-            let mut budget = world.new_budget(name, rules.clone());
+            let mut budget = world.new_budget(name, Uid::from(*name), rules.clone());
             budget.ledger.enforced = Some(quorate_engine::coverage(&budget.uid, rules));
             budget.ledger.protocol = Some(quorate_engine::claims::PROTOCOL);
             let key = budget.key.clone();
-            world.budgets.insert(key.clone(), budget);
+            world.budgets.change(|budgets| budgets.insert(key.clone(), Part::new(budget)));
             world.note_open(&key);
         }
         for (index, (runs, holder)) in scenario.replicas.iter().enumerate() {
-            world.nodes.push(Arc::new(Node::new(index, *holder)));
+            world.nodes.push(Node::new(index, *holder));
             if *runs {
                 world.start(index, scenario);
             }
-        }
-        for node in &mut world.nodes {
-            let digest = node.digest();
-            Arc::make_mut(node).digest = digest;
         }
         world
     }
 
     fn running(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.nodes.iter_mut().filter(|node| node.replica.is_some()).map(Arc::make_mut)
+        self.nodes.iter_mut().filter(|node| node.mind.is_some())
     }
 
-    fn node(&mut self, index: usize) -> &mut Node {
-        Arc::make_mut(&mut self.nodes[index])
+    pub(crate) fn request(&mut self, request: usize, change: impl FnOnce(&mut Journey)) {
+        self.requests.change(|requests| change(&mut requests[request]));
     }
 
-    fn next_revision(&mut self) -> Version {
-        self.revision += 1;
-        Version(self.revision)
+    /// A request is over: nothing of how it came there matters any more.
+    fn over(&mut self, request: usize) {
+        self.request(request, |journey| {
+            journey.stage = Stage::Over;
+            journey.aged = false;
+            journey.bound = Vec::new();
+            journey.healthy = None;
+        });
+        self.forgive(request);
     }
-}
 
-impl Hash for World {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.revision, self.clock, &self.leases, &self.vanished).hash(state);
-        for budget in self.budgets.values() {
-            (&budget.uid, budget.version, budget.generation, &budget.ledger).hash(state);
-        }
-        for pod in self.pods.values() {
-            hash_pod(pod, state);
-        }
-        (&self.requests, &self.store, self.mishaps, &self.floors).hash(state);
-        for node in &self.nodes {
-            node.digest.hash(state);
-        }
+    /// Tells apart what nobody who is about to do anything would.
+    pub(crate) fn stored_and_known(&self) -> u64 {
+        digest(&(self.counts, self.clock, &self.pods, &self.budgets, &self.leases, &self.nodes))
     }
-}
 
-/// What can change of a pod here.
-fn hash_pod(pod: &Pod, state: &mut impl Hasher) {
-    (&pod.uid, pod.version, pod.phase, pod.ready, pod.terminating, &pod.containers).hash(state);
-}
-
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        let hash = |world: &Self| {
-            let mut hasher = std::hash::DefaultHasher::new();
-            world.hash(&mut hasher);
-            hasher.finish()
-        };
-        hash(self) == hash(other)
+    /// Tells apart what must be told apart.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        digest(&(
+            (self.counts, self.clock, &self.pods, &self.budgets, &self.leases),
+            (&self.nodes, &self.requests, &self.store, self.mishaps, &self.floors),
+        ))
     }
 }

@@ -1,0 +1,136 @@
+//! What goes into a replica and what comes out: events, answers, calls to the API server and their replies.
+
+use crate::basics::{ObjectKey, Text, Time, Version};
+use crate::engine::Snapshot;
+use crate::facts::{Budget, BudgetKey, Input, Pod};
+use crate::ledger::patch::LedgerPatch;
+use crate::request::Request;
+use crate::verdict::Verdict;
+
+/// Names a request while it is under way.
+pub type AskId = u64;
+
+/// Names a call to the API server while it is under way.
+pub type CallId = u64;
+
+/// Something that happens to a replica.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A watch shows a change.
+    Fact(Box<Input>),
+    /// A watch was started over: this is everything.
+    List(Snapshot),
+    /// The watch of budgets has shown everything up to here.
+    BudgetsAt(Version),
+    /// The pod watch is alive, though it showed nothing.
+    Heard,
+    /// All watches have shown everything once.
+    Synced,
+    /// This process may answer: its own Lease is written and renewed.
+    Serving(bool),
+    /// This process holds, or lost, the lease that makes it tend the budgets.
+    Holder(bool),
+    /// Somebody asks.
+    Ask {
+        /// Names the request.
+        id: AskId,
+        /// What is asked.
+        request: Box<Request>,
+        /// When an answer must be there.
+        deadline: Time,
+    },
+    /// A call came back.
+    Reply(CallId, Reply),
+    /// Time passed.
+    Tick,
+}
+
+/// Something a replica wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// The answer to a request.
+    Answer(AskId, Verdict),
+    /// A call to the API server.
+    Call(CallId, Call),
+    /// Every budget up to this version is known here, and has been told of what was admitted before.
+    Acknowledge(Version),
+    /// Something worth an Event.
+    Note(Note),
+}
+
+/// A call to the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Write.
+    Patch(LedgerPatch),
+    /// Read a budget.
+    GetBudget(BudgetKey),
+    /// Read a pod, consistently.
+    GetPod(ObjectKey),
+    /// List the pods of a budget, consistently.
+    ListPods(BudgetKey),
+    /// List the Leases of all replicas, consistently.
+    ListReplicas,
+}
+
+/// What a call came back with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// The outcome of a write.
+    Wrote(Wrote),
+    /// The budget as it is, or none.
+    Budget(Option<Box<Budget>>),
+    /// The pod as it is.
+    Pod(PodRead),
+    /// The pods of a budget, and the version of the list.
+    Pods(Vec<Pod>, Version),
+    /// All replicas.
+    Replicas(Vec<Member>),
+    /// Nobody knows: no answer came. A write may have happened, or may still.
+    Lost,
+}
+
+/// The outcome of a write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Wrote {
+    /// Written; this is the budget now.
+    Done(Box<Budget>),
+    /// A test failed: nothing was written.
+    Refused,
+    /// There is no such budget.
+    Gone,
+}
+
+/// What a consistent read of a pod shows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PodRead {
+    /// The pod.
+    There(Box<Pod>),
+    /// There is none of that name.
+    Gone,
+}
+
+/// A replica, as its Lease shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// The process.
+    pub name: Text,
+    /// It acknowledged every budget up to here.
+    pub acknowledged: Version,
+    /// Its Lease ran out. It counts until it is removed, since nobody can ask it what it admitted.
+    pub vanished: bool,
+}
+
+/// Something worth an Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A pod was admitted for disruption and nothing happened to it.
+    NotDisrupted {
+        /// The budget.
+        budget: BudgetKey,
+        /// The pod.
+        pod: Text,
+    },
+    /// A budget is enforced from now on.
+    Opened(BudgetKey),
+}

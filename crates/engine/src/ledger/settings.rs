@@ -1,0 +1,72 @@
+//! The bounds of the protocol, and its rules by name.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::basics::Text;
+
+/// The bounds of the protocol.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Names this process; no other process ever has the same name.
+    pub name: Text,
+    /// A pod watch that has shown nothing for this long is not fresh.
+    pub fresh_for: Duration,
+    /// A token whose pod is untouched after this long is dropped. Longer than the API server may take to carry out
+    /// what was admitted.
+    pub expiry: Duration,
+    /// How long admissions are remembered for budgets that are new.
+    pub memory: Duration,
+    /// How long to wait for the watch before pods are listed instead.
+    pub patience: Duration,
+    /// Rules of the protocol that are left out. Always empty, but in the tests which show that each is needed.
+    pub without: BTreeSet<Rule>,
+}
+
+impl Settings {
+    /// The settings of production.
+    pub fn new(name: impl Into<Text>) -> Self {
+        Self {
+            name: name.into(),
+            fresh_for: Duration::from_secs(90),
+            expiry: Duration::from_secs(120),
+            memory: Duration::from_secs(120),
+            patience: Duration::from_millis(100),
+            without: BTreeSet::new(),
+        }
+    }
+}
+
+/// A rule of the protocol, for tests that leave it out and watch what breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "each is named by what it asks for")]
+pub enum Rule {
+    TestUid,
+    TestGeneration,
+    TestNumber,
+    TestSettled,
+    SecondAskWrites,
+    WithdrawOnlyOwn,
+    Pin,
+    WaitForSettled,
+    RaiseSettled,
+    SettleOnlySeen,
+    ExpiryReads,
+    ClockPerToken,
+    Expiry,
+    FreshEyes,
+    FreshEyesAfterNumber,
+    PendingClaimed,
+    DecideAfresh,
+    JoinOnOpening,
+    WaitForAcknowledgement,
+    WaitForVanished,
+    ListReplicas,
+    ListAfterAcknowledgement,
+    RecheckCovering,
+    BudgetByUid,
+    ClosedDenies,
+    ReopenOnCoverage,
+    UpdateSeenRunning,
+    UpdateSettlesUpdates,
+}
