@@ -220,7 +220,7 @@ impl Certificates {
         let now = SystemTime::now();
         match &self.source {
             Source::Own(pace) => {
-                let Some(secret) = self.secrets.get_opt(SECRET).await.map_err(plain)? else {
+                let Some(secret) = self.secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? else {
                     anyhow::bail!("the Secret {SECRET} is gone: it is made anew when a server starts");
                 };
                 let mut authorities = Authorities::read(&secret)?;
@@ -228,7 +228,10 @@ impl Certificates {
                     && let Some(step) = authorities.renew(now, *pace)?
                 {
                     let changed = Secret { data: Some(authorities.to_data()), ..secret };
-                    self.secrets.replace(SECRET, &PostParams::default(), &changed).await.map_err(plain)?;
+                    self.secrets
+                        .replace(SECRET, &PostParams::default(), &changed)
+                        .await
+                        .map_err(|error| plain(&error))?;
                     info!(step, "certificates");
                 }
                 let (signer, validity) = self.leaf.lock().clone();
@@ -270,7 +273,7 @@ impl Certificates {
 /// The authorities that all processes share; made by whoever comes first.
 async fn shared(secrets: &Api<Secret>, pace: Pace) -> Result<Authorities> {
     for _ in 0..10 {
-        if let Some(secret) = secrets.get_opt(SECRET).await.map_err(plain)? {
+        if let Some(secret) = secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? {
             return Authorities::read(&secret);
         }
         let authorities = Authorities::generate(SystemTime::now(), pace)?;
@@ -283,14 +286,14 @@ async fn shared(secrets: &Api<Secret>, pace: Pace) -> Result<Authorities> {
             Ok(_) => return Ok(authorities),
             // Another was faster: its authority is the one.
             Err(Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(plain(error)),
+            Err(error) => return Err(plain(&error)),
         }
     }
     anyhow::bail!("it comes and goes")
 }
 
-fn plain(error: Error) -> anyhow::Error {
-    anyhow::anyhow!("{}", Plain(&error))
+fn plain(error: &Error) -> anyhow::Error {
+    anyhow::anyhow!("{}", Plain(error))
 }
 
 async fn read(file: &PathBuf) -> Result<Vec<u8>> {

@@ -229,12 +229,12 @@ impl Task {
                 }
             }
         }
-        self.tell_changes(budgets, all);
+        self.tell_changes(&budgets, all);
     }
 
     /// Tells which budgets' status may have changed. Before everything was seen the counts are of a part, and no reader
     /// should see them.
-    fn tell_changes(&mut self, budgets: BTreeSet<BudgetKey>, all: bool) {
+    fn tell_changes(&mut self, budgets: &BTreeSet<BudgetKey>, all: bool) {
         let mut changed = self.replica.take_changes().budgets;
         let mut moved = false;
         if all {
@@ -243,7 +243,7 @@ impl Task {
             self.enforcing = Enforcing::default();
             moved = true;
         }
-        for key in changed.iter().chain(&budgets) {
+        for key in changed.iter().chain(budgets) {
             moved |= self.enforcing.note(key, self.replica.engine().budget(key));
         }
         if moved {
