@@ -73,7 +73,7 @@ pub(crate) async fn install(cluster: &Cluster) {
     for definition in quorate_api::crds::all() {
         define(cluster, &definition).await;
     }
-    let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac.yaml");
+    let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/rbac/server.yaml");
     let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
     let applied = kubectl.run(&["apply", "-f", &rights.to_string_lossy()]).await.expect("kubectl");
     assert!(applied.success, "{}{}", applied.stdout, applied.stderr);
