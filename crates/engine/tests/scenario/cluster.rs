@@ -125,6 +125,7 @@ impl Cluster {
                     selector: words::selector(&words.take("select").unwrap_or("all".to_owned()))?,
                     allowed: i64::from(words.number("allowed")?.unwrap_or(0)),
                     current: !words.flag("outdated"),
+                    expected: i64::from(words.number("expected")?.unwrap_or(0)),
                     always_allow_unready: words.flag("AlwaysAllow"),
                     healthy: (
                         has.parse().map_err(|_| healthy.clone())?,
