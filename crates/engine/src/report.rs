@@ -193,7 +193,7 @@ impl Engine {
             return None;
         }
         budget.tally.units.iter().find_map(|(_, unit)| {
-            let pod = &self.pods[*unit.members.iter().next()? as usize].fact;
+            let pod = &self.pods[*unit.members.first()? as usize].fact;
             let (name, native) = self.world.native_over(pod)?;
             let (size, lets_go) = (unit.members.len() as i64, native.lets_go());
             (native.current && lets_go < size && size <= native.expected).then(|| {
