@@ -282,6 +282,15 @@ pub struct NativeBudget {
     pub always_allow_unready: bool,
     /// Healthy pods seen and wanted.
     pub healthy: (i64, i64),
+    /// Pods that there should be.
+    pub expected: i64,
+}
+
+impl NativeBudget {
+    /// How many pods it lets go while all are healthy.
+    pub fn lets_go(&self) -> i64 {
+        self.expected - self.healthy.1
+    }
 }
 
 /// Which kind of object a budget was written as.

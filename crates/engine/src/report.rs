@@ -135,6 +135,9 @@ impl Engine {
         if never_allows(rules, Numbers { expected: tally.expected_at_most(rules, numbers), ..numbers }) {
             return Some((reason::NEVER_ALLOWS, never_allows_message(rules, numbers)));
         }
+        if let Some(message) = self.native_too_tight(budget) {
+            return Some((reason::NATIVE_RULE_TOO_TIGHT, message));
+        }
         if tally.singles > 0 {
             let lack = match &rules.units {
                 Units::Owner { kind, .. } => format!("owner of kind {}", kind.kind),
@@ -181,6 +184,27 @@ impl Engine {
             ));
         }
         None
+    }
+
+    /// A native budget over a group that lets fewer pods go than the group has: a drain takes its first pod, which
+    /// breaks the group, and then no second one.
+    fn native_too_tight(&self, budget: &BudgetRecord) -> Option<String> {
+        if matches!(budget.rules.units, Units::Pods) {
+            return None;
+        }
+        budget.tally.units.iter().find_map(|(_, unit)| {
+            let pod = &self.pods[*unit.members.first()? as usize].fact;
+            let (name, native) = self.world.native_over(pod)?;
+            let (size, lets_go) = (unit.members.len() as i64, native.lets_go());
+            (native.current && lets_go < size && size <= native.expected).then(|| {
+                let pods = if lets_go == 1 { "pod" } else { "pods" };
+                format!(
+                    "PodDisruptionBudget {name} lets {lets_go} {pods} go and group {} has {size}, so a drain would break \
+                     the group and then stop. Let {name} allow {size} or more: it counts pods, this budget counts groups.",
+                    budget.tally.shown(&unit.name)
+                )
+            })
+        })
     }
 
     fn singles_of(&self, budget: &BudgetRecord) -> Vec<u32> {

@@ -178,15 +178,20 @@ impl World {
         self.agents.get(node).map(expiry)
     }
 
-    pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) {
+    /// Takes in a native budget; returns whether it covers other pods now, or lets another number of them go. What it
+    /// counts changes with every pod, and is asked for only when something is decided.
+    pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) -> bool {
+        let rule = |budget: &NativeBudget| (budget.selector.clone(), budget.current, budget.lets_go());
+        let new = budget.as_ref().map(rule);
         let within = self.native.entry(key.namespace.clone()).or_default();
-        match budget {
+        let old = match budget {
             Some(budget) => within.insert(key.name.clone(), budget),
             None => within.remove(&key.name),
         };
         if within.is_empty() {
             self.native.remove(&key.namespace);
         }
+        old.as_ref().map(rule) != new
     }
 
     pub(crate) fn native_keys(&self) -> impl Iterator<Item = ObjectKey> {

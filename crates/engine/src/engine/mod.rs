@@ -388,7 +388,10 @@ impl Engine {
                 self.set_agent_alarm(&node);
             }
             Input::NativeBudget(key, budget) => {
-                self.world.set_native(&key, budget);
+                if self.world.set_native(&key, budget) {
+                    let budgets = self.budgets_in(&key.namespace);
+                    self.dirty.extend(budgets);
+                }
             }
         }
     }

@@ -57,6 +57,7 @@ pub fn native_budget(
         current: status.observed_generation >= budget.metadata.generation.unwrap_or_default(),
         always_allow_unready: budget.spec.unhealthy_pod_eviction_policy.as_deref() == Some("AlwaysAllow"),
         healthy: (i64::from(status.current_healthy), i64::from(status.desired_healthy)),
+        expected: i64::from(status.expected_pods),
     });
     Ok((incoming.key()?, fact))
 }

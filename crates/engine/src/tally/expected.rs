@@ -1,0 +1,102 @@
+//! The numbers of a budget: how many units there are, should be, are wanted, and may go.
+
+use super::Tally;
+use crate::basics::{Quantity, Text};
+use crate::facts::{Rules, Units};
+use crate::units::{self, Family};
+use crate::verdict::Numbers;
+use crate::world::World;
+
+impl Tally {
+    /// The numbers of the budget's units: of its pods where it counts pods.
+    pub(crate) fn numbers(&self, rules: &Rules) -> Numbers {
+        match rules.units {
+            Units::Pods => numbers(rules, self.pods_healthy, self.pods_expected(rules)),
+            _ => numbers(rules, self.groups_current, self.groups_expected),
+        }
+    }
+
+    /// The numbers of the pods that have no group.
+    pub(crate) fn single_numbers(&self, rules: &Rules) -> Numbers {
+        let expected = if needs_scale(rules) { self.wants.singles_expected() } else { self.singles };
+        numbers(rules, self.singles_healthy, expected)
+    }
+
+    /// How many units the workloads want from now on, where they have a say.
+    pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, world: &World) -> Option<u32> {
+        if matches!(rules.units, Units::Pods) {
+            return (!self.wants.nobody()).then(|| self.wants.wanted());
+        }
+        let wanted = |source: &Family| match source {
+            Family::Scale(uid) if world.controller(uid).is_some_and(|c| c.deleting) => 0,
+            // So many groups can be whole with the pods that are wanted.
+            Family::Observed => self.wants.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1),
+            known => units::family_size(rules, namespace, known, world).unwrap_or(u32::MAX),
+        };
+        let sum = |sources: &mut dyn Iterator<Item = &Family>| {
+            sources.map(wanted).fold(0u32, |sum, n| sum.saturating_add(n))
+        };
+        let sum = match rules.expected {
+            Some(_) => sum(&mut self.sources.keys()),
+            None => sum(&mut self.families.keys()),
+        };
+        Some(sum)
+    }
+
+    /// The number of units that are whole: no more than there should be or, where all are asked for, all of them.
+    /// With `own`, one more pod of that unit counts, which is held.
+    pub(crate) fn current(&self, unit: u32, own: bool, all: bool) -> u32 {
+        let unit = &self.units[unit as usize];
+        let crosses = own && !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
+        if all {
+            return self.groups_whole + u32::from(crosses);
+        }
+        let room = self.families.get(&unit.family).is_some_and(|f| f.whole < self.size_of(&unit.family, f));
+        self.groups_current + u32::from(crosses && room)
+    }
+
+    /// Whether the expected number of pods, or of single pods, rests on scales; and if so, on which.
+    pub(crate) fn asks_scale_of_singles(&self, rules: &Rules) -> Option<bool> {
+        match rules.units {
+            Units::Pods => (needs_scale(rules) && rules.expected.is_none()).then_some(false),
+            Units::Workload => None,
+            _ => (needs_scale(rules) && self.singles > 0).then_some(true),
+        }
+    }
+
+    /// The most units that there will be, as far as anybody says: pods that are still to come are no reason to call
+    /// a minimum too high.
+    pub(crate) fn expected_at_most(&self, rules: &Rules, numbers: Numbers) -> u32 {
+        match rules.units {
+            Units::Pods if rules.expected.is_none() => numbers.expected.max(self.wants.scale()),
+            _ => numbers.expected,
+        }
+    }
+
+    /// Whether some expected number rests on what was seen only.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.families.contains_key(&Family::Observed)
+    }
+
+    fn pods_expected(&self, rules: &Rules) -> u32 {
+        match rules.expected {
+            Some(expected) => expected,
+            None if needs_scale(rules) => self.wants.scale(),
+            None => self.pods,
+        }
+    }
+}
+
+/// Whether the numbers cannot be had without knowing how many units there should be.
+fn needs_scale(rules: &Rules) -> bool {
+    rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_)) | None)
+}
+
+/// What the rules come to for so many units.
+fn numbers(rules: &Rules, current: u32, expected: u32) -> Numbers {
+    let by_min = rules.min_available.map_or(0, |min| min.of(expected));
+    let by_max = rules.max_unavailable.map_or(0, |max| expected.saturating_sub(max.of(expected)));
+    let desired = by_min.max(by_max);
+    let allowed = if expected == 0 { 0 } else { current.saturating_sub(desired) };
+    Numbers { allowed, current, desired, expected }
+}

@@ -1,0 +1,135 @@
+//! A group of pods in a budget: what it holds, what makes it whole, and by what name it goes.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use super::Tally;
+use super::family::FamilyTally;
+use crate::basics::{ObjectKey, Text};
+use crate::facts::{Pod, Rules};
+use crate::units::{self, Family, GroupKey};
+use crate::world::World;
+
+/// A group of pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit {
+    pub(crate) key: GroupKey,
+    pub(crate) name: Text,
+    pub(crate) members: Vec<u32>,
+    pub(crate) healthy: u32,
+    pub(super) ended: u32,
+    pub(super) succeeded: u32,
+    /// The group sizes its pods tell, and how many pods tell each.
+    sizes: SmallVec<[(u32, u32); 1]>,
+    pub(crate) min_count: Option<u32>,
+    pub(crate) family: Family,
+    /// Who would know how many there should be if the budget did not say so.
+    pub(super) source: Family,
+    pub(crate) unreachable: bool,
+    pub(crate) raised: bool,
+    pub(crate) surge: bool,
+}
+
+impl Unit {
+    /// All its pods ended well: it has done its work and is neither expected nor broken.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.members.is_empty() && self.succeeded as usize == self.members.len()
+    }
+
+    pub(super) fn tell_size(&mut self, size: Option<u32>, up: bool) {
+        let Some(size) = size else { return };
+        match self.sizes.iter_mut().find(|(known, _)| *known == size) {
+            Some((_, count)) if up => *count += 1,
+            Some((_, count)) => *count -= 1,
+            None => self.sizes.push((size, 1)),
+        }
+        self.sizes.retain(|(_, count)| *count > 0);
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_complete() && self.min_count.is_some_and(|min| self.healthy >= min)
+    }
+}
+
+impl Tally {
+    /// A group's name in a sentence. Within one LeaderWorkerSet a number says enough.
+    pub(crate) fn shown(&self, name: &Text) -> Text {
+        match name.split_once('/') {
+            Some((set, index)) if self.sets.len() == 1 && self.sets.contains_key(set) => index.into(),
+            _ => name.clone(),
+        }
+    }
+
+    /// The distinct workloads its groups belong to.
+    pub(crate) fn workloads(&self, namespace: &Text, world: &World) -> BTreeSet<Text> {
+        self.units
+            .iter()
+            .filter_map(|(_, unit)| match &unit.key {
+                GroupKey::Replica(_, workload, ..) => Some(workload.clone()),
+                GroupKey::PodGroup(name) => {
+                    let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+                    world.pod_group(&object).and_then(|g| g.template.as_ref()).map(|(w, _)| w.clone())
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(super) fn unit_for(&mut self, rules: &Rules, key: GroupKey, pod: &Pod) -> u32 {
+        if let Some(unit) = self.by_key.get(&key) {
+            return *unit;
+        }
+        let unit = self.units.insert(Unit {
+            name: units::display_name(rules, &key, pod),
+            key: key.clone(),
+            members: Vec::new(),
+            healthy: 0,
+            ended: 0,
+            succeeded: 0,
+            sizes: SmallVec::new(),
+            min_count: None,
+            family: Family::Observed,
+            source: Family::Observed,
+            unreachable: false,
+            raised: false,
+            surge: false,
+        }) as u32;
+        self.count_set(&key, true);
+        self.by_key.insert(key, unit);
+        unit
+    }
+
+    /// Looks up what makes a unit whole. The unit must be withdrawn while this happens.
+    pub(super) fn stand(&mut self, rules: &Rules, namespace: &Text, unit: u32, world: &World) {
+        let entry = &mut self.units[unit as usize];
+        let alive = entry.members.len() as u32 - entry.ended;
+        let size = entry.sizes.iter().map(|(size, _)| *size).max();
+        let standing = units::standing(rules, namespace, &entry.key, size, alive, world);
+        entry.min_count = standing.min_count;
+        entry.source = standing.family.clone();
+        entry.family = if rules.expected.is_some() { Family::Declared } else { standing.family };
+        entry.unreachable = standing.unreachable;
+        entry.raised = standing.raised;
+        entry.surge = standing.surge;
+        if !self.families.contains_key(&entry.family) {
+            let size = units::family_size(rules, namespace, &entry.family, world);
+            self.families.insert(entry.family.clone(), FamilyTally { size, ..FamilyTally::default() });
+        }
+    }
+
+    /// Whether another unit goes by the name of one that has just been removed. Few kinds can share a name.
+    pub(super) fn is_there(&self, removed: &Unit) -> bool {
+        matches!(removed.key, GroupKey::Owner(_) | GroupKey::Replica(..))
+            && self.units.iter().any(|(_, unit)| unit.name == removed.name)
+    }
+
+    pub(super) fn count_set(&mut self, key: &GroupKey, up: bool) {
+        let GroupKey::LeaderWorker(set, _) = key else { return };
+        let count = self.sets.entry(set.clone()).or_default();
+        *count = if up { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.sets.remove(set);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The pods, controllers and budgets that histories tell of.
+
+use std::collections::BTreeMap;
+
+use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid, Version};
+use quorate_engine::facts::{
+    BudgetKey, Controller, Counts, Covers, Front, HealthRule, Link, Operation, Operations, Owner, Phase, Pod,
+    Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
+};
+use quorate_engine::selector::{Ask, Requirement, Selector};
+
+use crate::history::step::{BUDGETS, BudgetSpec, ControllerEdit, NAMES, PodEdit};
+use crate::oracle::LWS;
+
+pub(super) fn pod_key(name: u8) -> ObjectKey {
+    ObjectKey::new(if name + 1 == NAMES { "other" } else { "ns" }, format!("p{name}"))
+}
+
+pub(super) fn budget_key(slot: u8) -> BudgetKey {
+    let (name, front) = match slot + 1 == BUDGETS {
+        true => (0, Front::PodUnavailableBudget),
+        false => (slot, Front::DisruptionBudget),
+    };
+    BudgetKey { object: ObjectKey::new("ns", format!("b{name}")), front }
+}
+
+pub(super) fn uid(key: &ObjectKey, version: Version) -> Uid {
+    format!("{}-{}", key.name, version.0).into()
+}
+
+pub(super) fn new_pod(key: ObjectKey, version: Version) -> Pod {
+    Pod {
+        uid: uid(&key, version),
+        key,
+        version,
+        labels: Labels::new([("app", "a")]),
+        node: Some("n0".into()),
+        phase: Phase::Running,
+        terminating: false,
+        ready: true,
+        ready_since: None,
+        consistent: true,
+        probe: None,
+        owners: Box::default(),
+        link: None,
+        group_size: None,
+        containers: Box::default(),
+    }
+}
+
+/// The cast of controllers: two ReplicaSets of one Deployment, a StatefulSet, a ReplicaSet of nobody, one of a kind
+/// that has no scale, the Deployment, what may own it, and two LeaderWorkerSets.
+pub(super) fn owner(at: u8) -> Owner {
+    let (group, kind, name) = match at {
+        0 => ("apps", "ReplicaSet", "rs0"),
+        1 => ("apps", "ReplicaSet", "rs1"),
+        2 => ("apps", "StatefulSet", "sts"),
+        3 => ("apps", "ReplicaSet", "lone"),
+        4 => ("example.com", "Thing", "thing"),
+        5 => ("apps", "Deployment", "dep"),
+        6 => ("example.com", "App", "app"),
+        7 => ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "x"),
+        _ => ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "y"),
+    };
+    Owner {
+        uid: format!("uid-{name}").into(),
+        kind: GroupKind::new(group, kind),
+        name: name.into(),
+        controller: true,
+    }
+}
+
+pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -> Controller {
+    let Owner { uid, kind, name, .. } = owner(at);
+    let above = match at {
+        0 | 1 => Some(5),
+        2 => Some(7),
+        5 => Some(6),
+        _ => None,
+    };
+    let counts = match at {
+        7 | 8 => Counts::Groups { size: edit.size, falls_whole: edit.falls_whole },
+        6 => Counts::Groups { size: None, falls_whole: false },
+        _ => Counts::Pods,
+    };
+    Controller {
+        key: ObjectKey::new("ns", name),
+        uid,
+        kind,
+        replicas: replicas.filter(|_| at != 4),
+        counts,
+        owner: above.filter(|_| edit.owned).map(owner),
+        deleting: edit.deleting,
+        recreate: edit.recreate && at == 5,
+    }
+}
+
+pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
+    let mut labels: BTreeMap<Text, Text> = pod.labels.iter().cloned().collect();
+    let mut owners: Vec<Owner> = pod.owners.to_vec();
+    match edit {
+        PodEdit::App(app) => drop(labels.insert("app".into(), ["a", "b"][*app as usize].into())),
+        PodEdit::Shard(shard) => match shard {
+            Some(shard) => drop(labels.insert("shard".into(), format!("{shard}").into())),
+            None => drop(labels.remove("shard")),
+        },
+        PodEdit::Lws(group, size) => {
+            labels.retain(|key, _| !key.starts_with(LWS));
+            pod.group_size = *size;
+            if let Some((set, index)) = group {
+                let set = ["x", "y"][*set as usize];
+                labels.insert(format!("{LWS}/name").into(), set.into());
+                labels.insert(format!("{LWS}/group-index").into(), format!("{index}").into());
+                labels.insert(format!("{LWS}/group-key").into(), format!("{set}{index}").into());
+            }
+        }
+        PodEdit::Owner(at) => {
+            owners.retain(|owner| !owner.controller);
+            if *at < 5 {
+                owners.insert(0, owner(*at));
+            }
+        }
+        PodEdit::GroupOwner(group) => {
+            owners.retain(|owner| owner.controller);
+            if let Some((name, again)) = group {
+                let uid = format!("job-{name}-{again}").into();
+                let kind = GroupKind::new("batch.example.com", "JobGroup");
+                owners.push(Owner { uid, kind, name: format!("job-{name}").into(), controller: false });
+            }
+        }
+        PodEdit::Link(kind, a, b) => {
+            let replica = |source| Link::Replica {
+                source,
+                workload: format!("w{}", a % 2).into(),
+                group: format!("g{}", a / 2).into(),
+                replica: if *b == 2 { "".into() } else { format!("{b}").into() },
+            };
+            pod.link = match kind {
+                0 => None,
+                1 => Some(Link::PodGroup(format!("pg{a}").into())),
+                2 => Some(replica(WorkloadSource::Own)),
+                _ => Some(replica(WorkloadSource::Upstream)),
+            };
+        }
+        PodEdit::Phase(phase, ready) => (pod.phase, pod.ready) = (*phase, *ready),
+        PodEdit::Terminating => pod.terminating = true,
+        PodEdit::Consistent(consistent) => pod.consistent = *consistent,
+        PodEdit::Node(node) => pod.node = node.map(|node| format!("n{node}").into()),
+        PodEdit::Probe(kind) => {
+            let probe = |disruptable, probed: Option<i64>, started: Option<i64>| Probe {
+                malformed: None,
+                disruptable,
+                message: None,
+                probed: probed.map(|at| Time(now.0 + at)),
+                since: Some(now),
+                started: started.map(|at| Time(now.0 + at)),
+            };
+            pod.probe = match kind {
+                0 => None,
+                1 => Some(probe(Some(true), Some(0), None)),
+                2 => Some(probe(Some(true), Some(0), Some(0))),
+                3 => Some(probe(Some(true), Some(-1), Some(0))),
+                4 => Some(probe(Some(false), Some(0), None)),
+                5 => Some(probe(None, None, None)),
+                _ => Some(Probe { malformed: Some("no sense".into()), ..probe(Some(true), Some(0), None) }),
+            };
+        }
+    }
+    pod.labels = Labels::new(labels);
+    pod.owners = owners.into();
+}
+
+pub(super) fn rules(spec: &BudgetSpec, front: Front) -> Rules {
+    let one = |key: &str, ask: Ask| Covers::Selector(Selector([Requirement { key: key.into(), ask }].into()));
+    let target = |at: u8| Covers::Target(owner(at).kind, owner(at).name);
+    let covers = match spec.covers {
+        0 | 1 => Covers::Selector(Selector::labels([("app", "a")])),
+        2 => one("app", Ask::In(["a".into(), "b".into()].into())),
+        3 => one("shard", Ask::Exists),
+        4 => one("app", Ask::NotIn(["b".into()].into())),
+        5 => one("shard", Ask::Absent),
+        6 => target(5),
+        7 => target(7),
+        8 => target(6),
+        _ => Covers::Selector(Selector::default()),
+    };
+    let label = |key: String| Units::Label { key: key.into(), min_ready: spec.min_ready };
+    let units = match spec.units {
+        0 | 1 => Units::Pods,
+        2 => Units::Workload,
+        3 => label("shard".to_owned()),
+        4 => label(format!("{LWS}/group-index")),
+        5 => label(format!("{LWS}/group-key")),
+        _ => {
+            Units::Owner { kind: GroupKind::new("batch.example.com", "JobGroup"), min_ready: spec.min_ready }
+        }
+    };
+    let operations: &[Operation] = match spec.operations {
+        0 => &[Operation::Evict],
+        1 => &[Operation::Evict, Operation::Delete],
+        2 => &[Operation::Evict, Operation::Delete, Operation::Update],
+        _ => &[Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize],
+    };
+    Rules {
+        covers,
+        min_available: spec.min,
+        max_unavailable: spec.max,
+        units,
+        expected: spec.expected,
+        unhealthy: match spec.always_allow {
+            true => UnhealthyPolicy::AlwaysAllow,
+            false => UnhealthyPolicy::IfHealthyBudget,
+        },
+        operations: Operations::of(operations),
+        observe: spec.observe,
+        health: match spec.strict || front == Front::PodUnavailableBudget {
+            true => HealthRule::Strict,
+            false => HealthRule::Ready,
+        },
+    }
+}

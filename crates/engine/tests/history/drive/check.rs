@@ -1,0 +1,89 @@
+//! What engine and oracle must agree on: every status, every pod's budgets, and the answer to every request.
+
+use quorate_engine::Engine;
+use quorate_engine::basics::{ObjectKey, Time};
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::Target;
+use quorate_engine::facts::{BudgetKey, Operation, Pod};
+use quorate_engine::request::Request;
+
+use super::cast::pod_key;
+use crate::history::step::NAMES;
+use crate::oracle::{Answer, Oracle, StatusView};
+
+/// Compares everything that can be asked.
+pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(), String> {
+    for key in oracle.budgets.keys() {
+        let status = engine.status(key, now).ok_or(format!("{key} is not known"))?;
+        if status.conditions.iter().any(|condition| condition.message.is_empty()) {
+            return Err(format!("{key} has an empty message"));
+        }
+        let (said, expected) = (StatusView::of(&status), oracle.status(key));
+        if said != expected {
+            return Err(format!(
+                "status of {key:?}\n  engine {said:?}\n  oracle {expected:?}\n{:?}",
+                oracle.budgets[key].spec
+            ));
+        }
+    }
+    for uid in oracle.pods.keys() {
+        let expected: Vec<BudgetKey> = oracle.covering(uid).iter().map(|budget| budget.key.clone()).collect();
+        if engine.covering(uid) != expected {
+            return Err(format!("covering {uid}: {:?}, expected {expected:?}", engine.covering(uid)));
+        }
+    }
+    let before: Vec<_> = oracle.budgets.keys().map(|key| engine.status(key, now)).collect();
+    for request in requests(oracle) {
+        let said = engine.decide(&request, now);
+        let expected = oracle.decide(&request);
+        if Answer::of(&said) != expected {
+            return Err(format!("{request:?}\n  engine {said:?}\n  oracle {expected:?}"));
+        }
+        if let quorate_engine::verdict::Verdict::Deny(blocks) = &said {
+            let text = quorate_engine::sentence::refusal(blocks, now);
+            if text.is_empty() || text.chars().count() > quorate_engine::sentence::MAX_LENGTH {
+                return Err(format!("a refusal of {} characters: {text}", text.len()));
+            }
+        }
+    }
+    let after: Vec<_> = oracle.budgets.keys().map(|key| engine.status(key, now)).collect();
+    if before == after { Ok(()) } else { Err("deciding changed a status".to_owned()) }
+}
+
+/// Every pod, every operation, a few callers.
+fn requests(oracle: &Oracle) -> Vec<Request> {
+    const SYSTEM: &str = "system:serviceaccount:kube-system:";
+    let mut requests = Vec::new();
+    let mut ask = |pod: &ObjectKey, operation, user: &str, object: Option<&Pod>, names_uid, precondition| {
+        requests.push(Request {
+            operation,
+            pod: pod.clone(),
+            object: object.cloned(),
+            precondition,
+            caller: Caller { names_uid, ..Caller::named(user) },
+            dry_run: false,
+            target: Target::default(),
+        });
+    };
+    for name in 0..NAMES {
+        ask(&pod_key(name), Operation::Evict, "alice", None, false, None);
+        ask(&pod_key(name), Operation::Evict, "alice", None, false, Some("another".into()));
+        ask(&pod_key(name), Operation::Evict, "system:kube-scheduler", None, false, None);
+    }
+    for seen in oracle.pods.values() {
+        let pod = &seen.pod;
+        for operation in [Operation::Delete, Operation::Update, Operation::Resize] {
+            ask(&pod.key, operation, "alice", Some(pod), false, None);
+        }
+        let controllers = ["replicaset-controller", "statefulset-controller", "generic-garbage-collector"];
+        for user in controllers {
+            ask(&pod.key, Operation::Delete, &format!("{SYSTEM}{user}"), Some(pod), false, None);
+        }
+        let lws = "system:serviceaccount:lws-system:lws-controller-manager";
+        ask(&pod.key, Operation::Delete, lws, Some(pod), false, None);
+        for names_uid in [false, true] {
+            ask(&pod.key, Operation::Delete, "system:kube-controller-manager", Some(pod), names_uid, None);
+        }
+    }
+    requests
+}

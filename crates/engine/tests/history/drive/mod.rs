@@ -1,0 +1,139 @@
+//! Drives engine and oracle through the same history, and compares them.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `events` | what a step shows to an engine |
+//! | `check` | what must be the same afterwards |
+//! | `cast` | the pods, controllers and budgets that histories tell of |
+
+mod cast;
+mod check;
+mod events;
+
+use std::collections::BTreeMap;
+
+use quorate_engine::basics::{ObjectKey, Time, Uid, Version};
+use quorate_engine::facts::{Budget, BudgetKey, Input, Pod, WorkloadSource};
+use quorate_engine::{Changes, Engine, Gates, Snapshot};
+
+use super::step::Step;
+use crate::oracle::{Event, Oracle, StatusView};
+use check::check;
+
+pub(crate) struct Drive {
+    engine: Engine,
+    oracle: Oracle,
+    now: Time,
+    version: u64,
+    /// The cluster as it is, whether anybody has seen it or not.
+    pods: BTreeMap<ObjectKey, Pod>,
+    older: Vec<Pod>,
+    /// Predecessors that are gone while the watch has not said so.
+    unburied: Vec<(ObjectKey, Uid)>,
+}
+
+impl Drive {
+    pub(crate) fn new(multi_pod_pdbs: bool, disruption_probe: bool) -> Self {
+        let gates = Gates { multi_pod_pdbs, disruption_probe };
+        Self {
+            engine: Engine::new(gates),
+            oracle: Oracle::new(gates),
+            now: Time(10_000_000),
+            version: 0,
+            pods: BTreeMap::new(),
+            older: Vec::new(),
+            unburied: Vec::new(),
+        }
+    }
+
+    pub(crate) fn take(&mut self, step: &Step) -> Result<(), String> {
+        for event in self.events(step) {
+            let before = self.statuses();
+            let changes = self.tell(&event);
+            self.compare(step)?;
+            for (key, status) in self.statuses() {
+                let same = before.get(&key) == Some(&status);
+                if !same && !changes.budgets.contains(&key) {
+                    return Err(format!("{step:?}: the status of {key} changed and nobody was told"));
+                }
+            }
+            self.sleep(&changes)?;
+        }
+        if matches!(step, Step::Restart) {
+            self.restart()?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, event: &Event) -> Changes {
+        self.oracle.tell(event.clone(), self.now);
+        match event.clone() {
+            Event::Apply(input) => self.engine.apply(input, self.now),
+            Event::Sync(snapshot) => self.engine.sync(snapshot, self.now),
+            Event::Learn(pod) => self.engine.learn(pod, self.now),
+            Event::Look(budget, pods, version) => self.engine.look(&budget, pods, version, self.now),
+            Event::Time => self.engine.advance(self.now),
+        }
+    }
+
+    fn statuses(&mut self) -> BTreeMap<BudgetKey, quorate_engine::status::Status> {
+        let keys: Vec<BudgetKey> = self.oracle.budgets.keys().cloned().collect();
+        keys.into_iter().filter_map(|key| Some((key.clone(), self.engine.status(&key, self.now)?))).collect()
+    }
+
+    /// Nothing happens by itself before the engine asked to be woken.
+    fn sleep(&mut self, changes: &Changes) -> Result<(), String> {
+        let late = changes.wake.map_or(Time(self.now.0 + 86_400_000), |wake| Time(wake.0 - 1));
+        let mut sleeper = self.engine.clone();
+        for (key, status) in self.statuses() {
+            let later = sleeper.status(&key, late).map(|status| StatusView::of(&status));
+            if later != Some(StatusView::of(&status)) {
+                return Err(format!("{key} changed by itself before {late:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, step: &Step) -> Result<(), String> {
+        check(&mut self.engine, &self.oracle, self.now).map_err(|what| format!("after {step:?}: {what}"))
+    }
+
+    /// An engine that is fed the present facts at once says the same, and goes on in the place of the first.
+    fn restart(&mut self) -> Result<(), String> {
+        if self.oracle.pods.values().any(|seen| seen.absent.is_some()) {
+            return Ok(());
+        }
+        let mut fresh = Engine::new(self.oracle.gates);
+        let oracle = &self.oracle;
+        let mut budgets: Vec<Budget> = oracle.budgets.values().cloned().collect();
+        for budget in &mut budgets {
+            budget.gone = oracle.gone[&budget.key].clone().into_iter().collect();
+        }
+        let pods = oracle.pods.values().map(|seen| seen.pod.clone()).collect();
+        // A clock that went back stays where it was for the oracle, so it does for the new engine.
+        let (now, version) = (self.oracle.now, self.oracle.pods_version);
+        // Pods first and budgets last, the other way round than in most histories.
+        fresh.sync(Snapshot::Pods(pods, version), now);
+        for controller in oracle.controllers.values() {
+            fresh.apply(Input::Controller(controller.clone()), now);
+        }
+        fresh.sync(Snapshot::PodGroups(oracle.pod_groups.clone().into_iter().collect()), now);
+        for source in [WorkloadSource::Own, WorkloadSource::Upstream] {
+            let alike = oracle.workloads.iter().filter(|((s, _), _)| *s == source);
+            let list = alike.map(|((_, key), workload)| (key.clone(), workload.clone())).collect();
+            fresh.sync(Snapshot::Workloads(source, list), now);
+        }
+        fresh.sync(Snapshot::Namespaces(oracle.namespaces.clone().into_iter().collect()), now);
+        fresh.sync(Snapshot::Nodes(oracle.nodes.clone().into_iter().collect()), now);
+        fresh.sync(Snapshot::Agents(oracle.agents.clone().into_iter().collect()), now);
+        fresh.sync(Snapshot::Budgets(budgets), now);
+        check(&mut fresh, &self.oracle, now).map_err(|what| format!("a fresh engine: {what}"))?;
+        self.engine = fresh;
+        Ok(())
+    }
+
+    fn next_version(&mut self) -> Version {
+        self.version += 1;
+        Version(self.version)
+    }
+}

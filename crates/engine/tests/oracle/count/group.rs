@@ -1,0 +1,234 @@
+//! Which pods make up a group, what makes it whole, and who says how many like it there should be.
+
+use std::collections::BTreeSet;
+
+use quorate_engine::basics::{ObjectKey, Text, Uid};
+use quorate_engine::facts::{
+    Controller, Counts, Link, Phase, Pod, Rules, Units, WorkloadGroup, WorkloadSource,
+};
+
+use crate::oracle::{LWS, Oracle};
+
+/// What names a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Id {
+    PodGroup(Text),
+    Replica(WorkloadSource, Text, Text, Text),
+    Label(Text),
+    LeaderWorker(Text, Text),
+    Owner(Uid),
+}
+
+/// Who says how many there should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    Budget,
+    Workload(WorkloadSource, Text, Text),
+    Scale(Uid),
+    Template(Text, Text),
+    Seen,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) id: Id,
+    pub(crate) name: Text,
+    pub(crate) pods: Vec<Uid>,
+    pub(crate) healthy: u32,
+    pub(crate) min: Option<u32>,
+    pub(crate) complete: bool,
+    /// Who says how many there should be, and who would if the budget did not.
+    pub(crate) source: Source,
+    pub(crate) beneath: Source,
+    pub(crate) surge: bool,
+    pub(crate) unreachable: bool,
+}
+
+impl Group {
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.complete && self.min.is_some_and(|min| self.healthy >= min)
+    }
+}
+
+impl Oracle {
+    pub(super) fn group(
+        &self,
+        rules: &Rules,
+        ns: &Text,
+        id: Id,
+        pods: Vec<Uid>,
+        healthy: &BTreeSet<Uid>,
+    ) -> Group {
+        let facts: Vec<&Pod> = pods.iter().map(|uid| &self.pods[uid].pod).collect();
+        let alive = facts.iter().filter(|pod| !pod.phase.is_terminal()).count() as u32;
+        let told = facts.iter().filter_map(|pod| pod.group_size).max();
+        let asked = asked(rules);
+        let (mut surge, mut unreachable) = (false, false);
+        let (min, beneath) = match &id {
+            Id::PodGroup(name) => match self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone())) {
+                None => (None, Source::Seen),
+                Some(group) if group.falls_whole => (Some(group.min_count.max(alive)), self.source(ns, &id)),
+                Some(group) => (Some(group.min_count), self.source(ns, &id)),
+            },
+            Id::Replica(source, workload, group, _) => {
+                let found = self.workload_group(*source, ns, workload, group);
+                (found.map(|found| found.min_count), self.source(ns, &id))
+            }
+            Id::Label(_) | Id::Owner(_) => (Some(asked.unwrap_or(1)), Source::Seen),
+            Id::LeaderWorker(set, index) => {
+                let set = self.leader_worker_set(ns, set);
+                let (size, falls_whole) = match set.map(|set| set.counts) {
+                    Some(Counts::Groups { size, falls_whole }) => (size.or(told), falls_whole),
+                    _ => (told, true),
+                };
+                let by_index =
+                    matches!(&rules.units, Units::Label { key, .. } if key.ends_with("/group-index"));
+                let replicas = set.and_then(|set| set.replicas);
+                surge = by_index
+                    && rules.expected.is_none()
+                    && replicas.is_some_and(|n| index.parse::<u32>().is_ok_and(|at| at >= n));
+                unreachable = size.is_some_and(|size| asked.is_some_and(|asked| asked > size));
+                let min = match size {
+                    Some(size) if falls_whole => size,
+                    Some(size) => asked.unwrap_or(size).min(size),
+                    None => asked.unwrap_or(1),
+                };
+                (Some(min), self.source(ns, &id))
+            }
+        };
+        Group {
+            name: display(rules, &id, &facts),
+            healthy: pods.iter().filter(|uid| healthy.contains(*uid)).count() as u32,
+            min: min.map(|min| min.max(1)),
+            complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded),
+            source: if rules.expected.is_some() { Source::Budget } else { beneath.clone() },
+            beneath,
+            surge,
+            unreachable,
+            id,
+            pods,
+        }
+    }
+
+    /// Who but the budget says how many groups like this there should be.
+    pub(crate) fn source(&self, ns: &Text, id: &Id) -> Source {
+        match id {
+            Id::PodGroup(name) => {
+                let Some(group) = self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone())) else {
+                    return Source::Seen;
+                };
+                let owner = group.controller.as_ref().and_then(|owner| self.controllers.get(&owner.uid));
+                let counts_groups =
+                    owner.filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some());
+                match (counts_groups, &group.template) {
+                    (Some(controller), _) => Source::Scale(controller.uid.clone()),
+                    (None, Some((workload, template))) => {
+                        Source::Template(workload.clone(), template.clone())
+                    }
+                    (None, None) => Source::Seen,
+                }
+            }
+            Id::Replica(source, workload, group, _) => {
+                let found = self.workload_group(*source, ns, workload, group);
+                match found.and_then(|found| found.replicas) {
+                    Some(_) => Source::Workload(*source, workload.clone(), group.clone()),
+                    None => Source::Seen,
+                }
+            }
+            Id::LeaderWorker(set, _) => {
+                match self.leader_worker_set(ns, set).filter(|set| set.replicas.is_some()) {
+                    Some(set) => Source::Scale(set.uid.clone()),
+                    None => Source::Seen,
+                }
+            }
+            Id::Label(_) | Id::Owner(_) => Source::Seen,
+        }
+    }
+
+    /// Whether nobody says how many there should be of the groups with a name like this.
+    pub(crate) fn is_observed(&self, rules: &Rules, ns: &Text, name: &Text) -> bool {
+        let parts: Vec<Text> = name.split('/').map(Text::from).collect();
+        let seen = |id: &Id| self.source(ns, id) == Source::Seen;
+        rules.expected.is_none()
+            && match (&rules.units, parts.as_slice()) {
+                (Units::Pods, _) => false,
+                (Units::Workload, [name]) => seen(&Id::PodGroup(name.clone())),
+                (Units::Workload, [workload, group, ..]) => [WorkloadSource::Own, WorkloadSource::Upstream]
+                    .into_iter()
+                    .all(|source| seen(&Id::Replica(source, workload.clone(), group.clone(), "".into()))),
+                (Units::Label { key, .. }, [set, index]) if key.starts_with(LWS) => {
+                    seen(&Id::LeaderWorker(set.clone(), index.clone()))
+                }
+                _ => true,
+            }
+    }
+
+    pub(super) fn workload_group(
+        &self,
+        source: WorkloadSource,
+        ns: &Text,
+        name: &Text,
+        group: &Text,
+    ) -> Option<&WorkloadGroup> {
+        let workload = self.workloads.get(&(source, ObjectKey::new(ns.clone(), name.clone())))?;
+        workload.groups.iter().find(|found| found.name == *group)
+    }
+
+    fn leader_worker_set(&self, ns: &Text, name: &Text) -> Option<&Controller> {
+        self.controllers.values().find(|controller| {
+            &*controller.kind.kind == "LeaderWorkerSet"
+                && controller.key.namespace == *ns
+                && controller.key.name == *name
+        })
+    }
+}
+
+pub(super) fn place(rules: &Rules, pod: &Pod) -> Option<Id> {
+    match &rules.units {
+        Units::Pods => None,
+        Units::Workload => Some(match pod.link.clone()? {
+            Link::PodGroup(name) => Id::PodGroup(name),
+            Link::Replica { source, workload, group, replica } => {
+                Id::Replica(source, workload, group, replica)
+            }
+        }),
+        Units::Label { key, .. } => {
+            let value = pod.labels.get(key)?.clone();
+            let set = pod.labels.get(&format!("{LWS}/name"));
+            let by_set =
+                [format!("{LWS}/group-index"), format!("{LWS}/group-key")].contains(&key.to_string());
+            Some(match set {
+                Some(set) if by_set => Id::LeaderWorker(set.clone(), value),
+                _ => Id::Label(value),
+            })
+        }
+        Units::Owner { kind, .. } => {
+            pod.owners.iter().find(|owner| owner.kind == *kind).map(|owner| Id::Owner(owner.uid.clone()))
+        }
+    }
+}
+
+fn display(rules: &Rules, id: &Id, pods: &[&Pod]) -> Text {
+    match id {
+        Id::PodGroup(name) | Id::Label(name) => name.clone(),
+        Id::Replica(_, workload, group, replica) if replica.is_empty() => {
+            format!("{workload}/{group}").into()
+        }
+        Id::Replica(_, workload, group, replica) => format!("{workload}/{group}/{replica}").into(),
+        Id::LeaderWorker(set, value) => match &rules.units {
+            Units::Label { key, .. } if key.ends_with("/group-index") => format!("{set}/{value}").into(),
+            _ => value.clone(),
+        },
+        Id::Owner(uid) => {
+            let owners = pods.iter().flat_map(|pod| pod.owners.iter());
+            owners.filter(|owner| owner.uid == *uid).map(|owner| owner.name.clone()).next().unwrap()
+        }
+    }
+}
+
+pub(crate) fn asked(rules: &Rules) -> Option<u32> {
+    match rules.units {
+        Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } => min_ready,
+        Units::Pods | Units::Workload => None,
+    }
+}

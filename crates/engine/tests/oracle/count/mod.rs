@@ -1,0 +1,171 @@
+//! Units, numbers and status, counted afresh.
+//!
+//! Here is what a budget comes to; `group` says which pods are one unit, `expected` how many units there should be, and
+//! `status` what the budget tells of it.
+
+mod expected;
+mod group;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_engine::basics::{Quantity, Uid};
+use quorate_engine::facts::{Budget, Controller, HealthRule, Phase, Pod, Rules, Units};
+use quorate_engine::verdict::Numbers;
+
+use super::{Oracle, Seen};
+use group::place;
+pub(crate) use group::{Group, Id, Source, asked};
+pub(crate) use status::StatusView;
+
+/// Everything there is to count in a budget.
+#[derive(Clone, Debug)]
+pub(crate) struct Count {
+    pub(crate) rules: Rules,
+    pub(crate) downgraded: bool,
+    pub(crate) members: Vec<Uid>,
+    pub(crate) healthy: BTreeSet<Uid>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) singles: Vec<Uid>,
+    pub(crate) strays: Vec<Uid>,
+    pub(crate) units: Numbers,
+    /// Whole units, however many there should be.
+    pub(crate) whole: u32,
+    pub(crate) single_units: Numbers,
+    pub(crate) unresolved: Option<&'static str>,
+}
+
+impl Oracle {
+    pub(crate) fn count(&self, budget: &Budget) -> Count {
+        self.count_without(budget, None)
+    }
+
+    /// Counts as if this pod had no claim.
+    pub(crate) fn count_without(&self, budget: &Budget, claim_of: Option<&Uid>) -> Count {
+        let (rules, downgraded) = self.rules(budget);
+        let namespace = &budget.key.object.namespace;
+        let members = self.covered(budget);
+        let mut groups: BTreeMap<Id, Vec<Uid>> = BTreeMap::new();
+        let (mut singles, mut strays) = (Vec::new(), Vec::new());
+        for uid in &members {
+            match (&rules.units, place(&rules, &self.pods[uid].pod)) {
+                (Units::Pods, _) => {}
+                (_, Some(id)) => groups.entry(id).or_default().push(uid.clone()),
+                (Units::Workload, None) => strays.push(uid.clone()),
+                (_, None) => singles.push(uid.clone()),
+            }
+        }
+        let held = |uid: &Uid| budget.ledger.holds(uid) && claim_of != Some(uid);
+        let healthy: BTreeSet<Uid> = members
+            .iter()
+            .filter(|uid| {
+                !strays.contains(uid) && !held(uid) && self.is_available(&self.pods[*uid], rules.health)
+            })
+            .cloned()
+            .collect();
+        let groups: Vec<Group> =
+            groups.into_iter().map(|(id, pods)| self.group(&rules, namespace, id, pods, &healthy)).collect();
+        let (current, whole, expected) = match rules.units {
+            Units::Pods => {
+                let healthy = healthy.len() as u32;
+                (healthy, healthy, self.pods_expected(&rules, &members))
+            }
+            _ => self.groups_expected(&rules, &budget.key, &groups),
+        };
+        let singles_healthy = singles.iter().filter(|uid| healthy.contains(*uid)).count() as u32;
+        let singles_expected = match needs_scale(&rules) {
+            false => singles.len() as u32,
+            true => self.singles_expected(&members, &singles),
+        };
+        let unresolved = self.unresolved(&rules, &members, &singles, &groups);
+        Count {
+            units: numbers(&rules, current, expected),
+            whole,
+            single_units: numbers(&rules, singles_healthy, singles_expected),
+            rules,
+            downgraded,
+            members,
+            healthy,
+            groups,
+            singles,
+            strays,
+            unresolved,
+        }
+    }
+
+    /// Available: claims apart.
+    pub(crate) fn is_available(&self, seen: &Seen, rule: HealthRule) -> bool {
+        let pod = &seen.pod;
+        let strict = rule == HealthRule::Ready || (pod.phase == Phase::Running && pod.consistent);
+        let says_yes = match &pod.probe {
+            Some(_) if self.gates.disruption_probe => self.doubt(pod).is_none(),
+            _ => pod.ready,
+        };
+        seen.absent.is_none() && !pod.terminating && !pod.phase.is_terminal() && strict && says_yes
+    }
+
+    /// Why a pod's probe counts as a no.
+    pub(crate) fn doubt(&self, pod: &Pod) -> Option<&'static str> {
+        let probe = pod.probe.as_ref()?;
+        let node = pod.node.as_ref();
+        let agent = node.and_then(|node| self.agents.get(node));
+        let Some(agent) = agent.filter(|_| probe.malformed.is_none()) else {
+            return Some(if probe.malformed.is_some() { "Malformed" } else { "NoAgent" });
+        };
+        let fresh = self.now.0 < agent.renewed.0 + agent.holds.as_millis() as i64;
+        let node_ready = node.and_then(|node| self.nodes.get(node)).is_some_and(|node| node.ready);
+        let probed = probe.probed.map(|at| at.0);
+        let young = probed.is_some_and(|at| at >= agent.started.0)
+            && probe.started.is_none_or(|start| probed.is_some_and(|at| at >= start.0));
+        match probe.disruptable {
+            _ if !fresh => Some("AgentStale"),
+            _ if !node_ready => Some("NodeNotReady"),
+            None => Some("Silent"),
+            Some(false) => Some("SaysNo"),
+            Some(true) if !young => Some("Outdated"),
+            Some(true) => None,
+        }
+    }
+
+    fn unresolved(
+        &self,
+        rules: &Rules,
+        members: &[Uid],
+        singles: &[Uid],
+        groups: &[Group],
+    ) -> Option<&'static str> {
+        if groups.iter().any(|group| group.min.is_none() && !group.complete) {
+            return Some("Group");
+        }
+        let asked = match rules.units {
+            Units::Pods if rules.expected.is_none() => members,
+            Units::Pods | Units::Workload => &[],
+            _ => singles,
+        };
+        let scales: Vec<Option<&Controller>> = asked
+            .iter()
+            .filter(|_| needs_scale(rules))
+            .filter_map(|uid| Some(self.scaled(&self.pods[uid].pod.controller()?.uid)))
+            .collect();
+        if scales.iter().any(Option::is_none) {
+            return Some("Controller");
+        }
+        scales.iter().flatten().any(|scaled| scaled.replicas.is_none()).then_some("Scale")
+    }
+}
+
+fn needs_scale(rules: &Rules) -> bool {
+    !(rules.max_unavailable.is_none() && matches!(rules.min_available, Some(Quantity::Count(_))))
+}
+
+pub(crate) fn numbers(rules: &Rules, current: u32, expected: u32) -> Numbers {
+    let share = |quantity: Quantity| match quantity {
+        Quantity::Count(n) => n,
+        Quantity::Percent(p) => (f64::from(expected) * f64::from(p) / 100.0 - 1e-9).ceil().max(0.0) as u32,
+    };
+    let by_min = rules.min_available.map_or(0, share);
+    let by_max = rules.max_unavailable.map_or(0, |max| expected.saturating_sub(share(max)));
+    let desired = by_min.max(by_max);
+    let allowed = if expected == 0 { 0 } else { current.saturating_sub(desired) };
+    Numbers { allowed, current, desired, expected }
+}

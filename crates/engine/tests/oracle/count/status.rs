@@ -1,0 +1,175 @@
+//! What a budget tells of itself: its numbers, its groups and its conditions.
+
+use std::collections::BTreeSet;
+
+use quorate_engine::basics::{ObjectKey, Quantity, Text};
+use quorate_engine::claims::PROTOCOL;
+use quorate_engine::facts::{Budget, BudgetKey, Units};
+use quorate_engine::status::{Status, reason};
+use quorate_engine::verdict::Numbers;
+
+use super::{Count, Group, Id, Source, numbers};
+use crate::oracle::Oracle;
+
+/// A status without its sentences.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatusView {
+    pub(crate) units: Numbers,
+    pub(crate) pods: (u32, u32, u32),
+    pub(crate) disrupted: BTreeSet<Text>,
+    pub(crate) updating: BTreeSet<Text>,
+    pub(crate) groups: Vec<(Text, u32, u32, u32, Option<i64>)>,
+    pub(crate) conditions: Vec<(&'static str, bool)>,
+}
+
+impl StatusView {
+    pub(crate) fn of(status: &Status) -> Self {
+        let names = |pods: &[(Text, _)]| pods.iter().map(|(name, _)| name.clone()).collect();
+        let mut groups: Vec<_> = status
+            .groups
+            .iter()
+            .map(|g| (g.name.clone(), g.healthy, g.min_count, g.pods, g.gone_since.map(|at| at.0)))
+            .collect();
+        groups.sort();
+        Self {
+            units: status.units,
+            pods: (status.pods_healthy, status.pods_desired, status.pods_expected),
+            disrupted: names(&status.disrupted),
+            updating: names(&status.updating),
+            groups,
+            conditions: status.conditions.iter().map(|c| (c.reason, c.status)).collect(),
+        }
+    }
+}
+
+impl Oracle {
+    pub(crate) fn status(&self, key: &BudgetKey) -> StatusView {
+        let budget = &self.budgets[key];
+        let count = self.count(budget);
+        let by_pods = count.rules.units == Units::Pods;
+        let valid = budget.spec.is_ok();
+        let open = enforced(budget, &count).1;
+        let allowed = if count.unresolved.is_some() || !open { 0 } else { count.units.allowed };
+        let units = if valid { Numbers { allowed, ..count.units } } else { Numbers::default() };
+        let pods = match (valid, by_pods) {
+            (false, _) => (0, 0, 0),
+            (true, true) => (units.current, units.desired, units.expected),
+            (true, false) => {
+                (count.healthy.len() as u32, needed(&count, units.desired), count.members.len() as u32)
+            }
+        };
+        let claimed = |removes: bool| {
+            let claims = budget.ledger.claims.values();
+            let alike =
+                claims.filter(|claim| claim.tokens.values().any(|t| t.operation.removes() == removes));
+            alike.map(|claim| claim.pod.clone()).collect()
+        };
+        let mut groups: Vec<_> = count
+            .groups
+            .iter()
+            .map(|g| (g.name.clone(), g.healthy, g.min.unwrap_or(0), g.pods.len() as u32, None))
+            .collect();
+        if valid && !by_pods {
+            let gone = self.gone.get(key).into_iter().flatten();
+            groups.extend(gone.map(|(name, since)| (name.clone(), 0, 0, 0, Some(since.0))));
+        }
+        groups.sort();
+        StatusView {
+            units,
+            pods,
+            disrupted: claimed(true),
+            updating: claimed(false),
+            groups,
+            conditions: vec![
+                self.allowed(budget, &count, units),
+                self.configured(budget, &count),
+                enforced(budget, &count),
+            ],
+        }
+    }
+
+    fn allowed(&self, budget: &Budget, count: &Count, units: Numbers) -> (&'static str, bool) {
+        match (&budget.spec, count.unresolved, &count.rules.units, units.allowed > 0) {
+            (Err(_), ..) => (reason::SYNC_FAILED, false),
+            (_, Some("Group"), ..) => (reason::WORKLOAD_RESOLUTION_FAILED, false),
+            (_, Some(_), ..) => (reason::SYNC_FAILED, false),
+            _ if !enforced(budget, count).1 => (reason::SYNC_FAILED, false),
+            (_, _, Units::Pods, true) => (reason::SUFFICIENT_PODS, true),
+            (_, _, Units::Pods, false) => (reason::INSUFFICIENT_PODS, false),
+            (_, _, _, true) => (reason::SUFFICIENT_REPLICAS, true),
+            (_, _, _, false) => (reason::INSUFFICIENT_REPLICAS, false),
+        }
+    }
+
+    fn configured(&self, budget: &Budget, count: &Count) -> (&'static str, bool) {
+        let ns = &budget.key.object.namespace;
+        let rules = &count.rules;
+        let by_pods = rules.units == Units::Pods;
+        let asks = rules.expected.is_none()
+            && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))));
+        let unmanaged = count.members.iter().any(|uid| self.pods[uid].pod.controller().is_none());
+        let seen = count.groups.iter().any(|group| group.source == Source::Seen)
+            || self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty());
+        let troubles = [
+            (budget.spec.is_err(), reason::INVALID),
+            (count.downgraded, reason::FEATURE_DISABLED),
+            (self.namespaces.get(ns).is_some_and(|ns| ns.excluded), reason::NAMESPACE_EXCLUDED),
+            (!count.strays.is_empty(), reason::MISSING_WORKLOAD_REFERENCE),
+            (count.groups.iter().any(|group| group.unreachable), reason::UNREACHABLE_MINIMUM),
+            (self.never_allows(count), reason::NEVER_ALLOWS),
+            (!count.singles.is_empty(), reason::MISSING_GROUP_LABEL),
+            (by_pods && asks && unmanaged, reason::UNMANAGED_PODS),
+            (self.workload_names(ns, count).len() > 1, reason::MULTIPLE_WORKLOADS_DETECTED),
+            (!by_pods && asks && seen, reason::EXPECTED_FROM_OBSERVATION),
+        ];
+        let worst = troubles.into_iter().find(|(is, _)| *is);
+        worst.map_or((reason::VALID_CONFIG, true), |(_, reason)| (reason, false))
+    }
+
+    /// Even with everything there and healthy nothing would be allowed.
+    fn never_allows(&self, count: &Count) -> bool {
+        let rules = &count.rules;
+        let scale: u32 =
+            self.workloads(&count.members, &[]).iter().map(|(replicas, ..)| replicas.unwrap_or(0)).sum();
+        let all = match rules.units {
+            Units::Pods if rules.expected.is_none() => count.units.expected.max(scale),
+            _ => count.units.expected,
+        };
+        all > 0 && numbers(rules, all, all).allowed == 0
+    }
+
+    fn workload_names(&self, ns: &Text, count: &Count) -> BTreeSet<Text> {
+        let name = |group: &Group| match &group.id {
+            Id::Replica(_, workload, ..) => Some(workload.clone()),
+            Id::PodGroup(name) => {
+                let object = self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone()))?;
+                object.template.as_ref().map(|(workload, _)| workload.clone())
+            }
+            _ => None,
+        };
+        count.groups.iter().filter_map(name).collect()
+    }
+}
+
+fn enforced(budget: &Budget, count: &Count) -> (&'static str, bool) {
+    let spec = budget.spec.as_ref().unwrap_or(&count.rules);
+    let open = budget.ledger.enforced == Some(quorate_engine::coverage(&budget.uid, spec));
+    match budget.ledger.protocol {
+        Some(other) if other != PROTOCOL => (reason::WAITING_FOR_REPLICA, false),
+        _ if open => (reason::ALL_REPLICAS, true),
+        _ => (reason::JUST_CREATED, false),
+    }
+}
+
+/// The pods that so many units need, if the smallest are taken and those not seen are no larger.
+fn needed(count: &Count, desired: u32) -> u32 {
+    let mut minimums: Vec<u32> = count
+        .groups
+        .iter()
+        .filter(|group| !group.complete && !group.surge)
+        .filter_map(|group| group.min)
+        .collect();
+    minimums.sort_unstable();
+    let smallest = minimums.first().copied().unwrap_or(1);
+    (0..desired as usize).map(|at| minimums.get(at).copied().unwrap_or(smallest)).sum()
+}
