@@ -73,6 +73,11 @@ impl Replicas {
 
     /// Starts a server in a place that is empty.
     pub(crate) async fn fill(&mut self, place: usize) {
+        self.fill_with(place, &[]).await;
+    }
+
+    /// Starts a server with more arguments in a place that is empty.
+    pub(crate) async fn fill_with(&mut self, place: usize, more: &[&str]) {
         let args = [
             "server",
             "--listen=127.0.0.1:0",
@@ -83,7 +88,11 @@ impl Replicas {
             "--register-webhooks",
         ]
         .map(str::to_owned);
-        let args: Vec<String> = args.into_iter().chain(self.more.iter().cloned()).collect();
+        let args: Vec<String> = args
+            .into_iter()
+            .chain(self.more.iter().cloned())
+            .chain(more.iter().map(|arg| (*arg).to_owned()))
+            .collect();
         let name = format!("replica-{}", self.started);
         self.started += 1;
         let binary = Path::new(env!("CARGO_BIN_EXE_quorate"));
