@@ -59,7 +59,7 @@ async fn the_gate_for_groups_goes_off_and_on(cluster: Cluster) {
     let on = Row {
         groups: true,
         numbers: [0, 2, 2, 3],
-        configured: "ExpectedFromObservation",
+        configured: "ValidConfig",
         verdicts: &[("a0", true), ("a1", true), ("b0", false)],
     };
     // Six pods, of which one is claimed; two must stay.
