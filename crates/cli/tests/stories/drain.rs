@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use quorate_testbed::Cluster;
 use serde_json::json;
 
-use crate::group_log::GroupLog;
+use crate::group_log::{GroupLog, Moment};
 use crate::scene::{GROUP, Scene};
 
 quorate_testbed::stories!(Whole: a_drain_takes_one_group_at_a_time, two_drains_at_once_keep_two_groups_whole);
@@ -31,11 +31,7 @@ async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
     }
 
     scene.ready(9).await;
-    let moments = log.moments();
-    let too_few: Vec<String> =
-        moments.iter().filter(|moment| moment.whole < 2).map(ToString::to_string).collect();
-    assert!(too_few.is_empty(), "two groups were down at once: {too_few:#?}");
-    assert!(moments.iter().any(|moment| moment.whole == 2), "nothing was drained");
+    let moments = one_group_at_a_time(&log);
     let version = |text: &str| text.parse::<u64>().expect("a version is a number");
     assert!(moments.windows(2).all(|pair| version(&pair[0].version) <= version(&pair[1].version)));
     assert!(!groups_by_node(&scene).await.contains_key(&node), "something is left on {node}");
@@ -65,13 +61,19 @@ async fn two_drains_at_once_keep_two_groups_whole(cluster: Cluster) {
     };
     tokio::join!(drain(&nodes[0]), drain(&nodes[1]));
     scene.ready(9).await;
+    one_group_at_a_time(&log);
+    let left = groups_by_node(&scene).await;
+    assert!(nodes.iter().all(|node| !left.contains_key(node)), "something is left: {left:?}");
+}
+
+/// What the log saw: something went, and never two groups at once.
+fn one_group_at_a_time(log: &GroupLog) -> Vec<Moment> {
     let moments = log.moments();
     let too_few: Vec<String> =
         moments.iter().filter(|moment| moment.whole < 2).map(ToString::to_string).collect();
     assert!(too_few.is_empty(), "two groups were down at once: {too_few:#?}");
     assert!(moments.iter().any(|moment| moment.whole == 2), "nothing was drained");
-    let left = groups_by_node(&scene).await;
-    assert!(nodes.iter().all(|node| !left.contains_key(node)), "something is left: {left:?}");
+    moments
 }
 
 async fn groups_by_node(scene: &Scene) -> BTreeMap<String, BTreeSet<String>> {

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
-use quorate_testbed::Cluster;
+use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use crate::quorate::Quorate;
@@ -27,16 +27,11 @@ async fn where_claims_do_not_stick_nothing_is_admitted(cluster: Cluster) {
         .await
         .expect("an older definition");
     // The API server takes a moment to serve it.
-    let mut refused = None;
-    for _ in 0..100 {
+    let sentence = eventually("nothing is admitted any more", || async {
         let answer = town.evict_with("web-0", json!({"preconditions": {"resourceVersion": "1"}}), "").await;
-        if answer.code == 429 {
-            refused = Some(refusal(&answer));
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    let sentence = refused.expect("a refusal");
+        if answer.code == 429 { Ok(refusal(&answer)) } else { Err(answer.body) }
+    })
+    .await;
     assert!(sentence.contains("CustomResourceDefinition"), "{sentence}");
     assert!(town.exists("web-0").await && town.exists("web-1").await);
     town.status_is("web", "it says why", |status| {

@@ -9,6 +9,7 @@ use quorate_testbed::{Answer, Cluster, Kubectl, Patch, User, eventually};
 use serde_json::{Value, json};
 
 use crate::quorate::Quorate;
+use crate::scene::is_ready;
 
 /// What our webhook for evictions says goes behind this.
 const DENIED: &str = "quorate.dev\" denied the request: ";
@@ -142,10 +143,4 @@ impl Space {
         assert!(!refusals.is_empty(), "nobody refused: {}", drained.stderr);
         refusals
     }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
-    ready && pod.metadata.deletion_timestamp.is_none()
 }
