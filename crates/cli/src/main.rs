@@ -1,14 +1,21 @@
 //! The command line of Quorate.
 
+mod cluster;
+mod crds;
+mod explain;
+mod gates;
+mod output;
 mod server;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Keeps groups of pods whole while a cluster is being changed.
 #[derive(Parser)]
-#[command(name = "quorate", version)]
+#[command(name = "quorate", version, disable_help_subcommand = true)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -16,20 +23,79 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Watches budgets and pods, and answers the API server.
+    /// Watches budgets and pods, and answers the API server
     Server(server::Args),
+    /// Tells whether pods may be disrupted now, and what stands in the way
+    Explain(explain::Args),
+    /// Prints the CustomResourceDefinitions
+    Crds,
+    /// Prints the version
+    Version,
+    /// Prints the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let outcome = match Args::parse().command {
-        Command::Server(args) => server::run(args).await,
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let mut usage = Args::command().bin_name(called_as(args.first()));
+    let parsed = usage.try_get_matches_from_mut(args).and_then(|matches| Args::from_arg_matches(&matches));
+    let parsed = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => error.exit(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(parsed.command, usage).await {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Server(args) => server::run(args).await?,
+        Command::Explain(args) => return explain::run(args).await,
+        Command::Crds => crds::run()?,
+        Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut usage, "quorate", &mut std::io::stdout());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How people called us: kubectl finds its plugins by their names.
+fn called_as(program: Option<&OsString>) -> &'static str {
+    let name = program.map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
+    match name {
+        Some(name) if name.starts_with("kubectl-") => "kubectl quorate",
+        _ => "quorate",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usage_is_that_of_a_plugin_where_kubectl_calls() {
+        for (program, expected) in [
+            ("quorate", "quorate"),
+            ("/usr/bin/kubectl-quorate", "kubectl quorate"),
+            ("target/release/quorate", "quorate"),
+        ] {
+            assert_eq!(called_as(Some(&OsString::from(program))), expected, "{program}");
+        }
+        assert_eq!(called_as(None), "quorate");
+    }
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Args::command().debug_assert();
     }
 }

@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use anyhow::Result;
 use quorate_server::certificates::{Pace, Source};
 use quorate_server::webhooks::Place;
 use quorate_server::{Gates, Options};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+use crate::cluster;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "tls_cert_file")]
     tls_ca_file: Option<PathBuf>,
     /// Features to switch on or off, as Name=true,Other=false
-    #[arg(long, value_parser = gates, default_value = "")]
+    #[arg(long, value_parser = crate::gates::parse, default_value = "")]
     feature_gates: Gates,
     /// After how many seconds what was admitted and did not happen counts again
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(40..=3600))]
@@ -65,7 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .with_writer(std::io::stderr)
         .init();
     let options = Options {
-        kubernetes: kubernetes(args.kubeconfig).await?,
+        kubernetes: cluster::config(args.kubeconfig, None).await?,
         listen: args.listen,
         admin: args.admin_listen,
         place: args.webhook_url.map(Place::Url).or(args.webhook_service),
@@ -105,51 +106,9 @@ fn service(text: &str) -> Result<Place, String> {
     Ok(Place::Service { name: name.to_owned(), port })
 }
 
-/// Gates by their names.
-fn gates(text: &str) -> Result<Gates, String> {
-    let mut gates = Gates::default();
-    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-        let (name, value) =
-            item.split_once('=').ok_or_else(|| format!("{item} must be written as {item}=true"))?;
-        let value = value.parse().map_err(|_| format!("{name} must be true or false, not {value}"))?;
-        match name {
-            "MultiPodPDBs" => gates.multi_pod_pdbs = value,
-            "DisruptionProbe" => gates.disruption_probe = value,
-            _ => return Err(format!("{name} is not known: there are MultiPodPDBs and DisruptionProbe")),
-        }
-    }
-    Ok(gates)
-}
-
-async fn kubernetes(file: Option<PathBuf>) -> Result<kube::Config> {
-    let Some(file) = file else {
-        return kube::Config::infer().await.context("cannot find out how to reach the API server");
-    };
-    let kubeconfig =
-        Kubeconfig::read_from(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(|| format!("cannot use {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gates_by_their_names() {
-        let off = Gates { multi_pod_pdbs: false, ..Gates::default() };
-        for (text, expected) in [
-            ("", Ok(Gates::default())),
-            ("MultiPodPDBs=false", Ok(off)),
-            (" MultiPodPDBs=false , DisruptionProbe=true,", Ok(off)),
-            ("MultiPodPDBs", Err("MultiPodPDBs must be written as MultiPodPDBs=true")),
-            ("MultiPodPDBs=off", Err("MultiPodPDBs must be true or false, not off")),
-            ("Nonsense=true", Err("Nonsense is not known: there are MultiPodPDBs and DisruptionProbe")),
-        ] {
-            assert_eq!(gates(text), expected.map_err(str::to_owned), "{text}");
-        }
-    }
 
     #[test]
     fn a_service_and_its_port() {

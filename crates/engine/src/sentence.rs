@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::basics::{Text, Time};
 use crate::facts::BudgetKey;
 use crate::verdict::{
-    Block, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
+    Block, Down, Exhausted, Ground, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
 };
 
 /// No sentence is longer than this.
@@ -96,6 +96,26 @@ pub fn unresolved(unresolved: &Unresolved) -> String {
              Set expectedReplicas, or an integer minAvailable."
         ),
     }
+}
+
+/// On what ground a budget agrees, after its name.
+pub fn agreement(ground: Ground, what: Noun) -> String {
+    let unit = noun(what, 1);
+    match ground {
+        Ground::Charged => format!("has room for one more {unit} to go down"),
+        Ground::Surplus => format!("the {unit} stays whole without it"),
+        Ground::Unhealthy => "the pod is unhealthy as it is".to_owned(),
+        Ground::Broken => format!("the {unit} is down as it is"),
+        Ground::Pending => "the pod never ran".to_owned(),
+        Ground::Recreate => "its owner asked for the gap".to_owned(),
+        Ground::PassesBy => "does not protect against this".to_owned(),
+        Ground::Observed => "would say no, but only observes".to_owned(),
+    }
+}
+
+/// Why a unit is down: "group 1 is missing llm-1-3, not ready for 4m".
+pub fn why_down(what: Noun, unit: &Down, now: Time) -> String {
+    down(what, unit, now, usize::MAX)
 }
 
 /// How a budget stands: "3 of 4 groups are healthy, 3 must stay: none may be disrupted now."

@@ -50,7 +50,6 @@ pub struct Keeper {
 
 impl Keeper {
     /// A keeper that does nothing but show what it is told.
-    #[cfg(test)]
     pub(crate) fn listening() -> (Self, mpsc::Receiver<Message>) {
         let (messages, inbox) = mpsc::channel(QUEUE);
         (Self { messages }, inbox)

@@ -11,6 +11,7 @@
 //! - [`admission`]: the router that the API server asks.
 //! - [`webhooks`]: what tells the API server to ask.
 //! - [`certificates`]: what the API server trusts.
+//! - [`view`]: what a server would know, for whoever asks without one.
 
 pub mod admission;
 mod adoption;
@@ -26,6 +27,7 @@ mod namespaces;
 mod run;
 mod status;
 mod stored;
+pub mod view;
 pub mod webhooks;
 
 pub use keeper::Keeper;

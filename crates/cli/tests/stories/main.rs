@@ -8,6 +8,7 @@ mod certificates;
 mod delete;
 mod drain;
 mod everyday;
+mod explain;
 mod floor_log;
 mod gangs;
 mod gates;

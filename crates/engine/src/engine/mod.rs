@@ -31,6 +31,7 @@ use crate::facts::{
 use crate::pool::Pool;
 use crate::selector::SelectorIndex;
 use crate::tally::{Seat, Share, Tally};
+use crate::verdict::ProbeDoubt;
 use crate::world::World;
 
 use index::PodIndex;
@@ -211,6 +212,22 @@ impl Engine {
     pub fn pod_by_uid(&self, uid: &str) -> Option<&Pod> {
         let record = &self.pods[self.pod_id(uid)? as usize];
         (!record.absent).then_some(&record.fact)
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().filter(|(_, record)| !record.absent).map(|(_, record)| &record.fact)
+    }
+
+    /// Whether there is a node of that name.
+    pub fn knows_node(&self, name: &str) -> bool {
+        self.world.node_names().any(|node| **node == *name)
+    }
+
+    /// Why the probes of a pod count as a no, if it has any and they do.
+    pub fn probe_doubt(&self, uid: &str) -> Option<ProbeDoubt> {
+        let pod = self.pod_by_uid(uid)?;
+        self.world.doubt(pod, pod.probe.as_ref()?, self.now)
     }
 
     /// Feeds pods, budgets and the time into a hasher; the rest of what is known does not change in a search.

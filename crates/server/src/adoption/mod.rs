@@ -80,7 +80,6 @@ impl Inbox {
     }
 
     /// An inbox that nobody reads.
-    #[cfg(test)]
     pub(crate) fn unread() -> Self {
         Self { news: mpsc::unbounded_channel().0 }
     }

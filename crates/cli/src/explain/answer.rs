@@ -1,0 +1,299 @@
+//! What is explained, as data.
+
+use anyhow::{Result, bail};
+use quorate_engine::basics::{ObjectKey, Time, Uid};
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::Target;
+use quorate_engine::facts::{Budget, BudgetKey, Front, Operation, Pod, Units};
+use quorate_engine::request::Request;
+use quorate_engine::sentence;
+use quorate_engine::verdict::{Allow, Exhausted, Moot, Noun, ProbeDoubt, Reason, Verdict};
+use quorate_engine::{Engine, status};
+use serde::Serialize;
+
+/// Everything that was explained.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Explained {
+    Pods(Vec<PodAnswer>),
+    Node(NodeAnswer),
+    Budgets(Vec<BudgetAnswer>),
+}
+
+/// Whether a pod may be disrupted now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodAnswer {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
+    pub(super) operation: &'static str,
+    pub(super) allowed: bool,
+    /// Why, where no budget says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
+    pub(super) budgets: Vec<Opinion>,
+}
+
+/// What one budget says about a pod.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Opinion {
+    pub(super) budget: String,
+    pub(super) kind: &'static str,
+    pub(super) agrees: bool,
+    pub(super) why: String,
+    pub(super) numbers: Numbers,
+}
+
+/// How many units there are and should be.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Numbers {
+    pub(super) unit: &'static str,
+    pub(super) allowed: u32,
+    pub(super) healthy: u32,
+    pub(super) desired: u32,
+    pub(super) expected: u32,
+}
+
+/// What a drain of a node would meet.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeAnswer {
+    pub(super) node: String,
+    pub(super) pods: Vec<PodAnswer>,
+    /// Pods that a drain leaves: those of DaemonSets, and static ones.
+    pub(super) left: usize,
+}
+
+/// How a budget stands.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BudgetAnswer {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    pub(super) numbers: Numbers,
+    pub(super) standing: String,
+    /// What stands in the way.
+    pub(super) down: Vec<String>,
+    pub(super) conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Condition {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) status: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Explained {
+    pub(super) fn is_allowed(&self) -> bool {
+        match self {
+            Self::Pods(pods) => pods.iter().all(|pod| pod.allowed),
+            Self::Node(node) => node.pods.iter().all(|pod| pod.allowed),
+            Self::Budgets(budgets) => budgets.iter().all(|budget| budget.numbers.allowed > 0),
+        }
+    }
+}
+
+/// Whether the answer about a pod may change as soon as its agent was heard.
+pub(super) fn awaits_agent(engine: &mut Engine, uid: &Uid) -> bool {
+    engine.advance(now());
+    engine.probe_doubt(uid) == Some(ProbeDoubt::AgentStale)
+}
+
+fn now() -> Time {
+    quorate_server::view::now()
+}
+
+/// Asks an engine.
+pub(super) struct Looking<'a> {
+    engine: &'a mut Engine,
+    operation: Operation,
+    now: Time,
+}
+
+impl<'a> Looking<'a> {
+    pub(super) fn new(engine: &'a mut Engine, operation: Operation) -> Self {
+        Self { engine, operation, now: now() }
+    }
+
+    pub(super) fn pod(&mut self, key: &ObjectKey) -> Result<PodAnswer> {
+        let Some(pod) = self.engine.pod(key).cloned() else {
+            bail!("there is no pod {} in namespace {}", key.name, key.namespace)
+        };
+        Ok(self.judge(&pod))
+    }
+
+    pub(super) fn node(&mut self, name: &str) -> Result<Explained> {
+        let on_node = self.engine.pods().filter(|pod| pod.node.as_deref() == Some(name) && !pod.terminating);
+        let (stay, mut go): (Vec<Pod>, Vec<Pod>) = on_node.cloned().partition(stays_in_a_drain);
+        if stay.is_empty() && go.is_empty() && !self.engine.knows_node(name) {
+            bail!("there is no node {name}");
+        }
+        go.sort_by(|a, b| a.key.cmp(&b.key));
+        let pods = go.iter().map(|pod| self.judge(pod)).collect();
+        Ok(Explained::Node(NodeAnswer { node: name.to_owned(), pods, left: stay.len() }))
+    }
+
+    pub(super) fn budget(&mut self, key: &ObjectKey) -> Result<BudgetAnswer> {
+        let mut found = self.budgets(|budget| budget.object == *key);
+        match found.pop() {
+            Some(answer) => Ok(answer),
+            None => bail!("there is no budget {} in namespace {}", key.name, key.namespace),
+        }
+    }
+
+    pub(super) fn budgets(&mut self, wanted: impl Fn(&BudgetKey) -> bool) -> Vec<BudgetAnswer> {
+        let mut keys: Vec<BudgetKey> =
+            self.engine.budgets().map(|budget| budget.key.clone()).filter(wanted).collect();
+        keys.sort();
+        keys.iter().filter_map(|key| self.standing(key)).collect()
+    }
+
+    fn request(&self, pod: &Pod) -> Request {
+        Request {
+            operation: self.operation,
+            pod: pod.key.clone(),
+            // An eviction knows a name and no more.
+            object: (self.operation != Operation::Evict).then(|| pod.clone()),
+            precondition: None,
+            caller: Caller::named("somebody"),
+            dry_run: true,
+            target: Target::default(),
+        }
+    }
+
+    fn judge(&mut self, pod: &Pod) -> PodAnswer {
+        let request = self.request(pod);
+        let verdict = self.engine.decide(&request, self.now);
+        let asks_budgets = !matches!(&verdict, Verdict::Allow(Allow::Moot { .. } | Allow::Exempt(_)));
+        let budgets = match asks_budgets {
+            true => self.engine.covering(&pod.uid),
+            false => Vec::new(),
+        };
+        let why = match &verdict {
+            Verdict::Allow(Allow::NotCovered { .. }) => Some("no budget covers it".to_owned()),
+            Verdict::Allow(Allow::Moot { why, .. }) => Some(moot(*why).to_owned()),
+            Verdict::Allow(_) => None,
+            // A native budget, or nobody in particular.
+            Verdict::Deny(blocks) => blocks
+                .iter()
+                .find(|block| block.budget.is_none() || matches!(block.reason, Reason::Native { .. }))
+                .map(|block| sentence::block(block, self.now)),
+        };
+        PodAnswer {
+            namespace: pod.key.namespace.to_string(),
+            name: pod.key.name.to_string(),
+            node: pod.node.as_ref().map(ToString::to_string),
+            operation: operation(self.operation),
+            allowed: verdict.is_allowed(),
+            why,
+            budgets: budgets.iter().filter_map(|key| self.opinion(key, &request, &pod.uid)).collect(),
+        }
+    }
+
+    fn opinion(&mut self, key: &BudgetKey, request: &Request, uid: &Uid) -> Option<Opinion> {
+        let (noun, numbers) = self.numbers(key)?;
+        let (agrees, why) = match self.engine.decide_one(key, request, uid, self.now) {
+            Ok(ground) => (true, sentence::agreement(ground, noun)),
+            Err(block) => (false, sentence::block(&block, self.now)),
+        };
+        Some(Opinion { budget: key.to_string(), kind: front(key.front), agrees, why, numbers })
+    }
+
+    fn numbers(&mut self, key: &BudgetKey) -> Option<(Noun, Numbers)> {
+        let noun = self.engine.budget(key).map(noun)?;
+        let units = self.engine.status(key, self.now)?.units;
+        Some((noun, numbers(noun, units)))
+    }
+
+    fn standing(&mut self, key: &BudgetKey) -> Option<BudgetAnswer> {
+        let noun = self.engine.budget(key).map(noun)?;
+        let status = self.engine.status(key, self.now)?;
+        let condition = |condition: &status::Condition| Condition {
+            kind: condition.kind.name(),
+            status: condition.status,
+            reason: condition.reason,
+            message: condition.message.clone(),
+        };
+        Some(BudgetAnswer {
+            namespace: key.object.namespace.to_string(),
+            name: key.object.name.to_string(),
+            kind: front(key.front),
+            numbers: numbers(noun, status.units),
+            standing: sentence::standing(noun, status.units),
+            down: self.in_the_way(key, noun),
+            conditions: status.conditions.iter().map(condition).collect(),
+        })
+    }
+
+    /// What is down, in the words of a refusal: that of the first pod which would be held up for it.
+    fn in_the_way(&mut self, key: &BudgetKey, noun: Noun) -> Vec<String> {
+        let pods: Vec<Pod> = self.engine.covered(key).into_iter().cloned().collect();
+        let refusal = pods.iter().find_map(|pod| {
+            let request = Request { operation: Operation::Evict, object: None, ..self.request(pod) };
+            match self.engine.decide_one(key, &request, &pod.uid, self.now).err()?.reason {
+                Reason::Exhausted(exhausted) => Some(exhausted),
+                _ => None,
+            }
+        });
+        let Some(refusal) = refusal else { return Vec::new() };
+        let Exhausted { down, .. } = *refusal;
+        down.iter().map(|unit| sentence::why_down(noun, unit, self.now)).collect()
+    }
+}
+
+fn noun(budget: &Budget) -> Noun {
+    match budget.spec.as_ref().map(|rules| &rules.units) {
+        Ok(Units::Pods) | Err(_) => Noun::Pod,
+        Ok(_) => Noun::Group,
+    }
+}
+
+fn numbers(what: Noun, units: quorate_engine::verdict::Numbers) -> Numbers {
+    Numbers {
+        unit: sentence::noun(what, 1),
+        allowed: units.allowed,
+        healthy: units.current,
+        desired: units.desired,
+        expected: units.expected,
+    }
+}
+
+fn front(front: Front) -> &'static str {
+    match front {
+        Front::DisruptionBudget => "DisruptionBudget",
+        Front::PodUnavailableBudget => "PodUnavailableBudget",
+    }
+}
+
+fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Evict => "evict",
+        Operation::Delete => "delete",
+        Operation::Update => "update",
+        Operation::Resize => "resize",
+    }
+}
+
+fn moot(why: Moot) -> &'static str {
+    match why {
+        Moot::Gone => "there is no such pod",
+        Moot::Terminal => "it has ended",
+        Moot::Terminating => "it is terminating already",
+        Moot::NamespaceTerminating => "its namespace is terminating",
+        Moot::OtherUid => "it is another pod of that name",
+    }
+}
+
+/// Whether `kubectl drain --ignore-daemonsets` leaves a pod where it is.
+fn stays_in_a_drain(pod: &Pod) -> bool {
+    pod.controller().is_some_and(|owner| matches!(&*owner.kind.kind, "DaemonSet" | "Node"))
+}

@@ -1,0 +1,150 @@
+//! `quorate explain`: what a server would say now, and why.
+//!
+//! No server is needed: the same facts are gathered and the same rules asked, here.
+
+mod answer;
+mod words;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use quorate_engine::basics::{ObjectKey, Uid};
+use quorate_engine::facts::{BudgetKey, Operation, Pod};
+use quorate_server::Gates;
+use quorate_server::view::View;
+
+use crate::cluster::Place;
+use crate::output::{self, Format};
+use answer::{Explained, Looking};
+
+/// How long a probe agent's renewal is waited for: an agent is believed from the first one that was seen.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Exit code for "not now".
+const BLOCKED: u8 = 2;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to explain: pod/NAME, node/NAME or budget/NAME; without it, every budget of the namespace
+    what: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    /// What somebody would do to the pods
+    #[arg(long, value_enum, default_value_t = Wish::Evict)]
+    operation: Wish,
+    /// Print data rather than words
+    #[arg(short, long, value_enum)]
+    output: Option<Format>,
+    /// Features that the servers have on or off, as Name=true,Other=false
+    #[arg(long, value_parser = crate::gates::parse, default_value = "")]
+    feature_gates: Gates,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum Wish {
+    Evict,
+    Delete,
+    Update,
+    Resize,
+}
+
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    Pod(String),
+    Node(String),
+    Budget(String),
+    Budgets,
+}
+
+/// Explains; the exit code says whether anything would be held up.
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let subject = subject(args.what.as_deref())?;
+    let (client, default) = args.place.cluster.connect().await?;
+    let mut view = View::look(&client, args.feature_gates, &args.place.cluster.quorate_namespace).await?;
+    let namespace = args.place.namespace.unwrap_or(default);
+    let operation = match args.operation {
+        Wish::Evict => Operation::Evict,
+        Wish::Delete => Operation::Delete,
+        Wish::Update => Operation::Update,
+        Wish::Resize => Operation::Resize,
+    };
+    if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.place.all_namespaces {
+        bail!("--all-namespaces goes with budgets: a pod is of one namespace, a node of none");
+    }
+    let concerned = concerned(&mut view, &subject, &namespace);
+    view.until(PATIENCE, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
+    let mut looking = Looking::new(view.engine(), operation);
+    let explained = match &subject {
+        Subject::Pod(name) => {
+            Explained::Pods(vec![looking.pod(&ObjectKey::new(namespace.as_str(), name.as_str()))?])
+        }
+        Subject::Node(name) => looking.node(name)?,
+        Subject::Budget(name) => {
+            Explained::Budgets(vec![looking.budget(&ObjectKey::new(namespace.as_str(), name.as_str()))?])
+        }
+        Subject::Budgets => {
+            let everywhere = args.place.all_namespaces;
+            Explained::Budgets(
+                looking.budgets(|key: &BudgetKey| everywhere || *key.object.namespace == *namespace),
+            )
+        }
+    };
+    output::print(args.output, &explained, || words::told(&explained, &namespace))?;
+    Ok(if explained.is_allowed() { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
+}
+
+/// The pods whose probes matter.
+fn concerned(view: &mut View, subject: &Subject, namespace: &str) -> Vec<Uid> {
+    let matters = |pod: &&Pod| match subject {
+        Subject::Pod(name) => *pod.key.namespace == *namespace && *pod.key.name == **name,
+        Subject::Node(name) => pod.node.as_deref() == Some(name.as_str()),
+        Subject::Budget(_) | Subject::Budgets => true,
+    };
+    let pods = view.engine().pods().filter(|pod| pod.probe.is_some()).filter(matters);
+    pods.map(|pod| pod.uid.clone()).collect()
+}
+
+fn subject(what: Option<&str>) -> Result<Subject> {
+    let Some(what) = what else { return Ok(Subject::Budgets) };
+    let (kind, name) = what.split_once('/').unwrap_or((what, ""));
+    let named = || match name.is_empty() {
+        true => bail!("which {kind}? Write {kind}/NAME"),
+        false => Ok(name.to_owned()),
+    };
+    Ok(match kind {
+        "pod" | "pods" | "po" => Subject::Pod(named()?),
+        "node" | "nodes" | "no" => Subject::Node(named()?),
+        "budget" | "budgets" | "dbu" | "disruptionbudget" | "disruptionbudgets" if name.is_empty() => {
+            Subject::Budgets
+        }
+        "budget" | "budgets" | "dbu" | "disruptionbudget" | "disruptionbudgets" => Subject::Budget(named()?),
+        _ => bail!("{kind} cannot be explained: there are pod/NAME, node/NAME and budget/NAME"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_explained() {
+        for (what, expected) in [
+            (None, Ok(Subject::Budgets)),
+            (Some("pod/web-0"), Ok(Subject::Pod("web-0".to_owned()))),
+            (Some("node/a"), Ok(Subject::Node("a".to_owned()))),
+            (Some("dbu/llm"), Ok(Subject::Budget("llm".to_owned()))),
+            (Some("budgets"), Ok(Subject::Budgets)),
+            (Some("pod"), Err("which pod? Write pod/NAME")),
+            (Some("pod/"), Err("which pod? Write pod/NAME")),
+            (
+                Some("service/x"),
+                Err("service cannot be explained: there are pod/NAME, node/NAME and budget/NAME"),
+            ),
+        ] {
+            let got = subject(what).map_err(|error| error.to_string());
+            assert_eq!(got, expected.map_err(str::to_owned), "{what:?}");
+        }
+    }
+}

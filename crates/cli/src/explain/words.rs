@@ -1,0 +1,87 @@
+//! What is explained, in words.
+
+use std::fmt::Write as _;
+
+use super::answer::{BudgetAnswer, Explained, NodeAnswer, Opinion, PodAnswer};
+
+/// The words for an explanation; names of `namespace` go without it.
+pub(super) fn told(explained: &Explained, namespace: &str) -> String {
+    let mut text = String::new();
+    match explained {
+        Explained::Pods(pods) => pods.iter().for_each(|answer| pod(&mut text, answer)),
+        Explained::Node(answer) => node(&mut text, answer),
+        Explained::Budgets(budgets) if budgets.is_empty() => {
+            let _ = writeln!(text, "There is no budget in namespace {namespace}.");
+        }
+        Explained::Budgets(budgets) => budgets.iter().for_each(|answer| budget(&mut text, answer)),
+    }
+    text
+}
+
+fn mark(good: bool) -> &'static str {
+    if good { "✓" } else { "✗" }
+}
+
+fn done_to(operation: &str) -> &'static str {
+    match operation {
+        "delete" => "deleted",
+        "update" => "updated",
+        "resize" => "resized",
+        _ => "evicted",
+    }
+}
+
+fn pod(text: &mut String, answer: &PodAnswer) {
+    let PodAnswer { namespace, name, node, operation, allowed, why, budgets } = answer;
+    let place = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    let may = if *allowed { "may be" } else { "may not be" };
+    let _ = write!(text, "{} pod {namespace}/{name}{place} {may} {} now", mark(*allowed), done_to(operation));
+    match why {
+        Some(why) => writeln!(text, ": {why}"),
+        None => writeln!(text),
+    }
+    .unwrap_or_default();
+    budgets.iter().for_each(|said| opinion(text, said));
+}
+
+fn opinion(text: &mut String, Opinion { budget, agrees, why, numbers, .. }: &Opinion) {
+    // A refusal names its budget and the numbers; an agreement does not.
+    let _ = match agrees {
+        false => writeln!(text, "    ✗ {why}"),
+        true => writeln!(
+            text,
+            "    ✓ {budget}: {why} ({} of {} {}s healthy, {} must stay)",
+            numbers.healthy, numbers.expected, numbers.unit, numbers.desired
+        ),
+    };
+}
+
+fn node(text: &mut String, NodeAnswer { node, pods, left }: &NodeAnswer) {
+    let free = pods.iter().filter(|pod| pod.allowed).count();
+    let _ = write!(text, "{} node {node}: ", mark(free == pods.len()));
+    let _ = match pods.len() {
+        0 => write!(text, "no pod to evict"),
+        all => write!(text, "{free} of {all} pods may be evicted now, each by itself"),
+    };
+    let _ = match left {
+        0 => writeln!(text),
+        1 => writeln!(text, "; one more is left by a drain"),
+        more => writeln!(text, "; {more} more are left by a drain"),
+    };
+    for answer in pods {
+        text.push_str("  ");
+        pod(text, answer);
+    }
+}
+
+fn budget(text: &mut String, answer: &BudgetAnswer) {
+    let BudgetAnswer { namespace, name, kind, numbers, standing, down, conditions } = answer;
+    let _ = writeln!(text, "{} {kind} {namespace}/{name}: {standing}", mark(numbers.allowed > 0));
+    for reason in down {
+        let _ = writeln!(text, "    ✗ {reason}");
+    }
+    // What the numbers already say is not said again.
+    for condition in conditions.iter().filter(|c| !c.status && !c.reason.starts_with("Insufficient")) {
+        let _ = writeln!(text, "    ! {}: {}", condition.reason, condition.message);
+    }
+}
