@@ -91,7 +91,7 @@ fn unit(counts: &mut Counts) -> Result<()> {
     let apart = ["--workspace", "--exclude", "quorate-testbed", "--exclude", "quorate"];
     cargo_test("unit tests", &apart, &[], counts)?;
     // Its tests of another kind are the stories.
-    cargo_test("command line", &["--package", "quorate", "--bins"], &[], counts)
+    cargo_test("command line", &["--package", "quorate", "--bins", "--test", "demo"], &[], counts)
 }
 
 fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod crds;
+mod demo;
 mod explain;
 mod gates;
 mod output;
@@ -25,6 +26,8 @@ struct Args {
 enum Command {
     /// Watches budgets and pods, and answers the API server
     Server(server::Args),
+    /// Starts a cluster in this process and shows what Quorate does
+    Demo(demo::Args),
     /// Tells whether pods may be disrupted now, and what stands in the way
     Explain(explain::Args),
     /// Prints the CustomResourceDefinitions
@@ -59,6 +62,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Server(args) => server::run(args).await?,
+        Command::Demo(args) => return demo::run(args).await,
         Command::Explain(args) => return explain::run(args).await,
         Command::Crds => crds::run()?,
         Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),

@@ -1,0 +1,82 @@
+//! A drain, as kubectl does it and in its words: cordon, evict everything at once, ask again every 5 s.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, EvictParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::screen::Screen;
+use super::stage::{NAMESPACE, Stage};
+use super::witness::Seen;
+
+/// What kubectl waits before it asks again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// A drain that takes longer has failed.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What a drain came to.
+pub(super) struct Drained {
+    /// How often it was refused.
+    pub(super) refusals: usize,
+}
+
+/// Drains a node.
+pub(super) async fn drain(stage: &Stage, screen: &Screen, node: &str) -> Result<Drained> {
+    screen.say(&format!("$ kubectl drain {node} --ignore-daemonsets"));
+    cordon(stage, node, true).await?;
+    screen.say(&format!("node/{node} cordoned"));
+    let pods: Vec<Seen> =
+        stage.witness.pods().into_iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
+    let evictions = pods.iter().map(|pod| evict(stage, screen, pod));
+    let all = futures::future::try_join_all(evictions);
+    let Ok(counts) = tokio::time::timeout(LONGEST, all).await else {
+        bail!("the drain of {node} did not end within {} s", LONGEST.as_secs())
+    };
+    let refusals = counts?.iter().sum();
+    screen.say(&format!("node/{node} drained"));
+    Ok(Drained { refusals })
+}
+
+/// Makes a node take pods, or none.
+pub(super) async fn cordon(stage: &Stage, node: &str, unschedulable: bool) -> Result<()> {
+    let nodes: Api<Node> = Api::all(stage.client.clone());
+    let patch = json!({"spec": {"unschedulable": unschedulable}});
+    nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// Evicts a pod and waits for its end; how often it was refused.
+async fn evict(stage: &Stage, screen: &Screen, pod: &Seen) -> Result<usize> {
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    let name = &pod.name;
+    let mut refusals = 0;
+    loop {
+        // By its UID: a StatefulSet makes another one of the same name.
+        if !stage.witness.pods().iter().any(|there| there.uid == pod.uid) {
+            break;
+        }
+        screen.say(&format!("evicting pod {NAMESPACE}/{name}"));
+        match pods.evict(name, &EvictParams::default()).await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) if status.code == 404 => break,
+            Err(kube::Error::Api(status)) if status.code == 429 => {
+                refusals += 1;
+                screen.say(&format!(
+                    "error when evicting pods/\"{name}\" -n \"{NAMESPACE}\" (will retry after 5s): {}",
+                    status.message
+                ));
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut changes = stage.witness.changes();
+    while stage.witness.pods().iter().any(|there| there.uid == pod.uid) {
+        changes.changed().await?;
+    }
+    screen.say(&format!("pod/{name} evicted"));
+    Ok(refusals)
+}

@@ -1,0 +1,113 @@
+//! The story, scene by scene. Each checks that what it tells is what happened.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, DeleteParams};
+use serde_json::json;
+
+use super::drain::{cordon, drain};
+use super::screen::Screen;
+use super::stage::{GROUP, GROUPS, NAMESPACE, SIZE, Stage};
+
+/// Tells everything.
+pub(super) async fn tell(stage: &Stage, screen: &Screen) -> Result<()> {
+    screen.say(&format!(
+        "A model server llm of {GROUPS} groups of {SIZE} pods, a database db, a web front. \
+         A group of llm serves only while all of its pods do."
+    ));
+    screen.snapshot(&stage.witness);
+    under_a_native_budget(stage, screen).await.context("under a PodDisruptionBudget")?;
+    under_a_disruption_budget(stage, screen).await.context("under a DisruptionBudget")?;
+    a_delete_is_refused(stage, screen).await.context("a delete")
+}
+
+async fn under_a_native_budget(stage: &Stage, screen: &Screen) -> Result<()> {
+    screen.scene("1. A drain under a PodDisruptionBudget: minAvailable: 12 pods, three groups' worth");
+    let budget = json!({"metadata": {"name": "llm"}, "spec": {
+        "minAvailable": (GROUPS - 1) * SIZE, "selector": {"matchLabels": {"app": "llm"}}}});
+    stage.create("policy/v1", "PodDisruptionBudget", Some(NAMESPACE), budget).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    stage
+        .until("the PodDisruptionBudget is counted", async || {
+            let status = budgets.get("llm").await?.status;
+            Ok(status.is_some_and(|status| status.disruptions_allowed as usize == SIZE))
+        })
+        .await?;
+    let fewest = drain_and_rest(stage, screen).await?.0;
+    ensure!(fewest + 1 < GROUPS, "the drain left {fewest} groups whole, which is more than was to be shown");
+    screen.say(&format!(
+        "✗ Only {fewest} of {GROUPS} groups were whole at the worst moment. The budget counted pods, and had enough of them."
+    ));
+    budgets.delete("llm", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn under_a_disruption_budget(stage: &Stage, screen: &Screen) -> Result<()> {
+    screen.scene("2. The same drain under a DisruptionBudget: maxUnavailable: 1 group");
+    let spec = json!({"selector": {"matchLabels": {"app": "llm"}}, "maxUnavailable": 1,
+        "podGroupPolicy": {"groupLabelKey": GROUP}});
+    stage.budget("llm", spec).await?;
+    let (fewest, refusals) = drain_and_rest(stage, screen).await?;
+    ensure!(fewest + 1 == GROUPS, "{fewest} of {GROUPS} groups were whole at the worst moment");
+    ensure!(refusals > 0, "nothing was refused");
+    screen.say(&format!(
+        "✓ Never fewer than {fewest} of {GROUPS} groups were whole; the drain waited {refusals} times and ended by itself."
+    ));
+    Ok(())
+}
+
+/// Drains the node that most groups would miss, waits until everything is well again, and gives the node back: the
+/// smallest number of whole groups meanwhile, and how often the drain was refused.
+async fn drain_and_rest(stage: &Stage, screen: &Screen) -> Result<(usize, usize)> {
+    stage.rested().await?;
+    let node = stage.witness.busiest_node().context("no pod is on any node")?;
+    stage.witness.begin();
+    let work = async {
+        let drained = drain(stage, screen, &node).await?;
+        stage.rested().await?;
+        anyhow::Ok(drained)
+    };
+    let drained = tokio::select! {
+        outcome = work => outcome,
+        never = count(stage, screen) => match never {},
+    }?;
+    let fewest = stage.witness.fewest();
+    screen.snapshot(&stage.witness);
+    cordon(stage, &node, false).await?;
+    Ok((fewest, drained.refusals))
+}
+
+/// Tells every second how many groups are whole.
+async fn count(stage: &Stage, screen: &Screen) -> Infallible {
+    for second in 1.. {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let whole = stage.witness.whole();
+        let mark = if whole + 1 < GROUPS { "✗" } else { "✓" };
+        screen.say(&format!("    {mark} {second:>2} s: {whole} of {GROUPS} groups are whole"));
+    }
+    std::future::pending().await
+}
+
+async fn a_delete_is_refused(stage: &Stage, screen: &Screen) -> Result<()> {
+    screen.scene("4. A delete that a budget refuses, and why");
+    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 3,
+        "operations": ["Evict", "Delete"]});
+    stage.budget("web", spec).await?;
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    let web = stage.witness.pods().into_iter().find(|pod| pod.app == "web").context("there is no web pod")?;
+    screen.say(&format!("$ kubectl delete pod {} -n {NAMESPACE}", web.name));
+    match pods.delete(&web.name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 429 => {
+            screen.say(&format!("Error from server ({}): {}", status.reason, status.message));
+        }
+        Err(error) => return Err(error.into()),
+        Ok(_) => anyhow::bail!("the delete was not refused"),
+    }
+    ensure!(stage.witness.pods().iter().any(|pod| pod.uid == web.uid && pod.ready), "the pod is not well");
+    screen.say("✓ The pod serves on. A refusal always says what it waits for.");
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! A watch of its own: what really happens to the pods, whatever anybody says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt as _};
+use parking_lot::Mutex;
+use quorate_kit::watch::{self, Source};
+use tokio::sync::watch as news;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::stage::{GROUP, SIZE};
+
+/// What is seen of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) app: String,
+    /// The group it is in, where it is in one.
+    pub(super) group: Option<String>,
+    pub(super) node: Option<String>,
+    /// It is ready and not on its way out.
+    pub(super) ready: bool,
+    pub(super) terminating: bool,
+}
+
+/// Sees the pods of one namespace. Clones see the same.
+#[derive(Clone)]
+pub(super) struct Witness {
+    state: Arc<Mutex<State>>,
+    changed: Arc<news::Sender<u64>>,
+    _watching: Arc<AbortOnDropHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    pods: BTreeMap<String, Seen>,
+    /// The smallest number of whole groups since somebody began to count.
+    fewest: usize,
+}
+
+impl Witness {
+    pub(super) fn start(client: Client, namespace: &str) -> Self {
+        let state = Arc::new(Mutex::new(State::default()));
+        let changed = Arc::new(news::Sender::new(0));
+        let (log, bell) = (state.clone(), changed.clone());
+        let source = Source::<Pod>::namespaced(client, namespace);
+        let watching = tokio::spawn(async move {
+            watch::run(source, |event| {
+                log.lock().take(event);
+                bell.send_modify(|count| *count += 1);
+                std::future::ready(())
+            })
+            .await;
+        });
+        Self { state, changed, _watching: Arc::new(AbortOnDropHandle::new(watching)) }
+    }
+
+    /// All pods, by name.
+    pub(super) fn pods(&self) -> Vec<Seen> {
+        let mut pods: Vec<Seen> = self.state.lock().pods.values().cloned().collect();
+        pods.sort_by(|a, b| a.name.cmp(&b.name));
+        pods
+    }
+
+    /// How many groups are whole.
+    pub(super) fn whole(&self) -> usize {
+        whole(self.state.lock().pods.values())
+    }
+
+    /// Begins to count anew.
+    pub(super) fn begin(&self) {
+        let mut state = self.state.lock();
+        state.fewest = whole(state.pods.values());
+    }
+
+    /// The smallest number of whole groups since then, after any single event.
+    pub(super) fn fewest(&self) -> usize {
+        self.state.lock().fewest
+    }
+
+    /// The nodes by how many groups have a pod there.
+    pub(super) fn busiest_node(&self) -> Option<String> {
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for pod in self.pods() {
+            if let (Some(node), Some(group)) = (pod.node, pod.group) {
+                groups.entry(node).or_default().insert(group);
+            }
+        }
+        groups.into_iter().max_by_key(|(_, groups)| groups.len()).map(|(node, _)| node)
+    }
+
+    /// Rings at every change.
+    pub(super) fn changes(&self) -> news::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+impl State {
+    fn take(&mut self, event: watch::Event<Pod>) {
+        match event {
+            watch::Event::Listed(listed) => {
+                self.pods =
+                    listed.objects.iter().map(|pod| (pod.uid().unwrap_or_default(), seen(pod))).collect();
+            }
+            watch::Event::Applied(pod) => drop(self.pods.insert(pod.uid().unwrap_or_default(), seen(&pod))),
+            watch::Event::Deleted(pod) => drop(self.pods.remove(&pod.uid().unwrap_or_default())),
+            watch::Event::Unreadable(_) | watch::Event::Bookmark(_) => return,
+        }
+        self.fewest = self.fewest.min(whole(self.pods.values()));
+    }
+}
+
+fn seen(pod: &Pod) -> Seen {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    Seen {
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        app: pod.labels().get("app").cloned().unwrap_or_default(),
+        group: pod.labels().get(GROUP).cloned(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        ready: is_ready && !terminating,
+        terminating,
+    }
+}
+
+/// Groups whose pods are all there and ready.
+fn whole<'a>(pods: impl Iterator<Item = &'a Seen>) -> usize {
+    let mut ready: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in pods.filter(|pod| pod.ready) {
+        if let Some(group) = &pod.group {
+            *ready.entry(group).or_default() += 1;
+        }
+    }
+    ready.values().filter(|ready| **ready >= SIZE).count()
+}

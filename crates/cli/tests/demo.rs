@@ -1,0 +1,34 @@
+//! The demo, as somebody runs it who has nothing but this binary.
+
+use std::process::Command;
+
+#[test]
+fn the_demo_does_what_it_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let demo = Command::new(env!("CARGO_BIN_EXE_quorate"))
+        .args(["demo", "--once"])
+        .env_clear()
+        .env("TMPDIR", folder.path())
+        .current_dir(folder.path())
+        .output()
+        .expect("the demo");
+    let told = String::from_utf8(demo.stdout).expect("text");
+    let errors = String::from_utf8(demo.stderr).expect("text");
+    assert!(demo.status.success(), "{told}{errors}");
+    assert_eq!(errors, "");
+    // A pipe gets plain lines.
+    assert!(!told.contains('\u{1b}'), "{told}");
+    for line in [
+        "── 1. A drain under a PodDisruptionBudget",
+        "✗ Only ",
+        "── 2. The same drain under a DisruptionBudget",
+        "inference/llm keeps 3 of 4 groups: group ",
+        "✓ Never fewer than 3 of 4 groups were whole",
+        "Error from server (TooManyRequests): admission webhook \"pods.quorate.dev\" denied the request: ",
+        "every step did what it said",
+    ] {
+        assert!(told.contains(line), "{line:?} is missing in:\n{told}");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("the folder").collect();
+    assert!(left.is_empty(), "something is left behind: {left:?}");
+}
