@@ -91,7 +91,12 @@ fn unit(counts: &mut Counts) -> Result<()> {
     let apart = ["--workspace", "--exclude", "quorate-testbed", "--exclude", "quorate"];
     cargo_test("unit tests", &apart, &[], counts)?;
     // Its tests of another kind are the stories.
-    cargo_test("command line", &["--package", "quorate", "--bins", "--test", "demo"], &[], counts)
+    cargo_test(
+        "command line",
+        &["--package", "quorate", "--bins", "--test", "demo", "--test", "docs"],
+        &[],
+        counts,
+    )
 }
 
 fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {

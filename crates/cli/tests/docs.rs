@@ -1,0 +1,127 @@
+//! The README and the documentation: what they show can be applied, and what they list is complete.
+
+use std::path::{Path, PathBuf};
+
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use quorate_devcluster::apiserver::{Options, Server};
+use serde::Deserialize as _;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every page, by its name.
+fn pages() -> Vec<(String, String)> {
+    let mut pages = vec![("README.md".to_owned(), read(&root().join("README.md")))];
+    for entry in std::fs::read_dir(root().join("docs")).expect("the documentation") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push((path.file_name().expect("a name").to_string_lossy().into_owned(), read(&path)));
+        }
+    }
+    pages
+}
+
+/// The blocks of a page in this language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let parts: Vec<&str> = page.split("```").collect();
+    let blocks = parts.iter().skip(1).step_by(2);
+    blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).collect()
+}
+
+#[tokio::test]
+async fn what_is_shown_can_be_applied() {
+    let server = Server::start(Options::default()).await.expect("a cluster");
+    let client = server.client_as("admin", &["system:masters"]).expect("a client");
+    for definition in quorate_api::crds::all() {
+        Api::all(client.clone()).create(&PostParams::default(), &definition).await.expect("a definition");
+    }
+    let mut seen = 0;
+    for (name, page) in pages() {
+        for block in blocks(&page, "yaml") {
+            for document in serde_yaml_ng::Deserializer::from_str(block) {
+                let object = DynamicObject::deserialize(document)
+                    .unwrap_or_else(|error| panic!("{name}: {error} in\n{block}"));
+                let types = object.types.clone().unwrap_or_else(|| panic!("{name}: no kind in\n{block}"));
+                let gvk = GroupVersionKind::try_from(&types).expect("a kind");
+                let resource = ApiResource::from_gvk(&gvk);
+                let namespace = object.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
+                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+                let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+                let wanted = serde_json::from_value(serde_json::json!({"metadata": {"name": namespace}}));
+                // It may be there already.
+                let _ = namespaces.create(&PostParams::default(), &wanted.expect("a namespace")).await;
+                let params = PostParams { dry_run: true, ..PostParams::default() };
+                let made = api.create(&params, &object).await;
+                assert!(made.is_ok(), "{name}: {} in\n{block}", made.expect_err("a refusal"));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 5, "only {seen} objects were found");
+}
+
+/// Lines that call quorate are understood by it.
+#[test]
+fn what_is_to_be_typed_is_understood() {
+    let mut seen = 0;
+    for (name, page) in pages() {
+        for line in blocks(&page, "").into_iter().flat_map(str::lines) {
+            let line = line.trim().trim_start_matches("$ ");
+            let Some(args) = ["quorate ", "kubectl quorate ", "cargo run --release -- "]
+                .iter()
+                .find_map(|p| line.strip_prefix(p))
+            else {
+                continue;
+            };
+            let args: Vec<&str> = args.split(" | ").next().unwrap_or_default().split_whitespace().collect();
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_quorate"))
+                .args(&args)
+                .arg("--help")
+                .output()
+                .expect("quorate");
+            let help = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{name}: `{line}` is not understood");
+            for flag in args.iter().filter(|arg| arg.starts_with("--")) {
+                let flag = flag.split('=').next().unwrap_or_default();
+                assert!(help.contains(flag), "{name}: `{line}`: there is no {flag}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "only {seen} commands were found");
+}
+
+#[test]
+fn every_reason_is_explained() {
+    let messages = read(&root().join("docs/messages.md"));
+    let source = read(&root().join("crates/engine/src/status.rs"));
+    let reasons: Vec<&str> = source
+        .lines()
+        .filter_map(|line| {
+            line.trim().strip_prefix("pub const ")?.split_once(": &str = \"")?.1.strip_suffix("\";")
+        })
+        .collect();
+    assert!(reasons.len() >= 20, "{reasons:?}");
+    for reason in reasons {
+        assert!(messages.contains(reason), "docs/messages.md does not explain {reason}");
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for (name, page) in pages() {
+        let folder = if name == "README.md" { root() } else { root().join("docs") };
+        for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                assert!(folder.join(file).exists(), "{name}: {target} is not there");
+            }
+        }
+    }
+}
