@@ -19,7 +19,7 @@ struct Generated {
 
 /// Writes every generated file that is not up to date.
 pub(crate) fn run() -> Result<()> {
-    for file in files()? {
+    for file in files()?.into_iter().chain([reference()?]) {
         let path = workspace::root().join(&file.path);
         if std::fs::read_to_string(&path).is_ok_and(|current| current == file.text) {
             println!("{}: up to date", file.path.display());
@@ -47,6 +47,14 @@ fn files() -> Result<Vec<Generated>> {
             })
         })
         .collect()
+}
+
+/// The reference of the command line. The program itself knows it, and its own tests compare it.
+fn reference() -> Result<Generated> {
+    let args = ["run", "--quiet", "--package", "quorate", "--", "reference"];
+    let output = workspace::cargo(&args).output().context("cannot run quorate")?;
+    anyhow::ensure!(output.status.success(), "quorate does not print its reference");
+    Ok(Generated { path: PathBuf::from("docs/cli.md"), text: String::from_utf8(output.stdout)? })
 }
 
 fn yaml(object: &impl Serialize) -> Result<String> {

@@ -28,6 +28,12 @@ pub const COMPONENT: &str = "quorate.dev/component";
 /// The [`COMPONENT`] that probes pods, one on each node. The holder of such a Lease is the node; it stands in Quorate's
 /// own namespace.
 pub const AGENT: &str = "agent";
+/// The [`COMPONENT`] that decides; there may be any number of them.
+pub const SERVER: &str = "server";
+/// The Lease in Quorate's own namespace whose holder keeps status, webhooks and labels.
+pub const HOLDER: &str = "quorate-server";
+/// On the Lease of a server: up to which version it knows every budget. An annotation.
+pub const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
 
 /// The condition of a pod that a disruption probe decides.
 pub const DISRUPTABLE: &str = "Disruptable";

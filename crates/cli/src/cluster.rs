@@ -10,7 +10,7 @@ use kube::{Client, Config};
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Cluster {
     /// How to reach the API server; without it, as kubectl would
-    #[arg(long, env = "KUBECONFIG", global = true)]
+    #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig to use
     #[arg(long, global = true)]

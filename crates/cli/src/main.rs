@@ -1,11 +1,13 @@
 //! The command line of Quorate.
 
+mod check;
 mod cluster;
 mod crds;
 mod demo;
 mod explain;
 mod gates;
 mod output;
+mod reference;
 mod server;
 
 use std::ffi::OsString;
@@ -30,10 +32,15 @@ enum Command {
     Demo(demo::Args),
     /// Tells whether pods may be disrupted now, and what stands in the way
     Explain(explain::Args),
+    /// Tells whether Quorate works on a cluster, and what to do where it does not
+    Check(check::Args),
     /// Prints the CustomResourceDefinitions
     Crds,
     /// Prints the version
     Version,
+    /// Prints the reference of the command line
+    #[command(hide = true)]
+    Reference,
     /// Prints the completions of a shell
     Completions {
         /// The shell
@@ -64,8 +71,10 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
         Command::Server(args) => server::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
         Command::Explain(args) => return explain::run(args).await,
+        Command::Check(args) => return check::run(args).await,
         Command::Crds => crds::run()?,
         Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),
+        Command::Reference => print!("{}", reference::markdown(&mut Args::command())),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut usage, "quorate", &mut std::io::stdout());
         }
@@ -101,5 +110,12 @@ mod tests {
     #[test]
     fn the_command_line_makes_sense() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_reference_is_current() {
+        let stored = include_str!("../../../docs/cli.md");
+        let current = reference::markdown(&mut Args::command());
+        assert_eq!(stored, current, "docs/cli.md is not what the code says: run `cargo xtask generate`");
     }
 }

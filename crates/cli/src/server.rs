@@ -18,7 +18,7 @@ use crate::cluster;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How to reach the API server; without it, as kubectl would, or as a pod does
-    #[arg(long, env = "KUBECONFIG")]
+    #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Where to listen for the API server
     #[arg(long, default_value = "0.0.0.0:9443")]

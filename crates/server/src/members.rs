@@ -13,6 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Error, ResourceExt};
 use parking_lot::Mutex;
+use quorate_api::names::{ACKNOWLEDGED, COMPONENT, SERVER};
 use quorate_api::slim;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::ledger::{Event, Member};
@@ -41,10 +42,7 @@ const RENEWED: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Tells the Leases of servers from others.
-const LABEL: (&str, &str) = ("quorate.dev/component", "server");
-
-/// On a Lease: up to which version its process knows every budget.
-const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
+const LABEL: (&str, &str) = (COMPONENT, SERVER);
 
 /// All processes, this one included.
 pub(crate) struct Members {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::Client;
+use quorate_api::names::HOLDER;
 use quorate_engine::Gates;
 use quorate_engine::basics::Version;
 use quorate_engine::ledger::{Event, Settings};
@@ -30,9 +31,6 @@ use crate::status::Writer;
 use crate::stored::Stored;
 use crate::webhooks::{self, Place};
 use crate::{adoption, feed, namespaces};
-
-/// The Lease of the one process that tends the budgets.
-const HOLDER: &str = "quorate-server";
 
 /// How to run.
 #[derive(Clone, Debug)]

@@ -10,13 +10,13 @@ use crate::town::{Town, refusal};
 quorate_testbed::stories!(Whole: an_explanation_is_what_the_server_would_say, an_explanation_says_why_there_is_none);
 
 /// What a command printed, and its exit code.
-struct Told {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Told {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-async fn quorate(args: &[&str]) -> Told {
+pub(crate) async fn quorate(args: &[&str]) -> Told {
     let output = Command::new(env!("CARGO_BIN_EXE_quorate"))
         .args(args)
         .env_remove("KUBECONFIG")

@@ -5,6 +5,7 @@
 mod adoption;
 mod autoscaler;
 mod certificates;
+mod check;
 mod delete;
 mod drain;
 mod everyday;

@@ -1,0 +1,175 @@
+//! The budgets, the namespaces they are in, and the pods they cover.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+use quorate_api::names::ENFORCED;
+use quorate_api::slim;
+use quorate_engine::Engine;
+use quorate_engine::basics::{ObjectKey, Text};
+use quorate_engine::facts::{BudgetKey, NativeBudget};
+use quorate_engine::status::{ConditionType, reason};
+use quorate_engine::verdict::ProbeDoubt;
+use quorate_intake::objects;
+use quorate_kit::watch::Source;
+use quorate_server::Gates;
+use quorate_server::view::{self, View};
+
+use super::report::Section;
+
+/// An agent renews its Lease within this time.
+const RENEWAL: Duration = Duration::from_secs(15);
+
+/// More than this is not listed one by one.
+const NAMED: usize = 5;
+
+pub(super) async fn check(client: &Client, own: &str) -> Section {
+    let mut section = Section::new("budgets");
+    let mut view = match View::look(client, Gates::default(), own).await {
+        Ok(view) => view,
+        Err(obstacle) => {
+            section.bad(obstacle.to_string(), "`quorate check` looks at what the server looks at");
+            return section;
+        }
+    };
+    stand(view.engine(), &mut section);
+    namespaces(client, view.engine(), &mut section).await;
+    probes(&mut view, &mut section).await;
+    native(client, view.engine(), &mut section).await;
+    kruise(client, &mut section).await;
+    section
+}
+
+/// How each budget stands.
+fn stand(engine: &mut Engine, section: &mut Section) {
+    let mut keys: Vec<BudgetKey> = engine.budgets().map(|budget| budget.key.clone()).collect();
+    keys.sort();
+    let mut well = 0;
+    for key in &keys {
+        let Some(status) = engine.status(key, view::now()) else { continue };
+        let wrong =
+            status.conditions.iter().find(|c| !c.status && c.kind != ConditionType::DisruptionAllowed);
+        match wrong {
+            None => well += 1,
+            Some(c) if [reason::INVALID, reason::NEVER_ALLOWS, reason::JUST_CREATED].contains(&c.reason) => {
+                section.bad(format!("{key}: {}", c.reason), c.message.clone());
+            }
+            Some(c) => section.warn(format!("{key}: {}", c.reason), c.message.clone()),
+        }
+    }
+    match (keys.len(), well) {
+        (0, _) => section.good("there is no budget"),
+        (all, well) => section.good(format!("{well} of {all} budgets are enforced and can do what they say")),
+    }
+}
+
+/// Where a budget enforces, no answer is to mean no.
+async fn namespaces(client: &Client, engine: &Engine, section: &mut Section) {
+    let enforcing: BTreeSet<Text> = engine
+        .budgets()
+        .filter(|budget| budget.spec.as_ref().map_or(true, |rules| !rules.observe))
+        .map(|budget| budget.key.object.namespace.clone())
+        .collect();
+    let all = match Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(all) => all,
+        Err(error) => return section.unseen("namespaces", &error),
+    };
+    let bare: Vec<String> = all
+        .iter()
+        .filter(|namespace| enforcing.contains(namespace.name_any().as_str()))
+        .filter(|namespace| !namespace.labels().contains_key(ENFORCED))
+        .map(|namespace| namespace.name_any())
+        .collect();
+    match bare.is_empty() {
+        true => section.good(format!("{} namespaces with an enforcing budget are labelled", enforcing.len())),
+        false => section.bad(
+            format!("an enforcing budget, but no label {ENFORCED}: {}", few(&bare)),
+            "the server that holds the lease sets it within seconds: look at its log",
+        ),
+    }
+}
+
+/// Whether every probe is run by somebody.
+async fn probes(view: &mut View, section: &mut Section) {
+    // One that was not heard of at all is not waited for.
+    let heard = |engine: &mut Engine| {
+        engine.advance(view::now());
+        !engine.pods().any(|pod| engine.probe_doubt(&pod.uid) == Some(ProbeDoubt::AgentStale))
+    };
+    let silent = |engine: &mut Engine| {
+        engine.advance(view::now());
+        let probed = engine.pods().filter(|pod| pod.probe.is_some());
+        let doubts = probed.map(|pod| (pod.node.clone(), engine.probe_doubt(&pod.uid)));
+        doubts
+            .filter(|(_, doubt)| matches!(doubt, Some(ProbeDoubt::NoAgent | ProbeDoubt::AgentStale)))
+            .filter_map(|(node, _)| node.map(|node| node.to_string()))
+            .collect::<BTreeSet<String>>()
+    };
+    view.until(RENEWAL, heard).await;
+    let nodes: Vec<String> = silent(view.engine()).into_iter().collect();
+    let probed = view.engine().pods().filter(|pod| pod.probe.is_some()).count();
+    match (probed, nodes.is_empty()) {
+        (0, _) => section.good("no pod has a disruption probe"),
+        (_, true) => section.good(format!("{probed} pods have a disruption probe, and agents run them")),
+        (_, false) => section.bad(
+            format!("pods with a disruption probe, and no agent that renews its Lease, on {}", few(&nodes)),
+            "start the agent there: until then those pods are not disrupted",
+        ),
+    }
+}
+
+/// The API server refuses to evict a pod that two native budgets cover.
+async fn native(client: &Client, engine: &Engine, section: &mut Section) {
+    let source = Source::<slim::PodDisruptionBudget>::all(client.clone());
+    let budgets: Vec<(ObjectKey, NativeBudget)> = match source.list().await {
+        Ok(listed) => {
+            listed.objects.iter().filter_map(|b| objects::native_budget(b).ok()).collect::<Vec<_>>()
+        }
+        Err(error) => return section.unseen("poddisruptionbudgets.policy", &error),
+    }
+    .into_iter()
+    .filter_map(|(key, fact)| Some((key, fact?)))
+    .collect();
+    let mut twice: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pod in engine.pods() {
+        let over = budgets.iter().filter(|(key, budget)| {
+            key.namespace == pod.key.namespace && budget.selector.matches(&pod.labels)
+        });
+        let names: Vec<String> = over.map(|(key, _)| key.name.to_string()).collect();
+        if names.len() > 1 {
+            twice.insert(pod.key.to_string(), names);
+        }
+    }
+    match twice.first_key_value() {
+        None => section.good("no pod is covered by two PodDisruptionBudgets"),
+        Some((pod, names)) => section.bad(
+            format!("{} pods are covered by two PodDisruptionBudgets, {pod} by {}", twice.len(), few(names)),
+            "the API server evicts none of them: merge those budgets",
+        ),
+    }
+}
+
+async fn kruise(client: &Client, section: &mut Section) {
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    match webhooks.list(&ListParams::default()).await {
+        Err(error) => section.unseen("validatingwebhookconfigurations.admissionregistration.k8s.io", &error),
+        Ok(all) if all.iter().any(|found| found.name_any().starts_with("kruise-")) => section.warn(
+            "OpenKruise is installed too",
+            "its own PodUnavailableBudgets answer beside ours: switch its gates PodUnavailableBudgetDeleteGate and \
+             PodUnavailableBudgetUpdateGate off, or leave those budgets to it",
+        ),
+        Ok(_) => section.good("OpenKruise does not answer for pods beside us"),
+    }
+}
+
+fn few(names: &[String]) -> String {
+    let listed = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}

@@ -1,0 +1,115 @@
+//! What was found, in sections.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// Everything that was found.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    pub(super) good: bool,
+    pub(super) sections: Vec<Section>,
+}
+
+/// What was found of one part.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Finding {
+    pub(super) outcome: Outcome,
+    pub(super) what: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Outcome {
+    Good,
+    /// Worth knowing; nothing is broken.
+    Warning,
+    Bad,
+}
+
+impl Section {
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, findings: Vec::new() }
+    }
+
+    pub(super) fn good(&mut self, what: impl Into<String>) {
+        self.findings.push(Finding { outcome: Outcome::Good, what: what.into(), hint: None });
+    }
+
+    pub(super) fn warn(&mut self, what: impl Into<String>, hint: impl Into<String>) {
+        let hint = Some(hint.into());
+        self.findings.push(Finding { outcome: Outcome::Warning, what: what.into(), hint });
+    }
+
+    pub(super) fn bad(&mut self, what: impl Into<String>, hint: impl Into<String>) {
+        self.findings.push(Finding { outcome: Outcome::Bad, what: what.into(), hint: Some(hint.into()) });
+    }
+
+    /// Something could not be looked at.
+    pub(super) fn unseen(&mut self, what: &str, error: &kube::Error) {
+        let hint = match error {
+            kube::Error::Api(status) if status.code == 403 => {
+                format!("you need the verbs get and list on {what}")
+            }
+            _ => "try again".to_owned(),
+        };
+        self.bad(format!("cannot look at {what}: {}", quorate_kit::Plain(error)), hint);
+    }
+
+    pub(super) fn is_bad(&self) -> bool {
+        self.findings.iter().any(|finding| finding.outcome == Outcome::Bad)
+    }
+}
+
+impl Report {
+    pub(super) fn words(&self) -> String {
+        let mut text = String::new();
+        for section in &self.sections {
+            let _ = writeln!(text, "{}\n{}", section.name, "-".repeat(section.name.len()));
+            for Finding { outcome, what, hint } in &section.findings {
+                let mark = match outcome {
+                    Outcome::Good => "√",
+                    Outcome::Warning => "‼",
+                    Outcome::Bad => "×",
+                };
+                let _ = writeln!(text, "{mark} {what}");
+                if let Some(hint) = hint {
+                    let _ = writeln!(text, "    {hint}");
+                }
+            }
+            text.push('\n');
+        }
+        let _ = writeln!(text, "Status check results are {}", if self.good { "√" } else { "×" });
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cross_says_what_to_do() {
+        let mut section = Section::new("servers");
+        section.good("2 servers are alive");
+        section.bad("nobody holds the lease", "wait 15 s");
+        section.warn("one of them is late", "look at its log");
+        assert!(section.is_bad());
+        let report = Report { good: false, sections: vec![section] };
+        let expected = "servers\n-------\n√ 2 servers are alive\n× nobody holds the lease\n    wait 15 s\n\
+                        ‼ one of them is late\n    look at its log\n\nStatus check results are ×\n";
+        assert_eq!(report.words(), expected);
+    }
+}

@@ -1,0 +1,79 @@
+//! The servers, by the Leases that they renew.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+use quorate_api::names::{ACKNOWLEDGED, COMPONENT, HOLDER, SERVER};
+
+use super::report::Section;
+
+/// Whoever is alive renews within this time, whatever the clocks say.
+const RENEWAL: Duration = Duration::from_secs(5);
+
+pub(super) async fn check(client: &Client, own: &str) -> Section {
+    let mut section = Section::new("servers");
+    let leases: Api<Lease> = Api::namespaced(client.clone(), own);
+    let servers = ListParams::default().labels(&format!("{COMPONENT}={SERVER}"));
+    let look = async || -> Result<(Vec<Lease>, Option<Lease>), kube::Error> {
+        Ok((leases.list(&servers).await?.items, leases.get_opt(HOLDER).await?))
+    };
+    let (before, after) = match look().await {
+        Ok(before) => {
+            tokio::time::sleep(RENEWAL).await;
+            (before, look().await)
+        }
+        Err(error) => {
+            section.unseen(&format!("leases.coordination.k8s.io in {own}"), &error);
+            return section;
+        }
+    };
+    let after = match after {
+        Ok(after) => after,
+        Err(error) => {
+            section.unseen(&format!("leases.coordination.k8s.io in {own}"), &error);
+            return section;
+        }
+    };
+    let renewed = |name: &str| {
+        let written = |leases: &[Lease]| {
+            leases
+                .iter()
+                .find(|lease| lease.name_any() == name)
+                .and_then(|lease| lease.spec.clone()?.renew_time)
+        };
+        let now = written(&after.0);
+        now.is_some() && now != written(&before.0)
+    };
+    let alive: Vec<&Lease> = after.0.iter().filter(|lease| renewed(&lease.name_any())).collect();
+    match alive.len() {
+        0 => section.bad(
+            format!("no server is alive in {own}"),
+            "start one; until then evictions and deletes fail in namespaces with an enforcing budget",
+        ),
+        1 => section.warn("one server is alive", "with two or more nothing is held up while one restarts"),
+        several => section.good(format!("{several} servers are alive")),
+    }
+    let behind: Vec<String> = alive
+        .iter()
+        .filter(|lease| !lease.annotations().contains_key(ACKNOWLEDGED))
+        .map(|l| l.name_any())
+        .collect();
+    if !behind.is_empty() {
+        section.warn(
+            format!("not every budget is known yet to {}", behind.join(", ")),
+            "wait a few seconds; if it lasts, look at its log",
+        );
+    }
+    let holder = after.1.and_then(|lease| lease.spec?.holder_identity);
+    match holder.filter(|holder| alive.iter().any(|lease| lease.name_any() == *holder)) {
+        Some(holder) => section.good(format!("{holder} keeps status, webhooks and labels")),
+        None if alive.is_empty() => {}
+        None => section.bad(
+            format!("none of them holds the Lease {HOLDER}"),
+            "wait 15 s; if it lasts, look at the logs",
+        ),
+    }
+    section
+}

@@ -1,0 +1,85 @@
+//! `quorate check`: what somebody is told before anything is installed, while it works, and when it broke.
+
+use quorate_testbed::{Cluster, Patch, User, eventually};
+use serde_json::{Value, json};
+
+use crate::explain::{Told, quorate};
+use crate::quorate::Quorate;
+use crate::town::Town;
+
+quorate_testbed::stories!(Whole: a_check_tells_what_is_wrong_and_what_to_do);
+
+async fn check(cluster: &Cluster, more: &[&str]) -> Told {
+    let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
+    quorate(&[&["check", "--kubeconfig", &kubeconfig.to_string_lossy()], more].concat()).await
+}
+
+/// What was found, by outcome.
+async fn found(cluster: &Cluster, outcome: &str) -> Vec<String> {
+    let told = check(cluster, &["-o", "json"]).await;
+    let data: Value =
+        serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("no JSON: {}{}", told.out, told.err));
+    let sections = data["sections"].as_array().expect("sections");
+    assert_eq!((data["good"] == true, told.code == 0), (told.code == 0, data["good"] == true));
+    let findings =
+        sections.iter().flat_map(|section| section["findings"].as_array().cloned().unwrap_or_default());
+    let wanted = findings.filter(|finding| finding["outcome"] == outcome);
+    wanted.map(|finding| finding["what"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn a_check_tells_what_is_wrong_and_what_to_do(cluster: Cluster) {
+    let told = check(&cluster, &[]).await;
+    assert_eq!(told.code, 1, "{}", told.out);
+    for line in [
+        "× disruptionbudgets.policy.quorate.dev is missing\n    apply the current ones: quorate crds | kubectl apply",
+        "× there is no MutatingWebhookConfiguration quorate: nothing is held up\n",
+        "× no server is alive in quorate-system\n",
+        "\nStatus check results are ×\n",
+    ] {
+        assert!(told.out.contains(line), "{line:?} is missing in\n{}", told.out);
+    }
+
+    let server = Quorate::start(&cluster).await;
+    let town = Town::found(&cluster, "checked").await;
+    for name in ["web-0", "web-1"] {
+        town.pod(name, json!({"app": "web"})).await;
+    }
+    let selector = json!({"matchLabels": {"app": "web"}});
+    town.budget("web", json!({"selector": selector, "minAvailable": 1}), 1).await;
+    town.labelled(true).await;
+    assert_eq!(found(&cluster, "bad").await, Vec::<String>::new());
+    assert_eq!(found(&cluster, "warning").await, ["one server is alive"]);
+    let told = check(&cluster, &[]).await;
+    assert!(told.code == 0 && told.out.ends_with("\nStatus check results are √\n"), "{}", told.out);
+    assert!(told.out.contains("√ the API server reaches a server\n"), "{}", told.out);
+    assert!(told.out.contains("√ 1 of 1 budgets are enforced and can do what they say\n"), "{}", told.out);
+
+    // A budget that blocks for ever, a pod that two native budgets cover, a probe that nobody runs.
+    town.budget("never", json!({"selector": selector, "minAvailable": "100%", "expectedReplicas": 2}), 0)
+        .await;
+    for name in ["one", "two"] {
+        let native = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
+            "spec": {"maxUnavailable": 1, "selector": selector}});
+        let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", town.namespace);
+        town.wire.post(&path, &native).await.expect(201);
+    }
+    let probe = json!({"metadata": {"annotations": {
+        "quorate.dev/disruption-probe.main": "{\"httpGet\":{\"path\":\"/\",\"port\":80}}"}}});
+    let path = format!("/api/v1/namespaces/{}/pods/web-1", town.namespace);
+    town.wire.patch(&path, Patch::Merge, &probe).await.expect(200);
+    let expected = [
+        format!("{}/never: NeverAllows", town.namespace),
+        "pods with a disruption probe, and no agent that renews its Lease, on by-hand".to_owned(),
+        format!("2 pods are covered by two PodDisruptionBudgets, {}/web-0 by one, two", town.namespace),
+    ];
+    assert_eq!(found(&cluster, "bad").await, expected);
+
+    // The server is gone: the webhook is not reached, and nobody is alive.
+    server.end().await;
+    eventually("the check sees that nobody is alive", || async {
+        let bad = found(&cluster, "bad").await;
+        let gone = ["the API server does not reach any server", "no server is alive in quorate-system"];
+        if gone.iter().all(|what| bad.iter().any(|found| found == what)) { Ok(()) } else { Err(bad) }
+    })
+    .await;
+}
