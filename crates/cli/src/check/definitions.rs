@@ -73,10 +73,10 @@ async fn workload_api(client: &Client, section: &mut Section) {
             groups.push(format!("scheduling.k8s.io/{version}"));
         }
     }
-    match groups.is_empty() {
+    section.good(match groups.is_empty() {
         true => {
-            section.good("the Workload API is not served here: scheduling.quorate.dev Workloads do its work")
+            "the Workload API is not served here: scheduling.quorate.dev Workloads do its work".to_owned()
         }
-        false => section.good(format!("the Workload API is served: {}", groups.join(", "))),
-    }
+        false => format!("the Workload API is served: {}", groups.join(", ")),
+    });
 }
