@@ -90,9 +90,14 @@ impl Labels {
         self.0.iter()
     }
 
-    /// The same labels, each text replaced by what `share` gives for it.
-    pub(crate) fn shared(&self, mut share: impl FnMut(&Text) -> Text) -> Self {
-        Self(self.0.iter().map(|(k, v)| (share(k), share(v))).collect())
+    /// The pair at this place in the order of keys.
+    pub(crate) fn nth(&self, at: usize) -> Option<&(Text, Text)> {
+        self.0.get(at)
+    }
+
+    /// All pairs, to be replaced by equal ones: keys that change would lose their order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Text, Text)> {
+        self.0.iter_mut()
     }
 }
 

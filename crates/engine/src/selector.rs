@@ -70,6 +70,15 @@ impl Selector {
         }
         [Anchor::All].into_iter().collect()
     }
+
+    /// Whether it asks for nothing but what it is filed under.
+    fn is_its_anchor(&self) -> bool {
+        match &*self.0 {
+            [] => true,
+            [only] => matches!(only.ask, Ask::In(_) | Ask::Exists),
+            _ => false,
+        }
+    }
 }
 
 enum Anchor {
@@ -78,7 +87,15 @@ enum Anchor {
     All,
 }
 
-type Ids = SmallVec<[u32; 2]>;
+type Ids = SmallVec<[Found; 2]>;
+
+/// A selector that may select an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Found {
+    pub(crate) id: u32,
+    /// It does: it asks for nothing but what it was found by.
+    pub(crate) sure: bool,
+}
 
 /// Files selectors of one namespace by a label that their pods must have.
 #[derive(Clone, Debug, Default)]
@@ -96,13 +113,14 @@ struct ByValue {
 
 impl SelectorIndex {
     pub(crate) fn insert(&mut self, selector: &Selector, id: u32) {
+        let found = Found { id, sure: selector.is_its_anchor() };
         for anchor in selector.anchors() {
             match anchor {
                 Anchor::Pair(key, value) => {
-                    self.by_key.entry(key).or_default().values.entry(value).or_default().push(id);
+                    self.by_key.entry(key).or_default().values.entry(value).or_default().push(found);
                 }
-                Anchor::Key(key) => self.by_key.entry(key).or_default().any.push(id),
-                Anchor::All => self.all.push(id),
+                Anchor::Key(key) => self.by_key.entry(key).or_default().any.push(found),
+                Anchor::All => self.all.push(found),
             }
         }
     }
@@ -110,19 +128,19 @@ impl SelectorIndex {
     pub(crate) fn remove(&mut self, selector: &Selector, id: u32) {
         for anchor in selector.anchors() {
             let (Anchor::Pair(key, _) | Anchor::Key(key)) = &anchor else {
-                self.all.retain(|other| *other != id);
+                self.all.retain(|other| other.id != id);
                 continue;
             };
             let Some(by_value) = self.by_key.get_mut(key) else { continue };
             if let Anchor::Pair(_, value) = &anchor {
                 if let Some(ids) = by_value.values.get_mut(value) {
-                    ids.retain(|other| *other != id);
+                    ids.retain(|other| other.id != id);
                     if ids.is_empty() {
                         by_value.values.remove(value);
                     }
                 }
             } else {
-                by_value.any.retain(|other| *other != id);
+                by_value.any.retain(|other| other.id != id);
             }
             if by_value.values.is_empty() && by_value.any.is_empty() {
                 self.by_key.remove(key);
@@ -130,9 +148,9 @@ impl SelectorIndex {
         }
     }
 
-    /// Whoever may select an object with these labels: each still has to be asked.
-    pub(crate) fn candidates(&self, labels: &Labels) -> SmallVec<[u32; 4]> {
-        let mut found: SmallVec<[u32; 4]> = SmallVec::from_slice(&self.all);
+    /// Whoever may select an object with these labels: each that is not sure still has to be asked.
+    pub(crate) fn candidates(&self, labels: &Labels) -> SmallVec<[Found; 4]> {
+        let mut found: SmallVec<[Found; 4]> = SmallVec::from_slice(&self.all);
         for (key, value) in labels.iter() {
             let Some(by_value) = self.by_key.get(key) else { continue };
             found.extend_from_slice(&by_value.any);
@@ -178,8 +196,10 @@ mod tests {
         let candidates = index.candidates(&pod);
         for (id, (selector, expected)) in cases.iter().enumerate() {
             assert_eq!(selector.matches(&pod), *expected, "{selector:?}");
-            if *expected {
-                assert!(candidates.contains(&(id as u32)), "the index lost {selector:?}");
+            let found = candidates.iter().find(|found| found.id == id as u32);
+            match found {
+                Some(found) => assert!(*expected || !found.sure, "the index is sure of {selector:?}"),
+                None => assert!(!expected, "the index lost {selector:?}"),
             }
         }
         for (id, (selector, _)) in cases.iter().enumerate() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
+use slab::Slab;
 
 use crate::basics::Uid;
 use crate::world::World;
@@ -12,8 +13,9 @@ use crate::world::World;
 pub(crate) struct Wants {
     /// By the controller that a pod names.
     owned: FxHashMap<Uid, Owned>,
-    /// By the workload whose scale counts: the Deployment above its ReplicaSets.
-    workloads: FxHashMap<Uid, Wanting>,
+    /// The workloads whose scale counts: the Deployment above its ReplicaSets.
+    workloads: Slab<Wanting>,
+    by_workload: FxHashMap<Uid, u32>,
     /// Controllers of which nothing is known.
     missing: BTreeSet<Uid>,
     /// Controllers that have no scale.
@@ -26,12 +28,13 @@ pub(crate) struct Wants {
 struct Owned {
     pods: Pods,
     /// Whose scale counts for them; the controller itself where nothing is known.
-    workload: Uid,
+    workload: u32,
 }
 
 /// The pods of one workload in a budget, and what it wants.
 #[derive(Clone, Debug)]
 struct Wanting {
+    uid: Uid,
     pods: Pods,
     replicas: Option<u32>,
     deleting: bool,
@@ -102,14 +105,14 @@ impl Wants {
             return;
         };
         owned.pods.step(single, up);
-        if let Some(wanting) = self.workloads.get_mut(&owned.workload) {
-            self.totals.step(wanting.adds(), false);
-            wanting.pods.step(single, up);
+        let wanting = &mut self.workloads[owned.workload as usize];
+        self.totals.step(wanting.adds(), false);
+        wanting.pods.step(single, up);
+        if wanting.pods.are_none() {
+            let gone = self.workloads.remove(owned.workload as usize);
+            self.by_workload.remove(&gone.uid);
+        } else {
             self.totals.step(wanting.adds(), true);
-            if wanting.pods.are_none() {
-                self.totals.step(wanting.adds(), false);
-                self.workloads.remove(&owned.workload);
-            }
         }
         if owned.pods.are_none() {
             self.owned.remove(controller);
@@ -126,17 +129,22 @@ impl Wants {
             Some(scaled) if scaled.replicas.is_none() => drop(self.scaleless.insert(controller.clone())),
             Some(_) => {}
         }
-        let workload = scaled.map_or_else(|| controller.clone(), |scaled| scaled.uid.clone());
-        let wanting = || Wanting {
-            pods: Pods::default(),
-            replicas: scaled.and_then(|scaled| scaled.replicas),
-            deleting: scaled.is_some_and(|scaled| scaled.deleting),
+        let uid = scaled.map_or(controller, |scaled| &scaled.uid);
+        let workload = match self.by_workload.get(uid) {
+            Some(known) => *known,
+            None => {
+                let wanting = Wanting {
+                    uid: uid.clone(),
+                    pods: Pods::default(),
+                    replicas: scaled.and_then(|scaled| scaled.replicas),
+                    deleting: scaled.is_some_and(|scaled| scaled.deleting),
+                };
+                self.totals.step(wanting.adds(), true);
+                let id = self.workloads.insert(wanting) as u32;
+                self.by_workload.insert(uid.clone(), id);
+                id
+            }
         };
-        if !self.workloads.contains_key(&workload) {
-            let wanting = wanting();
-            self.totals.step(wanting.adds(), true);
-            self.workloads.insert(workload.clone(), wanting);
-        }
         self.owned.insert(controller.clone(), Owned { pods: Pods::default(), workload });
     }
 
@@ -147,12 +155,11 @@ impl Wants {
             self.meet(&controller, world);
             let Some(owned) = self.owned.get_mut(&controller) else { continue };
             owned.pods = pods;
-            if let Some(wanting) = self.workloads.get_mut(&owned.workload) {
-                self.totals.step(wanting.adds(), false);
-                wanting.pods.seated += pods.seated;
-                wanting.pods.single += pods.single;
-                self.totals.step(wanting.adds(), true);
-            }
+            let wanting = &mut self.workloads[owned.workload as usize];
+            self.totals.step(wanting.adds(), false);
+            wanting.pods.seated += pods.seated;
+            wanting.pods.single += pods.single;
+            self.totals.step(wanting.adds(), true);
         }
     }
 

@@ -38,7 +38,7 @@ impl Engine {
             self.add_budget(Budget { gone, ..budget });
             return;
         }
-        self.dirty.insert(id);
+        self.touch(id);
         let old = std::mem::replace(&mut self.budgets[id as usize].fact, budget);
         let new = &self.budgets[id as usize].fact.ledger;
         let touched: Vec<Uid> = old
@@ -72,7 +72,14 @@ impl Engine {
         } else {
             crate::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&rules))
         };
-        let record = BudgetRecord { fact: budget, rules, downgraded, coverage, tally: Tally::default() };
+        let record = BudgetRecord {
+            fact: budget,
+            rules,
+            downgraded,
+            coverage,
+            tally: Tally::default(),
+            is_dirty: false,
+        };
         let id = self.budgets.insert(record) as u32;
         self.by_key.insert(key.clone(), id);
         let index = self.namespaces.entry(key.object.namespace).or_default();
@@ -83,7 +90,7 @@ impl Engine {
                 index.targets.entry((kind.clone(), name.clone())).or_default().push(id);
             }
         }
-        let pods: Vec<u32> = index.pods.iter().copied().collect();
+        let pods: Vec<u32> = index.pods.clone();
         for pod in pods {
             if self.covers(id, pod) {
                 self.seat(pod, id);
@@ -93,7 +100,7 @@ impl Engine {
         let namespace = &record.fact.key.object.namespace;
         record.tally.recall_gone(&record.rules, namespace, &gone, &self.world, self.now);
         self.set_gone_alarm(id);
-        self.dirty.insert(id);
+        self.touch(id);
     }
 
     pub(super) fn remove_budget(&mut self, key: &BudgetKey) {
@@ -116,8 +123,9 @@ impl Engine {
                 self.pods[*pod as usize].members.retain(|member| member.budget != id);
             }
         }
-        self.budgets.remove(id as usize);
-        self.dirty.remove(&id);
+        if self.budgets.remove(id as usize).is_dirty {
+            self.dirty.retain(|dirty| *dirty != id);
+        }
     }
 
     fn covers(&self, budget: u32, pod: u32) -> bool {
@@ -212,7 +220,7 @@ impl Engine {
         for id in budgets {
             let record = &mut self.budgets[id as usize];
             record.tally.regroup(&record.rules, &record.fact.key.object.namespace, &self.world);
-            self.dirty.insert(id);
+            self.touch(id);
         }
     }
 

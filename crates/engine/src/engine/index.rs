@@ -12,48 +12,72 @@ use crate::engine::PodRecord;
 /// Which pod has a UID, and which is the newest of a name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodIndex {
-    by_uid: HashTable<u32>,
-    by_name: HashTable<u32>,
+    by_uid: HashTable<Entry>,
+    by_name: HashTable<Entry>,
 }
 
-fn uid_hash(uid: &str) -> u64 {
-    FxBuildHasher.hash_one(uid)
+/// A pod, and the hash of its key: a table that grows need not visit every pod, nor a search one that cannot be it.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: u32,
+    pod: u32,
 }
 
-fn name_hash(key: &ObjectKey) -> u64 {
-    FxBuildHasher.hash_one(key)
+impl Entry {
+    /// Tables look at the highest bits and at the lowest ones.
+    fn spread(&self) -> u64 {
+        u64::from(self.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+fn uid_entry(uid: &str, pod: u32) -> Entry {
+    entry(FxBuildHasher.hash_one(uid), pod)
+}
+
+fn name_entry(key: &ObjectKey, pod: u32) -> Entry {
+    entry(FxBuildHasher.hash_one(key), pod)
+}
+
+fn entry(hash: u64, pod: u32) -> Entry {
+    Entry { hash: (hash ^ (hash >> 32)) as u32, pod }
 }
 
 impl PodIndex {
     pub(super) fn by_uid(&self, pods: &Slab<PodRecord>, uid: &str) -> Option<u32> {
-        self.by_uid.find(uid_hash(uid), |id| *pods[*id as usize].fact.uid == *uid).copied()
+        let sought = uid_entry(uid, 0);
+        let is_it = |entry: &Entry| entry.hash == sought.hash && *pods[entry.pod as usize].fact.uid == *uid;
+        self.by_uid.find(sought.spread(), is_it).map(|entry| entry.pod)
     }
 
     pub(super) fn by_name(&self, pods: &Slab<PodRecord>, key: &ObjectKey) -> Option<u32> {
-        self.by_name.find(name_hash(key), |id| pods[*id as usize].fact.key == *key).copied()
+        let sought = name_entry(key, 0);
+        let is_it = |entry: &Entry| entry.hash == sought.hash && pods[entry.pod as usize].fact.key == *key;
+        self.by_name.find(sought.spread(), is_it).map(|entry| entry.pod)
     }
 
     /// Files a pod that is not filed yet. Of several with one name the newest is found by it.
     pub(super) fn insert(&mut self, pods: &Slab<PodRecord>, id: u32) {
         let fact = &pods[id as usize].fact;
-        self.by_uid.insert_unique(uid_hash(&fact.uid), id, |id| uid_hash(&pods[*id as usize].fact.uid));
-        let hash = name_hash(&fact.key);
-        match self.by_name.find_mut(hash, |other| pods[*other as usize].fact.key == fact.key) {
-            Some(other) if pods[*other as usize].fact.version < fact.version => *other = id,
+        let new = uid_entry(&fact.uid, id);
+        self.by_uid.insert_unique(new.spread(), new, Entry::spread);
+        let new = name_entry(&fact.key, id);
+        let same_name =
+            |entry: &Entry| entry.hash == new.hash && pods[entry.pod as usize].fact.key == fact.key;
+        match self.by_name.find_mut(new.spread(), same_name) {
+            Some(other) if pods[other.pod as usize].fact.version < fact.version => *other = new,
             Some(_) => {}
-            None => {
-                self.by_name.insert_unique(hash, id, |id| name_hash(&pods[*id as usize].fact.key));
-            }
+            None => drop(self.by_name.insert_unique(new.spread(), new, Entry::spread)),
         }
     }
 
     /// Takes a pod out, while it is still in the slab.
     pub(super) fn remove(&mut self, pods: &Slab<PodRecord>, id: u32) {
         let fact = &pods[id as usize].fact;
-        if let Ok(entry) = self.by_uid.find_entry(uid_hash(&fact.uid), |other| *other == id) {
+        let is_it = |entry: &Entry| entry.pod == id;
+        if let Ok(entry) = self.by_uid.find_entry(uid_entry(&fact.uid, id).spread(), is_it) {
             entry.remove();
         }
-        if let Ok(entry) = self.by_name.find_entry(name_hash(&fact.key), |other| *other == id) {
+        if let Ok(entry) = self.by_name.find_entry(name_entry(&fact.key, id).spread(), is_it) {
             entry.remove();
         }
     }

@@ -16,10 +16,11 @@ mod index;
 mod lists;
 mod pods;
 mod preview;
+mod roster;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -36,6 +37,7 @@ use crate::world::World;
 
 use index::PodIndex;
 pub(crate) use pods::why_unavailable;
+use roster::{Places, Roster};
 
 /// Which features are on, by the names of the documents that ask for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,7 @@ pub(crate) struct PodRecord {
     pub(crate) fact: Pod,
     /// A list that should have shown it did not: it is gone, or left the budget that was listed.
     pub(crate) absent: bool,
+    places: Places,
     pub(crate) members: SmallVec<[Member; 2]>,
 }
 
@@ -108,11 +111,13 @@ pub(crate) struct BudgetRecord {
     pub(crate) downgraded: bool,
     pub(crate) coverage: u64,
     pub(crate) tally: Tally,
+    /// It is among the dirty ones.
+    is_dirty: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct NamespaceIndex {
-    pods: FxHashSet<u32>,
+    pods: Roster,
     budgets: BTreeSet<u32>,
     selectors: SelectorIndex,
     targets: FxHashMap<(GroupKind, Text), SmallVec<[u32; 2]>>,
@@ -124,7 +129,7 @@ pub struct Engine {
     gates: Gates,
     pub(crate) pods: Slab<PodRecord>,
     index: PodIndex,
-    by_controller: FxHashMap<Uid, FxHashSet<u32>>,
+    by_controller: FxHashMap<Uid, Roster>,
     /// Pods with probes only: nobody else cares for nodes.
     probed: FxHashMap<Text, BTreeSet<u32>>,
     pub(crate) budgets: Slab<BudgetRecord>,
@@ -140,7 +145,8 @@ pub struct Engine {
     pub(crate) open_all: bool,
     /// For tests that show why a budget is opened again when it covers other pods: it is not.
     pub(crate) coverage_by_uid: bool,
-    dirty: BTreeSet<u32>,
+    /// Budgets that something happened to since that was last asked, each once.
+    dirty: Vec<u32>,
     /// Moments at which something changes by itself, with what to look at.
     alarms: BTreeSet<(Time, Alarm)>,
 }
@@ -172,7 +178,7 @@ impl Engine {
             absences: BTreeMap::new(),
             open_all: false,
             coverage_by_uid: false,
-            dirty: BTreeSet::new(),
+            dirty: Vec::new(),
             alarms: BTreeSet::new(),
         }
     }
@@ -299,12 +305,22 @@ impl Engine {
     }
 
     pub(super) fn changes(&mut self) -> Changes {
-        let budgets = std::mem::take(&mut self.dirty)
-            .into_iter()
-            .filter_map(|id| self.budgets.get(id as usize))
-            .map(|record| record.fact.key.clone())
-            .collect();
+        let mut budgets = BTreeSet::new();
+        for id in self.dirty.drain(..) {
+            let record = &mut self.budgets[id as usize];
+            record.is_dirty = false;
+            budgets.insert(record.fact.key.clone());
+        }
         Changes { budgets, wake: self.alarms.first().map(|(at, _)| *at) }
+    }
+
+    /// Notes that the status of a budget may have changed.
+    fn touch(&mut self, id: u32) {
+        let record = &mut self.budgets[id as usize];
+        if !record.is_dirty {
+            record.is_dirty = true;
+            self.dirty.push(id);
+        }
     }
 
     /// Time never goes back here, whatever the clock does: an agent that was stale stays so until it renews.
@@ -321,7 +337,7 @@ impl Engine {
                     if let Some(id) = self.by_key.get(&key).copied() {
                         let record = &mut self.budgets[id as usize];
                         if record.tally.forget_gone(self.now) {
-                            self.dirty.insert(id);
+                            self.touch(id);
                         }
                         self.set_gone_alarm(id);
                     }
@@ -390,7 +406,7 @@ impl Engine {
                 };
                 if changed {
                     let budgets = self.budgets_in(&name);
-                    self.dirty.extend(budgets);
+                    budgets.into_iter().for_each(|id| self.touch(id));
                 }
             }
             Input::Node(name, node) => {
@@ -407,7 +423,7 @@ impl Engine {
             Input::NativeBudget(key, budget) => {
                 if self.world.set_native(&key, budget) {
                     let budgets = self.budgets_in(&key.namespace);
-                    self.dirty.extend(budgets);
+                    budgets.into_iter().for_each(|id| self.touch(id));
                 }
             }
         }

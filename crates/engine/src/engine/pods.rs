@@ -1,10 +1,11 @@
 //! Pods: taking them in, seating them in the budgets that cover them, and judging their health.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::Ledger;
+use crate::engine::roster::{self, Places};
 use crate::engine::{BudgetRecord, Changes, Engine, Member, PodRecord};
 use crate::facts::{BudgetKey, Covers, HealthRule, Phase, Pod};
 use crate::tally::{Seat, Share};
@@ -94,15 +95,22 @@ impl Engine {
     }
 
     fn add_pod(&mut self, pod: Pod) {
-        let pod = self.pool.share_pod(pod);
+        let siblings = pod.controller().and_then(|owner| self.by_controller.get(&owner.uid));
+        let sibling = siblings.and_then(|roster| roster.last()).map(|id| &self.pods[*id as usize].fact);
+        let pod = self.pool.share_pod(pod, sibling);
         let namespace = pod.key.namespace.clone();
-        let id = self.pods.insert(PodRecord { fact: pod, absent: false, members: SmallVec::new() }) as u32;
+        let controller = pod.controller().map(|owner| owner.uid.clone());
+        let record =
+            PodRecord { fact: pod, absent: false, places: Places::default(), members: SmallVec::new() };
+        let id = self.pods.insert(record) as u32;
         self.index.insert(&self.pods, id);
-        self.namespaces.entry(namespace).or_default().pods.insert(id);
-        let fact = &self.pods[id as usize].fact;
-        if let Some(owner) = fact.controller() {
-            self.by_controller.entry(owner.uid.clone()).or_default().insert(id);
+        let roster = &mut self.namespaces.entry(namespace).or_default().pods;
+        roster::enter(roster, &mut self.pods, id, Places::in_namespace);
+        if let Some(controller) = controller {
+            let roster = self.by_controller.entry(controller).or_default();
+            roster::enter(roster, &mut self.pods, id, Places::with_controller);
         }
+        let fact = &self.pods[id as usize].fact;
         if let (Some(node), true) = (&fact.node, fact.probe.is_some()) {
             self.probed.entry(node.clone()).or_default().insert(id);
         }
@@ -113,16 +121,17 @@ impl Engine {
         let Some(id) = self.pod_id(uid) else { return };
         self.unseat_pod(id);
         self.index.remove(&self.pods, id);
+        let fact = &self.pods[id as usize].fact;
+        let controller = fact.controller().map(|owner| owner.uid.clone());
+        if let Some(index) = self.namespaces.get_mut(&fact.key.namespace) {
+            roster::strike(&mut index.pods, &mut self.pods, id, Places::in_namespace);
+        }
+        if let Some(controller) = controller {
+            roster::strike_from(&mut self.by_controller, &mut self.pods, &controller, id);
+        }
         let record = self.pods.remove(id as usize);
         if record.absent {
             self.absences.remove(&record.fact.uid);
-        }
-        let key = &record.fact.key;
-        if let Some(index) = self.namespaces.get_mut(&key.namespace) {
-            index.pods.remove(&id);
-        }
-        if let Some(owner) = record.fact.controller() {
-            forget(&mut self.by_controller, &owner.uid, id);
         }
         if let Some(node) = &record.fact.node
             && let Some(pods) = self.probed.get_mut(node)
@@ -138,8 +147,13 @@ impl Engine {
     pub(super) fn seat_pod(&mut self, id: u32) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
-        let mut covering = index.selectors.candidates(&fact.labels);
-        covering.retain(|budget| covers_by_label(&self.budgets[*budget as usize], fact));
+        let mut covering: SmallVec<[u32; 4]> = index
+            .selectors
+            .candidates(&fact.labels)
+            .into_iter()
+            .filter(|found| found.sure || covers_by_label(&self.budgets[found.id as usize], fact))
+            .map(|found| found.id)
+            .collect();
         if !index.targets.is_empty() {
             for workload in self.world.workloads_of(fact) {
                 covering.extend(index.targets.get(&workload).into_iter().flatten().copied());
@@ -156,12 +170,13 @@ impl Engine {
         let record = &self.pods[id as usize];
         let home = &mut self.budgets[budget as usize];
         let rules = &home.rules;
-        let stray = units::place(rules, &record.fact) == Place::Stray;
-        let healthy = !stray && healthy(record, rules.health, &home.fact.ledger, &self.world, self.now);
+        let place = units::place(rules, &record.fact);
+        let healthy =
+            place != Place::Stray && healthy(record, rules.health, &home.fact.ledger, &self.world, self.now);
         let share = Share::of(&record.fact, healthy);
-        let seat = home.tally.join(rules, id, &record.fact, share, &self.world);
+        let seat = home.tally.join(rules, (id, place), &record.fact, share, &self.world);
         self.pods[id as usize].members.push(Member { budget, seat, share });
-        self.dirty.insert(budget);
+        self.touch(budget);
     }
 
     pub(super) fn unseat_pod(&mut self, id: u32) {
@@ -175,7 +190,7 @@ impl Engine {
         let home = &mut self.budgets[member.budget as usize];
         let fact = &self.pods[id as usize].fact;
         home.tally.leave(&home.rules, id, fact, (member.seat, member.share), &self.world, self.now);
-        self.dirty.insert(member.budget);
+        self.touch(member.budget);
         self.set_gone_alarm(member.budget);
     }
 
@@ -197,7 +212,7 @@ impl Engine {
         if share != member.share {
             home.tally.change(rules, id, &record.fact, (member.seat, member.share), share, &self.world);
             self.pods[id as usize].members[at].share = share;
-            self.dirty.insert(member.budget);
+            self.touch(member.budget);
         }
     }
 
@@ -266,15 +281,6 @@ fn covers_by_label(record: &BudgetRecord, pod: &Pod) -> bool {
     match &record.rules.covers {
         Covers::Selector(selector) => selector.matches(&pod.labels),
         Covers::Target(..) => false,
-    }
-}
-
-fn forget(index: &mut FxHashMap<Uid, FxHashSet<u32>>, uid: &Uid, id: u32) {
-    if let Some(pods) = index.get_mut(uid) {
-        pods.remove(&id);
-        if pods.is_empty() {
-            index.remove(uid);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A request on its way: find the pod, ask every budget, claim in each, answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use crate::basics::{Time, Uid};
 use crate::callers::Exempt;
@@ -25,12 +26,28 @@ pub(super) struct Ask {
     pub(super) token: TokenId,
     /// The budgets that were asked, those included that only watch, and what each covered then.
     asked: BTreeMap<BudgetKey, Option<u64>>,
-    /// Those of them that only watch.
-    watching: BTreeSet<BudgetKey>,
+    /// Those of them that only watch, and why they do.
+    watching: BTreeMap<BudgetKey, Ground>,
     /// The budgets that have to agree, in the order in which they are claimed.
     route: Vec<BudgetKey>,
-    /// Those that have its token, by their UID: a budget that was made anew has not.
-    pub(super) committed: BTreeMap<BudgetKey, Uid>,
+    /// Those that have its token.
+    pub(super) committed: BTreeMap<BudgetKey, Consent>,
+}
+
+/// A budget has the token of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Consent {
+    /// Which one: a budget that was made anew has it not.
+    pub(super) budget: Uid,
+    /// On what ground it agreed.
+    pub(super) ground: Ground,
+}
+
+/// The ground is told with the answer and nothing else rests on it, so that a search need not tell states apart by it.
+impl Hash for Consent {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.budget.hash(state);
+    }
 }
 
 impl Ask {
@@ -73,7 +90,7 @@ impl Replica {
             uid: None,
             token,
             asked: BTreeMap::new(),
-            watching: BTreeSet::new(),
+            watching: BTreeMap::new(),
             route: Vec::new(),
             committed: BTreeMap::new(),
         };
@@ -171,8 +188,7 @@ impl Replica {
         let Some(ask) = self.asks.get_mut(&id) else { return };
         ask.uid = Some(uid);
         ask.asked = asked;
-        ask.watching =
-            grounds.iter().filter(|(_, ground)| only_watches(*ground)).map(|(key, _)| key.clone()).collect();
+        ask.watching = grounds.iter().filter(|(_, ground)| only_watches(*ground)).cloned().collect();
         ask.route = grounds
             .iter()
             .filter(|(_, ground)| !only_watches(*ground))
@@ -213,14 +229,17 @@ impl Replica {
     fn has_token(&self, ask: &Ask, key: &BudgetKey) -> bool {
         let there = self.engine.budget(key).map(|budget| &budget.uid);
         let by_name = self.without(Rule::BudgetByUid);
-        ask.committed.get(key).is_some_and(|uid| by_name || there.is_none_or(|there| there == uid))
+        ask.committed.get(key).is_some_and(|had| by_name || there.is_none_or(|there| *there == had.budget))
     }
 
     fn admit(&mut self, id: AskId) {
         let Some(ask) = self.asks.get(&id) else { return };
         let Some(uid) = ask.uid.clone() else { return };
-        let grounds: Vec<(BudgetKey, Ground)> =
-            ask.route.iter().map(|key| (key.clone(), Ground::Charged)).collect();
+        let agreed = ask.committed.iter().filter(|(key, _)| ask.route.contains(key));
+        let grounds: BTreeMap<BudgetKey, Ground> = agreed
+            .map(|(key, consent)| (key.clone(), consent.ground))
+            .chain(ask.watching.iter().map(|(key, ground)| (key.clone(), *ground)))
+            .collect();
         if !ask.request.dry_run {
             let what = ask.token(self.now);
             let admission = Admission {
@@ -231,7 +250,7 @@ impl Replica {
                 at: self.now,
             };
             // Budgets that only watch are told too, but nobody waits for that.
-            let watching = ask.watching.clone();
+            let watching: Vec<BudgetKey> = ask.watching.keys().cloned().collect();
             let join = Join { uid: uid.clone(), pod: admission.pod.name.clone(), what, binding: false };
             for key in watching {
                 self.due.insert(key.clone());
@@ -242,7 +261,7 @@ impl Replica {
         let verdict = if grounds.is_empty() {
             Verdict::Allow(Allow::NotCovered { uid })
         } else {
-            Verdict::Allow(Allow::Agreed { uid, grounds })
+            Verdict::Allow(Allow::Agreed { uid, grounds: grounds.into_iter().collect() })
         };
         self.asks.remove(&id);
         self.outputs.push(Output::Answer(id, verdict));

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
 use crate::facts::{Budget, BudgetKey, Input};
+use crate::ledger::asks::Consent;
 use crate::ledger::messages::{AskId, Call};
 use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::replica::{Purpose, Replica};
@@ -86,6 +87,8 @@ pub(super) struct Written {
     pub(super) ask: AskId,
     pub(super) uid: Uid,
     pub(super) token: TokenId,
+    /// What is said of it when it is written.
+    pub(super) consent: Consent,
 }
 
 /// A list of a budget's pods.
@@ -95,6 +98,8 @@ pub(super) struct Look {
     pub(super) number: u64,
     /// When it was sent, by the replica's own count.
     sequence: u64,
+    /// What the budget covered then: a list of other pods says nothing of those that it covers now.
+    pub(super) coverage: Option<u64>,
 }
 
 impl Desk {
@@ -249,17 +254,19 @@ impl Replica {
                 }
                 Ok(ground) => {
                     let watches = matches!(ground, Ground::PassesBy | Ground::Observed);
+                    let consent = Consent { budget: budget.uid.clone(), ground };
                     if !ask.request.dry_run && !watches {
                         draft.add(uid, &ask.request.pod.name, &ask.token, &ask.token(self.now));
                         draft.writing.asks.push(Written {
                             ask: id,
                             uid: uid.clone(),
                             token: ask.token.clone(),
+                            consent,
                         });
                         self.imagine(budget, draft);
                     } else {
                         if let Some(ask) = self.asks.get_mut(&id) {
-                            ask.committed.insert(key.clone(), budget.uid.clone());
+                            ask.committed.insert(key.clone(), consent);
                         }
                         self.go_on(id);
                     }
@@ -305,8 +312,9 @@ impl Replica {
     fn look(&mut self, key: &BudgetKey, budget: &Budget) {
         let Some(desk) = self.desks.get_mut(key) else { return };
         if desk.looking.is_none() {
-            desk.looking = Some(Look { number: budget.ledger.number, sequence: self.sequence });
-            self.call(Call::ListPods(key.clone()), Purpose::Look(key.clone()));
+            let coverage = desk.coverage;
+            desk.looking = Some(Look { number: budget.ledger.number, sequence: self.sequence, coverage });
+            self.call(Call::ListPods(key.clone()), Purpose::Look(key.clone(), coverage));
         }
     }
 

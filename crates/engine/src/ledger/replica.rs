@@ -72,8 +72,8 @@ pub(super) enum Purpose {
     Write(BudgetKey),
     /// The read of a budget after a write that failed or was lost.
     Reread(BudgetKey),
-    /// A list of a budget's pods, for free passes and late watches.
-    Look(BudgetKey),
+    /// A list of a budget's pods, for free passes and late watches, and what it covered when that was sent.
+    Look(BudgetKey, Option<u64>),
     /// The read of the pod that an ask is about.
     Find(AskId),
     /// The read of a pod whose token is due.

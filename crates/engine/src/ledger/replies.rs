@@ -3,6 +3,7 @@
 use crate::basics::Uid;
 use crate::claims::{Ledger, TokenId};
 use crate::facts::{BudgetKey, Input};
+use crate::ledger::asks::Consent;
 use crate::ledger::desk::{Rereading, Writing};
 use crate::ledger::messages::{Call, CallId, Note, Output, Reply, Wrote};
 use crate::ledger::replica::{Purpose, Replica};
@@ -15,7 +16,7 @@ impl Replica {
         match purpose {
             Purpose::Write(key) => self.wrote(&key, reply),
             Purpose::Reread(key) => self.reread(&key, reply),
-            Purpose::Look(key) => self.looked(&key, reply),
+            Purpose::Look(key, coverage) => self.looked(&key, coverage, reply),
             Purpose::Find(ask) => self.found(ask, reply),
             Purpose::Expire(key, uid) => self.expire(&key, &uid, reply),
             Purpose::Muster(key, seen_at) => self.mustered(&key, seen_at, reply),
@@ -110,7 +111,8 @@ impl Replica {
             let waiting = self.asks.get_mut(&written.ask);
             match (waiting, stuck) {
                 (Some(ask), true) => {
-                    ask.committed.insert(key.clone(), uid.clone());
+                    ask.committed
+                        .insert(key.clone(), Consent { budget: uid.clone(), ..written.consent.clone() });
                     self.go_on(written.ask);
                 }
                 (Some(_), false) if done => {
@@ -159,10 +161,14 @@ impl Replica {
         }
     }
 
-    fn looked(&mut self, key: &BudgetKey, reply: Reply) {
+    fn looked(&mut self, key: &BudgetKey, coverage: Option<u64>, reply: Reply) {
         self.due.insert(key.clone());
-        let Some(look) = self.desks.get_mut(key).and_then(|desk| desk.looking.take()) else { return };
-        if let Reply::Pods(pods, version) = reply {
+        let Some(desk) = self.desks.get_mut(key) else { return };
+        // The list of a budget that had this name before is nobody's any more.
+        let Some(look) = desk.looking.take_if(|look| look.coverage == coverage) else { return };
+        if let Reply::Pods(pods, version) = reply
+            && desk.coverage == coverage
+        {
             let changes = self.engine.look(key, pods, version, self.now);
             self.note_changes(changes);
             if let Some(desk) = self.desks.get_mut(key) {

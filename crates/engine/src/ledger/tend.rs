@@ -52,8 +52,8 @@ impl Replica {
         budget.spec.is_ok() && budget.ledger.enforced != coverage
     }
 
-    /// Removes the claims of pods that are terminating or gone. Nobody's health comes back by that, so the number
-    /// stays: who still counts the claim is only too careful.
+    /// Removes the claims of pods that are terminating, gone, or ended for good. Nobody's health comes back by that, so
+    /// the number stays: who still counts the claim is only too careful.
     fn settle(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
         let mut settled = budget.ledger.settled;
         let mut over: Vec<Uid> = Vec::new();
@@ -74,10 +74,10 @@ impl Replica {
         true
     }
 
-    /// The version that showed a claimed pod terminating or gone.
+    /// The version that showed a claimed pod terminating, ended or gone.
     fn seen_ending(&self, key: &BudgetKey, uid: &Uid, claim: &Claim) -> Option<Version> {
         if let Some(pod) = self.engine.pod_by_uid(uid) {
-            return pod.terminating.then_some(pod.version);
+            return (pod.terminating || pod.phase.is_terminal()).then_some(pod.version);
         }
         if self.engine.knows(uid) {
             return None;

@@ -85,10 +85,16 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Seats a pod.
-    pub(crate) fn join(&mut self, rules: &Rules, id: u32, pod: &Pod, share: Share, world: &World) -> Seat {
+    pub(crate) fn join(
+        &mut self,
+        rules: &Rules,
+        (id, place): (u32, Place),
+        pod: &Pod,
+        share: Share,
+        world: &World,
+    ) -> Seat {
         self.pods += 1;
         self.pods_healthy += u32::from(share.healthy);
-        let place = units::place(rules, pod);
         let single = place == Place::Single;
         self.own(pod, single, true, world);
         match place {

@@ -6,7 +6,9 @@
 //! - `search`: every interleaving of each of them.
 //! - `mutations`: each rule left out once; the search must find what that breaks.
 //! - `opening`: when a budget is said to be open.
+//! - `alone`: one replica, told by hand what the search does not tell apart.
 
+mod alone;
 mod mutations;
 mod opening;
 mod scenarios;

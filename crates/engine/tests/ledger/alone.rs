@@ -1,0 +1,224 @@
+//! One replica by itself, told by hand what the search does not tell apart: what an answer says, and which list or
+//! which end of a pod a budget takes for what.
+
+use std::collections::VecDeque;
+
+use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::{Claim, PROTOCOL, Target, Token};
+use quorate_engine::facts::{Budget, Input, Operation, Operations, Phase, Pod, Rules};
+use quorate_engine::ledger::{Call, CallId, Event, Output, Replica, Reply, Settings, Stored, Wrote};
+use quorate_engine::request::Request;
+use quorate_engine::verdict::{Allow, Ground, Verdict};
+use quorate_engine::{Gates, Snapshot};
+
+use super::scenarios::{ALL, keeps};
+use super::world::{NAMESPACE, budget_key};
+
+fn pod(name: &str, app: &str, ready: bool) -> Pod {
+    Pod {
+        key: ObjectKey::new(NAMESPACE, name),
+        uid: Text::from(name),
+        version: Version(1),
+        labels: Labels::new([("app", app)]),
+        node: None,
+        phase: Phase::Running,
+        terminating: false,
+        ready,
+        ready_since: None,
+        consistent: true,
+        probe: None,
+        owners: Box::default(),
+        link: None,
+        group_size: None,
+        containers: Box::default(),
+    }
+}
+
+/// A budget that is open for what it covers.
+fn open(rules: Rules) -> Budget {
+    let mut budget = Budget {
+        key: budget_key("a"),
+        uid: Text::from("a"),
+        generation: 1,
+        version: Version(1),
+        spec: Ok(rules),
+        ledger: Default::default(),
+        gone: Box::default(),
+    };
+    reopen(&mut budget);
+    budget
+}
+
+fn reopen(budget: &mut Budget) {
+    let rules = budget.spec.as_ref().unwrap();
+    budget.ledger.enforced = Some(quorate_engine::coverage(&budget.uid, rules));
+    budget.ledger.protocol = Some(PROTOCOL);
+}
+
+/// A replica and the one budget that the API server stores.
+struct Alone {
+    replica: Replica,
+    stored: Budget,
+    calls: VecDeque<(CallId, Call)>,
+    answers: Vec<Verdict>,
+}
+
+impl Alone {
+    fn new(budget: Budget, pods: &[Pod]) -> Self {
+        let replica = Replica::new(Settings::new("r0"), Gates::default());
+        let mut alone = Self { replica, stored: budget, calls: VecDeque::new(), answers: Vec::new() };
+        alone.tell(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
+        alone.tell(Event::Synced);
+        alone.tell(Event::Serving(true));
+        alone.show();
+        alone
+    }
+
+    fn tell(&mut self, event: Event) {
+        for output in self.replica.step(event, Time(0)) {
+            match output {
+                Output::Call(id, call) => self.calls.push_back((id, call)),
+                Output::Answer(_, verdict) => self.answers.push(verdict),
+                Output::Acknowledge(_) | Output::Note(_) => {}
+            }
+        }
+    }
+
+    /// The watch shows the budget as it is stored.
+    fn show(&mut self) {
+        self.tell(Event::Fact(Box::new(Input::Budget(self.stored.clone()))));
+    }
+
+    fn ask(&mut self, operation: Operation, pod: &Pod) {
+        let request = Request {
+            operation,
+            pod: pod.key.clone(),
+            object: (operation != Operation::Evict).then(|| pod.clone()),
+            precondition: None,
+            caller: Caller::named("kubernetes-admin"),
+            dry_run: false,
+            target: Target::default(),
+        };
+        self.tell(Event::Ask { id: 0, request: Box::new(request), deadline: Time(10_000) });
+    }
+
+    /// The next call, which must be a list.
+    fn list(&mut self) -> CallId {
+        match self.calls.pop_front() {
+            Some((id, Call::ListPods(_))) => id,
+            other => panic!("a list is expected, not {other:?}"),
+        }
+    }
+
+    /// Carries the next call out, which must be a write.
+    fn write(&mut self) {
+        let Some((id, Call::Patch(patch))) = self.calls.pop_front() else { panic!("a write is expected") };
+        let (uid, generation) = (self.stored.uid.clone(), self.stored.generation);
+        assert!(patch.apply(&mut Stored { uid: &uid, generation, ledger: &mut self.stored.ledger }));
+        self.stored.version.0 += 1;
+        self.tell(Event::Reply(id, Reply::Wrote(Wrote::Done(Box::new(self.stored.clone())))));
+    }
+
+    fn grounds(&self) -> Vec<Ground> {
+        match self.answers.as_slice() {
+            [Verdict::Allow(Allow::Agreed { grounds, .. })] => grounds.iter().map(|(_, g)| *g).collect(),
+            other => panic!("the budgets should agree, once: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_answer_says_on_what_ground_the_budget_agreed() {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", false)];
+    let mut charged = Alone::new(open(keeps(1, ALL)), &pods);
+    charged.ask(Operation::Evict, &pods[0]);
+    charged.write();
+    assert_eq!(charged.grounds(), [Ground::Charged]);
+
+    let mut free = Alone::new(open(keeps(2, ALL)), &pods);
+    free.ask(Operation::Evict, &pods[2]);
+    let list = free.list();
+    free.tell(Event::Reply(list, Reply::Pods(pods.to_vec(), Version(2))));
+    free.write();
+    assert_eq!(free.grounds(), [Ground::Unhealthy]);
+}
+
+#[test]
+fn what_only_passes_by_is_covered_all_the_same() {
+    let pods = [pod("x", "web", true)];
+    let rules = Rules { operations: Operations::of(&[Operation::Evict]), ..keeps(1, ALL) };
+    let mut alone = Alone::new(open(rules), &pods);
+    alone.ask(Operation::Delete, &pods[0]);
+    assert_eq!(alone.grounds(), [Ground::PassesBy]);
+}
+
+#[test]
+fn an_update_of_a_pod_that_has_ended_is_settled() {
+    let mut x = pod("x", "web", true);
+    let mut budget = open(keeps(1, ALL));
+    let token = Token {
+        operation: Operation::Update,
+        by: Text::from("somebody"),
+        at: Time(0),
+        target: Target::default(),
+    };
+    let claim = Claim { pod: x.key.name.clone(), group: None, tokens: [("t".into(), token)].into() };
+    budget.ledger.claims.insert(x.uid.clone(), claim);
+    x.ready = false;
+    let mut alone = Alone::new(budget, &[x.clone()]);
+    alone.tell(Event::Holder(true));
+    assert!(alone.calls.is_empty(), "it may still come to its end: {:?}", alone.calls);
+    x.phase = Phase::Failed;
+    x.version = Version(7);
+    alone.tell(Event::Fact(Box::new(Input::Pod(x))));
+    alone.write();
+    assert!(alone.stored.ledger.claims.is_empty());
+    assert_eq!(alone.stored.ledger.settled, Version(7), "who has not seen it end may not decide");
+}
+
+/// The list was sent for other pods than the budget covers when it comes back.
+#[test]
+fn a_list_of_what_a_budget_no_longer_covers_says_nothing_of_what_it_covers() {
+    let web = pod("x", "web", false);
+    let db = [pod("y", "db", true), pod("z", "db", true)];
+    let pods = [web.clone(), db[0].clone(), db[1].clone()];
+    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
+    alone.ask(Operation::Evict, &web);
+    let list = alone.list();
+    alone.stored.spec = Ok(keeps(2, ("app", "db")));
+    alone.stored.generation = 2;
+    alone.stored.version = Version(5);
+    reopen(&mut alone.stored);
+    alone.show();
+    alone.answers.clear();
+    alone.calls.clear();
+    alone.tell(Event::Reply(list, Reply::Pods(vec![web], Version(9))));
+    alone.ask(Operation::Delete, &db[0]);
+    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "y is there: {:?}", alone.answers);
+}
+
+/// A budget was deleted and made again while its pods were being listed, and they are being listed for the new one.
+#[test]
+fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
+    let x = pod("x", "web", false);
+    let y = pod("y", "web", true);
+    let mut alone = Alone::new(open(keeps(1, ALL)), &[x.clone(), y.clone()]);
+    alone.ask(Operation::Evict, &x);
+    let old = alone.list();
+    alone.tell(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
+    alone.answers.clear();
+    alone.stored.uid = Text::from("another");
+    alone.stored.version = Version(5);
+    reopen(&mut alone.stored);
+    alone.show();
+    // The new one is told of what was admitted without it.
+    alone.write();
+    alone.ask(Operation::Evict, &x);
+    let new = alone.list();
+    alone.tell(Event::Reply(old, Reply::Pods(vec![x.clone(), y.clone()], Version(2))));
+    assert!(alone.calls.is_empty(), "the pods as they were before: {:?}", alone.calls);
+    alone.tell(Event::Reply(new, Reply::Pods(vec![x, y], Version(2))));
+    alone.write();
+    assert_eq!(alone.grounds(), [Ground::Unhealthy]);
+}
