@@ -147,6 +147,7 @@ impl Engine {
                     operations: broken.operations,
                     observe: false,
                     health: HealthRule::Ready,
+                    waivable: false,
                 };
                 (rules, false)
             }

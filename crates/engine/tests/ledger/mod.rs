@@ -6,7 +6,11 @@
 //! - `search`: every interleaving of each of them.
 //! - `mutations`: each rule left out once; the search must find what that breaks.
 //! - `opening`: when a budget is said to be open.
+//! - `labels`: how long an admitted label counts as a disruption.
+//! - `fronts`: budgets of two kinds, each known by a watch of its own.
 
+mod fronts;
+mod labels;
 mod mutations;
 mod opening;
 mod scenarios;
