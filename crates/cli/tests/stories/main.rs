@@ -17,6 +17,7 @@ mod must_pass;
 mod newborn;
 mod outdated;
 mod probes;
+mod pubs;
 mod quorate;
 mod replicas;
 mod scales;
