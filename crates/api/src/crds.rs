@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{DisruptionBudget, Workload};
+use crate::{DisruptionBudget, PodUnavailableBudget, Workload};
 
 /// All of Quorate's definitions.
 ///
@@ -13,7 +13,7 @@ use crate::{DisruptionBudget, Workload};
 /// nullable, so that a `null` is stored and counts as set in the rules; here the API server drops it, as it does for
 /// its own objects. And there, numbers that are missing from a status become 0; here they stay unknown.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    [DisruptionBudget::crd(), Workload::crd()].into_iter().map(finish).collect()
+    [DisruptionBudget::crd(), Workload::crd(), PodUnavailableBudget::crd()].into_iter().map(finish).collect()
 }
 
 fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {

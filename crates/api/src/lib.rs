@@ -2,7 +2,8 @@
 //!
 //! - [`DisruptionBudget`] (`policy.quorate.dev/v1alpha1`): the budget itself; [`budget`] holds its spec and status.
 //! - [`Workload`] (`scheduling.quorate.dev/v1alpha1`): pod groups, for clusters where the upstream Workload API is off.
-//! - [`crds`]: both definitions, ready to install; `cargo xtask generate` writes them to `config/crd`.
+//! - [`PodUnavailableBudget`] (`policy.kruise.io/v1alpha1`): OpenKruise's budget, with groups; [`kruise`].
+//! - [`crds`]: all definitions, ready to install; `cargo xtask generate` writes them to `config/crd`.
 //! - [`slim`]: foreign objects for watches, reduced to what Quorate reads.
 //! - [`names`]: every label, annotation and condition that Quorate reads or writes.
 //!
@@ -11,6 +12,7 @@
 
 pub mod budget;
 pub mod crds;
+pub mod kruise;
 pub mod names;
 pub mod slim;
 pub mod workload;
@@ -18,4 +20,5 @@ pub mod workload;
 mod schema;
 
 pub use budget::{DisruptionBudget, DisruptionBudgetSpec, DisruptionBudgetStatus};
+pub use kruise::{PodUnavailableBudget, PodUnavailableBudgetSpec, PodUnavailableBudgetStatus};
 pub use workload::{Workload, WorkloadSpec};

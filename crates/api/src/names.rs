@@ -63,8 +63,22 @@ pub mod lws {
     pub const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
 }
 
-/// What OpenKruise reads and writes on pods.
+/// What OpenKruise reads and writes on pods and on `PodUnavailableBudget`s.
 pub mod kruise {
+    /// On a `PodUnavailableBudget`: what it protects against, as DELETE,UPDATE,EVICT,RESIZE. An annotation.
+    pub const PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
+    /// On a `PodUnavailableBudget`: how many pods there should be. An annotation.
+    pub const PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
+    /// On a pod: an in-place update is about to begin. An annotation.
+    pub const INPLACE_UPDATE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
+    /// On a pod: what its last in-place update does. An annotation.
+    pub const INPLACE_UPDATE_STATE: &str = "apps.kruise.io/inplace-update-state";
+    /// On a pod: what the last in-place update of each SidecarSet does. An annotation.
+    pub const SIDECARSET_UPDATE_STATE: &str = "kruise.io/sidecarset-inplace-update-state";
+    /// The ValidatingWebhookConfiguration that OpenKruise keeps.
+    pub const WEBHOOKS: &str = "kruise-validating-webhook-configuration";
+    /// Its entries that decide on pods.
+    pub const POD_WEBHOOKS: [&str; 2] = ["vpod.kb.io", "vpodeviction.kb.io"];
     /// Begins the labels that take a pod out of service for a `PodUnavailableBudget`.
     pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
     /// Exempts a pod from `PodUnavailableBudget`s. An annotation.

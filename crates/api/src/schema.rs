@@ -74,6 +74,20 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A label selector that names at least one label.
+pub(crate) fn some_labels(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = label_selector(generator);
+    schema.insert(
+        "x-kubernetes-validations".to_owned(),
+        json!([{
+            "rule": "(has(self.matchLabels) && size(self.matchLabels) > 0) \
+                     || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
+            "message": "is empty and would cover every pod of the namespace: name at least one label",
+        }]),
+    );
+    schema
+}
+
 fn label_requirement() -> Schema {
     json_schema!({
         "description": "A requirement on one label.",

@@ -2,20 +2,34 @@
 
 use quorate_server::Gates;
 
+/// What can be switched on and off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// What the engine does.
+    pub(crate) gates: Gates,
+    /// Budgets of OpenKruise are looked at.
+    pub(crate) pod_unavailable_budget: bool,
+}
+
 /// Reads `Name=true,Other=false`.
-pub(crate) fn parse(text: &str) -> Result<Gates, String> {
-    let mut gates = Gates::default();
+pub(crate) fn parse(text: &str) -> Result<Features, String> {
+    let mut features = Features { gates: Gates::default(), pod_unavailable_budget: true };
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (name, value) =
             item.split_once('=').ok_or_else(|| format!("{item} must be written as {item}=true"))?;
         let value = value.parse().map_err(|_| format!("{name} must be true or false, not {value}"))?;
         match name {
-            "MultiPodPDBs" => gates.multi_pod_pdbs = value,
-            "DisruptionProbe" => gates.disruption_probe = value,
-            _ => return Err(format!("{name} is not known: there are MultiPodPDBs and DisruptionProbe")),
+            "MultiPodPDBs" => features.gates.multi_pod_pdbs = value,
+            "DisruptionProbe" => features.gates.disruption_probe = value,
+            "PodUnavailableBudget" => features.pod_unavailable_budget = value,
+            _ => {
+                return Err(format!(
+                    "{name} is not known: there are MultiPodPDBs, DisruptionProbe and PodUnavailableBudget"
+                ));
+            }
         }
     }
-    Ok(gates)
+    Ok(features)
 }
 
 #[cfg(test)]
@@ -24,14 +38,22 @@ mod tests {
 
     #[test]
     fn gates_by_their_names() {
-        let off = Gates { multi_pod_pdbs: false, ..Gates::default() };
+        let all = Features { gates: Gates::default(), pod_unavailable_budget: true };
+        let off = Features { gates: Gates { multi_pod_pdbs: false, ..Gates::default() }, ..all };
+        let alone = Features { pod_unavailable_budget: false, ..all };
         for (text, expected) in [
-            ("", Ok(Gates::default())),
+            ("", Ok(all)),
+            ("PodUnavailableBudget=false", Ok(alone)),
             ("MultiPodPDBs=false", Ok(off)),
             (" MultiPodPDBs=false , DisruptionProbe=true,", Ok(off)),
             ("MultiPodPDBs", Err("MultiPodPDBs must be written as MultiPodPDBs=true")),
             ("MultiPodPDBs=off", Err("MultiPodPDBs must be true or false, not off")),
-            ("Nonsense=true", Err("Nonsense is not known: there are MultiPodPDBs and DisruptionProbe")),
+            (
+                "Nonsense=true",
+                Err(
+                    "Nonsense is not known: there are MultiPodPDBs, DisruptionProbe and PodUnavailableBudget",
+                ),
+            ),
         ] {
             assert_eq!(parse(text), expected.map_err(str::to_owned), "{text}");
         }

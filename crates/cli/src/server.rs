@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::Result;
 use quorate_server::certificates::{Pace, Source};
 use quorate_server::webhooks::Place;
-use quorate_server::{Gates, Options};
+use quorate_server::{Options, ServePub};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::cluster;
+use crate::gates::Features;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -43,7 +44,11 @@ pub(crate) struct Args {
     tls_ca_file: Option<PathBuf>,
     /// Features to switch on or off, as Name=true,Other=false
     #[arg(long, value_parser = crate::gates::parse, default_value = "")]
-    feature_gates: Gates,
+    feature_gates: Features,
+    /// Whether to serve OpenKruise's PodUnavailableBudgets: auto, unless OpenKruise's webhooks for pods are there;
+    /// always, beside an OpenKruise whose gates for them are off; never
+    #[arg(long, value_parser = serve_pub, default_value = "auto")]
+    serve_pub: ServePub,
     /// After how many seconds what was admitted and did not happen counts again
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(40..=3600))]
     claim_expiry_seconds: u64,
@@ -76,7 +81,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             (Some(certificate), Some(key)) => Source::Files { certificate, key, authority: args.tls_ca_file },
             _ => Source::Own(Pace::default()),
         },
-        gates: args.feature_gates,
+        gates: args.feature_gates.gates,
+        serve_pub: if args.feature_gates.pod_unavailable_budget { args.serve_pub } else { ServePub::Never },
         claim_expiry: Duration::from_secs(args.claim_expiry_seconds),
         lingers: Duration::from_secs(args.shutdown_delay_seconds),
     };
@@ -104,6 +110,16 @@ fn service(text: &str) -> Result<Place, String> {
         None => (text, 443),
     };
     Ok(Place::Service { name: name.to_owned(), port })
+}
+
+/// Who serves OpenKruise's budgets.
+fn serve_pub(text: &str) -> Result<ServePub, String> {
+    match text {
+        "auto" => Ok(ServePub::Auto),
+        "always" => Ok(ServePub::Always),
+        "never" => Ok(ServePub::Never),
+        _ => Err("must be auto, always or never".to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -147,6 +147,10 @@ const CONTROLLERS: &[(&str, &str, &str)] = &[
 /// The service account of LeaderWorkerSet's controller, in whatever namespace it was installed.
 const LEADER_WORKER_SET: &str = ":lws-controller-manager";
 
+/// The service account of OpenKruise's controllers, in whatever namespace they were installed, and the API group of
+/// their workloads.
+const OPENKRUISE: (&str, &str) = (":kruise-manager", "apps.kruise.io");
+
 impl Caller {
     /// Whether this is the controller that owns a pod, acting on its own.
     pub fn is_controller_of(&self, owner: Option<&GroupKind>, in_leader_worker_set: bool) -> bool {
@@ -157,6 +161,10 @@ impl Caller {
             return true;
         }
         let Some(owner) = owner else { return false };
+        let is_kruise = self.user.starts_with("system:serviceaccount:") && self.user.ends_with(OPENKRUISE.0);
+        if is_kruise && &*owner.group == OPENKRUISE.1 {
+            return true;
+        }
         // Without credentials per controller all of them share one name.
         &*self.user == "system:kube-controller-manager"
             || CONTROLLERS.iter().any(|(user, group, kind)| {
@@ -206,5 +214,8 @@ mod tests {
         assert!(lws.is_controller_of(Some(&stateful_set), true));
         assert!(!lws.is_controller_of(Some(&stateful_set), false));
         assert!(!Caller::named("mallory:lws-controller-manager").is_controller_of(None, true));
+        let kruise = Caller::named("system:serviceaccount:kruise-system:kruise-manager");
+        assert!(kruise.is_controller_of(Some(&GroupKind::new("apps.kruise.io", "CloneSet")), false));
+        assert!(!kruise.is_controller_of(Some(&stateful_set), false));
     }
 }

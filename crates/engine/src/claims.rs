@@ -71,7 +71,12 @@ pub struct Token {
 
 /// What an update or resize asks for; empty for removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Target(pub Box<[ContainerChange]>);
+pub struct Target {
+    /// The containers that the change touches.
+    pub containers: Box<[ContainerChange]>,
+    /// A label that calls the pod unavailable, and has not been seen on it yet. Until then the pod looks as it did.
+    pub label: Option<Text>,
+}
 
 /// What one container is asked to become.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,24 +94,31 @@ pub struct ContainerChange {
 impl Target {
     /// Whether the pod's spec asks for it: whoever was admitted has written.
     pub fn is_asked(&self, pod: &Pod) -> bool {
-        self.0.iter().all(|change| {
-            pod.containers.iter().any(|container| {
-                container.name == change.name
-                    && change.image.is_none_or(|image| container.asked_image == image)
-                    && change.resources.is_none_or(|resources| container.asked_resources == resources)
+        self.is_labelled(pod)
+            && self.containers.iter().all(|change| {
+                pod.containers.iter().any(|container| {
+                    container.name == change.name
+                        && change.image.is_none_or(|image| container.asked_image == image)
+                        && change.resources.is_none_or(|resources| container.asked_resources == resources)
+                })
             })
-        })
+    }
+
+    /// Whether the pod has the label that was asked for, if one was.
+    pub(crate) fn is_labelled(&self, pod: &Pod) -> bool {
+        self.label.as_ref().is_none_or(|label| pod.labels.get(label).is_some())
     }
 
     /// Whether the pod runs what was asked for. That the kubelet has read the new spec proves nothing.
     pub fn is_reached(&self, pod: &Pod) -> bool {
-        self.0.iter().all(|change| {
-            pod.containers.iter().any(|container| {
-                container.name == change.name
-                    && change.replaces.is_none_or(|old| container.id != old && container.id != 0)
-                    && change.image.is_none_or(|image| container.image == image)
-                    && change.resources.is_none_or(|resources| container.resources == resources)
+        self.label.is_none()
+            && self.containers.iter().all(|change| {
+                pod.containers.iter().any(|container| {
+                    container.name == change.name
+                        && change.replaces.is_none_or(|old| container.id != old && container.id != 0)
+                        && change.image.is_none_or(|image| container.image == image)
+                        && change.resources.is_none_or(|resources| container.resources == resources)
+                })
             })
-        })
     }
 }

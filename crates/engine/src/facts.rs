@@ -83,6 +83,8 @@ pub struct Pod {
     pub ready_since: Option<Time>,
     /// No in-place update is under way and no label calls it unavailable. Only [`HealthRule::Strict`] asks.
     pub consistent: bool,
+    /// It asks not to be protected. Only budgets that are [`Rules::waivable`] listen.
+    pub waives: bool,
     /// Its disruption probes, if it declares any.
     pub probe: Option<Probe>,
     /// Its owners, in their order.
@@ -302,6 +304,19 @@ pub enum Front {
     PodUnavailableBudget,
 }
 
+impl Front {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::DisruptionBudget, Self::PodUnavailableBudget];
+
+    /// How the owner of such a budget says how many units there should be.
+    pub(crate) fn says_expected(self) -> &'static str {
+        match self {
+            Self::DisruptionBudget => "expectedReplicas",
+            Self::PodUnavailableBudget => "the annotation pub.kruise.io/protect-total-replicas",
+        }
+    }
+}
+
 /// Names a budget. Budgets are asked and claimed in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BudgetKey {
@@ -313,7 +328,11 @@ pub struct BudgetKey {
 
 impl std::fmt::Display for BudgetKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.object.fmt(f)
+        match self.front {
+            Front::DisruptionBudget => self.object.fmt(f),
+            // By a word that its owner uses: there may be a budget of the other kind with the same name.
+            Front::PodUnavailableBudget => write!(f, "PodUnavailableBudget {}", self.object),
+        }
     }
 }
 
@@ -368,6 +387,8 @@ pub struct Rules {
     pub observe: bool,
     /// When a pod counts as available.
     pub health: HealthRule,
+    /// A pod may waive its protection.
+    pub waivable: bool,
 }
 
 /// Which pods a budget covers.

@@ -92,6 +92,7 @@ impl Engine {
     fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(&'static str, String)> {
         let (rules, tally) = (&budget.rules, &budget.tally);
         let namespace = &budget.fact.key.object.namespace;
+        let expected_by = budget.fact.key.front.says_expected();
         if let Err(broken) = &budget.fact.spec {
             return Some((reason::INVALID, sentence::invalid(&broken.why)));
         }
@@ -157,7 +158,7 @@ impl Engine {
                 reason::UNMANAGED_PODS,
                 format!(
                     "{pods} no controller, so how many there should be is not known. \
-                     Use an integer minAvailable, or expectedReplicas."
+                     Use an integer minAvailable, or {expected_by}."
                 ),
             ));
         }
@@ -178,9 +179,10 @@ impl Engine {
         if tally.is_observed() && !matches!(rules.units, Units::Pods) && asks_scale(rules) {
             return Some((
                 reason::EXPECTED_FROM_OBSERVATION,
-                "Nothing says how many groups there should be: those that were seen are counted. \
-                 Set expectedReplicas if that can be wrong."
-                    .to_owned(),
+                format!(
+                    "Nothing says how many groups there should be: those that were seen are counted. \
+                     Set {expected_by} if that can be wrong."
+                ),
             ));
         }
         None
@@ -311,7 +313,7 @@ fn allowed_condition(
                 Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
                 Unresolved::Controller { .. } | Unresolved::Scale { .. } => reason::SYNC_FAILED,
             };
-            (false, reason, sentence::unresolved(unresolved))
+            (false, reason, sentence::unresolved(unresolved, budget.fact.key.front))
         }
         _ if !enforced.status => (false, reason::SYNC_FAILED, enforced.message.clone()),
         _ => {

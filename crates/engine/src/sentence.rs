@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::basics::{Text, Time};
-use crate::facts::BudgetKey;
+use crate::facts::{BudgetKey, Front};
 use crate::verdict::{
     Block, Down, Exhausted, Ground, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
 };
@@ -42,7 +42,10 @@ pub fn block(block: &Block, now: Time) -> String {
             says("not now: the budget could not be written in time. Ask again in a moment.".to_owned())
         }
         Reason::Invalid(why) => says(invalid(why)),
-        Reason::Unresolved(unresolved) => says(self::unresolved(unresolved)),
+        Reason::Unresolved(unresolved) => {
+            let front = block.budget.as_ref().map_or(Front::DisruptionBudget, |budget| budget.front);
+            says(self::unresolved(unresolved, front))
+        }
         Reason::NotOpen => says(
             "not now: just created, or changed in what it covers. Waits until every replica knows it."
                 .to_owned(),
@@ -81,7 +84,8 @@ pub fn invalid(why: &str) -> String {
 }
 
 /// What cannot be found.
-pub fn unresolved(unresolved: &Unresolved) -> String {
+pub fn unresolved(unresolved: &Unresolved, front: Front) -> String {
+    let expected = front.says_expected();
     match unresolved {
         Unresolved::Group { pod, name } => format!(
             "pod {pod} belongs to {name}, which is not there, so what makes the group whole is not known. \
@@ -89,11 +93,11 @@ pub fn unresolved(unresolved: &Unresolved) -> String {
         ),
         Unresolved::Controller { pod, kind, name } => format!(
             "{kind} {name}, the controller of pod {pod}, is not known, so how many pods there should be is not \
-             either. Set expectedReplicas, or an integer minAvailable."
+             either. Set {expected}, or an integer minAvailable."
         ),
         Unresolved::Scale { kind, name } => format!(
             "{kind} {name} has no scale, so how many pods there should be is not known. \
-             Set expectedReplicas, or an integer minAvailable."
+             Set {expected}, or an integer minAvailable."
         ),
     }
 }
@@ -162,12 +166,17 @@ fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize)
     let Numbers { current, desired, expected, .. } = *numbers;
     let (word, words) = (noun(*what, 1), noun(*what, 2));
     let name = |name: &str| elide(name, length);
-    let budget = format!("{}/{}", name(&budget.object.namespace), name(&budget.object.name));
+    let expected_by = budget.front.says_expected();
+    let kind = match budget.front {
+        Front::DisruptionBudget => "",
+        Front::PodUnavailableBudget => "PodUnavailableBudget ",
+    };
+    let budget = format!("{kind}{}/{}", name(&budget.object.namespace), name(&budget.object.name));
     let unit = name(unit);
     if expected == 0 {
         return format!(
             "{budget} expects no {words}, so none may go: {word} {unit} is more than it knows of. \
-             Scale its workload up, or set expectedReplicas."
+             Scale its workload up, or set {expected_by}."
         );
     }
     let own = u32::from(*unit_is_down);

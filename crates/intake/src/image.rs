@@ -44,10 +44,28 @@ pub(crate) fn running<'a>(
     shown: Option<&'a str>,
     id: Option<&str>,
 ) -> Option<&'a str> {
-    let by_digest = asked
-        .and_then(|asked| asked.split_once('@'))
-        .is_some_and(|(_, digest)| id.is_some_and(|id| id.ends_with(digest) && !digest.is_empty()));
+    let by_digest = digest(asked).is_some_and(|digest| {
+        let Some(id) = id.filter(|id| !id.is_empty()) else { return false };
+        // Where nothing tells the digest, that the container is a new one is all there is to go by.
+        id.ends_with(digest) || (is_bare(id) && shown.is_none_or(is_bare))
+    });
     if by_digest { asked } else { shown }
+}
+
+/// Whether a container that is asked for by a digest runs an image of another one.
+pub(crate) fn is_another(asked: Option<&str>, id: Option<&str>) -> bool {
+    let (Some(digest), Some(id)) = (digest(asked), id) else { return false };
+    !is_bare(id) && !id.ends_with(digest)
+}
+
+fn digest(name: Option<&str>) -> Option<&str> {
+    name?.split_once('@').map(|(_, digest)| digest).filter(|digest| !digest.is_empty())
+}
+
+/// Whether this is the digest of an image's configuration, as containerd shows it where it has nothing better: it says
+/// nothing of the digest by which an image is pulled.
+fn is_bare(id: &str) -> bool {
+    !id.contains('@')
 }
 
 fn is_registry(word: &str) -> bool {
@@ -56,7 +74,7 @@ fn is_registry(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{full_name, running};
+    use super::{full_name, is_another, running};
 
     #[test]
     fn full_names() {
@@ -87,5 +105,19 @@ mod tests {
         assert_eq!(running(asked, Some("llm:v2"), Some("docker.io/library/llm@sha256:def")), Some("llm:v2"));
         assert_eq!(running(asked, Some("llm:v2"), None), Some("llm:v2"));
         assert_eq!(running(Some("llm@"), Some("llm:v2"), Some("x")), Some("llm:v2"));
+        // The digest of the configuration, not of the image.
+        assert_eq!(running(asked, Some("sha256:123"), Some("sha256:123")), asked);
+        assert_eq!(running(asked, Some("llm@sha256:def"), Some("sha256:123")), Some("llm@sha256:def"));
+    }
+
+    #[test]
+    fn another_digest_is_told_by_a_digest_only() {
+        let asked = Some("llm@sha256:abc");
+        assert!(is_another(asked, Some("docker-pullable://llm@sha256:def")));
+        assert!(!is_another(asked, Some("docker.io/library/llm@sha256:abc")));
+        for id in [None, Some(""), Some("sha256:def"), Some("docker://sha256:def")] {
+            assert!(!is_another(asked, id), "{id:?}");
+        }
+        assert!(!is_another(Some("llm:v1"), Some("llm@sha256:def")));
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! - [`objects`]: watched objects to facts.
 //! - [`budget`]: budgets to facts, their validation, status and claims back to JSON.
+//! - [`kruise`]: OpenKruise's budgets to the same facts.
 //! - [`workload`]: validation of our own `Workload`.
 //! - [`probe`]: disruption probes as pods declare them.
 //! - [`admission`]: reviews to requests, verdicts to answers.
@@ -17,6 +18,7 @@ mod error;
 mod field;
 pub mod fingerprint;
 mod image;
+pub mod kruise;
 pub mod match_conditions;
 pub mod objects;
 pub mod probe;

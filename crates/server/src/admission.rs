@@ -28,6 +28,7 @@ use crate::clock;
 use crate::events::Events;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::pubs::ServedHere;
 
 /// Where evictions are decided.
 pub const EVICTIONS: &str = "/evictions";
@@ -53,6 +54,8 @@ pub struct Desk {
     seats: Arc<Semaphore>,
     events: Events,
     metrics: Arc<Metrics>,
+    /// Whether budgets of OpenKruise are for us to judge.
+    kruise: ServedHere,
 }
 
 impl Desk {
@@ -61,10 +64,11 @@ impl Desk {
         keeper: Keeper,
         events: Events,
         metrics: Arc<Metrics>,
+        kruise: ServedHere,
         may_answer: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { keeper, may_answer: Arc::new(may_answer), seats, events, metrics }
+        Self { keeper, may_answer: Arc::new(may_answer), seats, events, metrics, kruise }
     }
 
     /// Decides a request. The seat is given back when the answer is there.

@@ -10,14 +10,15 @@ use kube::core::{Request as KubeRequest, Resource};
 use kube::{Client, Error};
 use parking_lot::Mutex;
 use quorate_api::budget::StoredBudget;
-use quorate_api::slim;
+use quorate_api::{DisruptionBudget, PodUnavailableBudget, slim};
 use quorate_engine::basics::ObjectKey;
-use quorate_engine::facts::{BudgetKey, Covers};
+use quorate_engine::facts::{BudgetKey, Covers, Front};
 use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, Wrote};
 use quorate_engine::selector::{Ask, Requirement, Selector};
 use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
 use quorate_kit::watch::Source;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::warn;
 
@@ -50,7 +51,7 @@ pub(crate) struct Calls {
     stored: Arc<Stored>,
     members: Arc<Members>,
     /// How often in a row the writes to a budget were refused.
-    refused: Mutex<HashMap<ObjectKey, u32>>,
+    refused: Mutex<HashMap<BudgetKey, u32>>,
     metrics: Arc<Metrics>,
 }
 
@@ -90,7 +91,7 @@ impl Calls {
     }
 
     async fn patch(&self, patch: &LedgerPatch) -> Result<Reply, Error> {
-        let key = &patch.budget.object;
+        let key = &patch.budget;
         let body = budget::json_patch(patch, &self.stored.base(key));
         let sent = Instant::now();
         let written = self.write_status(key, "application/json-patch+json", &body).await;
@@ -100,7 +101,7 @@ impl Calls {
             Ok(object) => {
                 self.refused.lock().remove(key);
                 Ok(self
-                    .take(&object)
+                    .take(key.front, &object)
                     .map_or(Reply::Lost, |budget| Reply::Wrote(Wrote::Done(Box::new(budget)))))
             }
             Err(Error::Api(status)) if status.code == 404 => Ok(Reply::Wrote(Wrote::Gone)),
@@ -115,7 +116,7 @@ impl Calls {
 
     /// Losing a race is nothing to wait for. Losing again and again, it may be no race: a write that can never succeed
     /// must not become a storm.
-    fn pause_after_refusal(&self, key: &ObjectKey) -> Duration {
+    fn pause_after_refusal(&self, key: &BudgetKey) -> Duration {
         let mut refused = self.refused.lock();
         let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
         match *times {
@@ -127,36 +128,40 @@ impl Calls {
     /// Writes to the status of a budget.
     pub(crate) async fn write_status(
         &self,
-        key: &ObjectKey,
+        key: &BudgetKey,
         content_type: &str,
         body: &Value,
     ) -> Result<StoredBudget, Error> {
-        let url = StoredBudget::url_path(&(), Some(&key.namespace));
+        let url = url(key);
         let request = http::Request::builder()
             .method(Method::PATCH)
-            .uri(format!("{url}/{}/status?fieldManager={FIELD_MANAGER}", key.name))
+            .uri(format!("{url}/{}/status?fieldManager={FIELD_MANAGER}", key.object.name))
             .header(header::CONTENT_TYPE, content_type)
             .header(header::ACCEPT, "application/json")
             .body(body.to_string().into_bytes())
             .map_err(|error| Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
         let object: StoredBudget = self.client.request(request).await?;
-        self.stored.take(&object);
+        self.stored.take(key.front, &object);
         Ok(object)
     }
 
     async fn get_budget(&self, key: &BudgetKey) -> Result<Reply, Error> {
-        let object = self.get::<StoredBudget>(&key.object).await?;
+        let object = self.get_at::<StoredBudget>(url(key), &key.object.name).await?;
         Ok(match object {
             Some(object) => {
-                self.stored.take(&object);
-                self.take(&object).map_or(Reply::Lost, |budget| Reply::Budget(Some(Box::new(budget))))
+                self.stored.take(key.front, &object);
+                self.take(key.front, &object)
+                    .map_or(Reply::Lost, |budget| Reply::Budget(Some(Box::new(budget))))
             }
             None => Reply::Budget(None),
         })
     }
 
     async fn get_pod(&self, key: &ObjectKey) -> Result<Reply, Error> {
-        let Some(pod) = self.get::<slim::Pod>(key).await? else { return Ok(Reply::Pod(PodRead::Gone)) };
+        let url = slim::Pod::url_path(&(), Some(&key.namespace));
+        let Some(pod) = self.get_at::<slim::Pod>(url, &key.name).await? else {
+            return Ok(Reply::Pod(PodRead::Gone));
+        };
         Ok(match objects::pod(&pod) {
             Ok(pod) => Reply::Pod(PodRead::There(Box::new(pod))),
             Err(why) => {
@@ -167,13 +172,8 @@ impl Calls {
     }
 
     /// Reads an object as it is now, whatever caches say; `None` where there is none.
-    async fn get<K>(&self, key: &ObjectKey) -> Result<Option<K>, Error>
-    where
-        K: Resource<DynamicType = ()> + serde::de::DeserializeOwned,
-    {
-        let request = KubeRequest::new(K::url_path(&(), Some(&key.namespace)))
-            .get(&key.name, &GetParams::default())
-            .map_err(Error::BuildRequest)?;
+    async fn get_at<K: DeserializeOwned>(&self, url: String, name: &str) -> Result<Option<K>, Error> {
+        let request = KubeRequest::new(url).get(name, &GetParams::default()).map_err(Error::BuildRequest)?;
         match self.client.request(request).await {
             Ok(object) => Ok(Some(object)),
             Err(Error::Api(status)) if status.code == 404 => Ok(None),
@@ -198,8 +198,17 @@ impl Calls {
     }
 
     /// A budget that came back, as a fact.
-    fn take(&self, object: &StoredBudget) -> Option<quorate_engine::facts::Budget> {
-        budget::budget(object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+    fn take(&self, front: Front, object: &StoredBudget) -> Option<quorate_engine::facts::Budget> {
+        budget::fact(front, object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+    }
+}
+
+/// Where budgets of this kind and namespace are.
+fn url(key: &BudgetKey) -> String {
+    let namespace = Some(&*key.object.namespace);
+    match key.front {
+        Front::DisruptionBudget => DisruptionBudget::url_path(&(), namespace),
+        Front::PodUnavailableBudget => PodUnavailableBudget::url_path(&(), namespace),
     }
 }
 

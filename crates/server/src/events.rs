@@ -13,9 +13,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::core::Resource;
 use kube::{Client, Error};
-use quorate_api::DisruptionBudget;
+use quorate_api::names::kruise;
+use quorate_api::{DisruptionBudget, PodUnavailableBudget};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
-use quorate_engine::facts::{BudgetKey, Operation};
+use quorate_engine::facts::{BudgetKey, Front, Operation};
 use quorate_engine::ledger::Note;
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
@@ -58,6 +59,8 @@ struct Happening {
 enum On {
     Pod(ObjectKey, Option<Uid>),
     Budget(BudgetKey),
+    /// The webhooks of OpenKruise, as the reason why its budgets are left alone.
+    OpenKruise,
 }
 
 impl Events {
@@ -127,6 +130,29 @@ impl Events {
         }
     }
 
+    /// OpenKruise's budgets are served from now on, or left alone.
+    pub(crate) fn kruise(&self, served: bool) {
+        let (reason, note) = match served {
+            false => (
+                "LeftToOpenKruise",
+                "PodUnavailableBudgets are left alone, since OpenKruise decides on pods here. To have them served by \
+                 Quorate, switch off OpenKruise's gates PodUnavailableBudgetDeleteGate and \
+                 PodUnavailableBudgetUpdateGate, and start Quorate with --serve-pub=always.",
+            ),
+            true => (
+                "ServedByQuorate",
+                "PodUnavailableBudgets are served by Quorate: OpenKruise does not decide on pods here.",
+            ),
+        };
+        self.tell(Happening {
+            on: On::OpenKruise,
+            warning: !served,
+            reason,
+            action: "Serve",
+            note: note.to_owned(),
+        });
+    }
+
     /// A budget cannot do what it was written for.
     pub(crate) fn misconfigured(&self, budget: &BudgetKey, reason: &'static str, message: &str) {
         self.tell(Happening {
@@ -181,15 +207,25 @@ impl Told {
 async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Happening) -> Result<(), Error> {
     let regarding = match &happening.on {
         On::Pod(key, uid) => reference("v1", "Pod", key, uid.as_deref().map(str::to_owned)),
-        On::Budget(key) => reference(
-            &DisruptionBudget::api_version(&()),
-            &DisruptionBudget::kind(&()),
-            &key.object,
-            stored.uid(&key.object),
-        ),
+        On::Budget(key) => {
+            let (api_version, kind) = match key.front {
+                Front::DisruptionBudget => (DisruptionBudget::api_version(&()), DisruptionBudget::kind(&())),
+                Front::PodUnavailableBudget => {
+                    (PodUnavailableBudget::api_version(&()), PodUnavailableBudget::kind(&()))
+                }
+            };
+            reference(&api_version, &kind, &key.object, stored.uid(key))
+        }
+        On::OpenKruise => ObjectReference {
+            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            kind: Some("ValidatingWebhookConfiguration".to_owned()),
+            name: Some(kruise::WEBHOOKS.to_owned()),
+            ..ObjectReference::default()
+        },
     };
     let name = regarding.name.clone().unwrap_or_default();
-    let namespace = regarding.namespace.clone().unwrap_or_default();
+    // Of what has no namespace is told in this one.
+    let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let event = Event {
         metadata: ObjectMeta {
             name: Some(format!("{name}.{:x}", Timestamp::now().as_nanosecond())),

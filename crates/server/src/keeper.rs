@@ -7,13 +7,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_engine::basics::{ObjectKey, Text, Time, Version};
+use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::facts::{Budget, BudgetKey, Input};
-use quorate_engine::ledger::{AskId, Call, Event, Output, Replica, Settings};
+use quorate_engine::ledger::{Acknowledged, AskId, Call, Event, Output, Replica, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::status::Status;
 use quorate_engine::verdict::{Block, Reason, Verdict};
-use quorate_engine::{Gates, Snapshot};
+use quorate_engine::{Engine, Gates, Snapshot};
+use quorate_intake::kruise::Neighbour;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::debug;
@@ -38,6 +39,7 @@ pub(crate) enum Message {
     Ask { request: Box<Request>, deadline: Time, answer: oneshot::Sender<Verdict> },
     Status { budget: BudgetKey, answer: oneshot::Sender<Option<Status>> },
     Preview { budget: Box<Budget>, answer: oneshot::Sender<Option<Status>> },
+    Neighbours { of: BudgetKey, answer: oneshot::Sender<Vec<Neighbour>> },
     Read { answer: oneshot::Sender<Reading> },
     Remembers { answer: oneshot::Sender<bool> },
 }
@@ -91,6 +93,15 @@ impl Keeper {
         receiver.await.ok()?
     }
 
+    /// The other budgets of the same kind and namespace, and what they cover.
+    pub(crate) async fn neighbours(&self, of: BudgetKey) -> Vec<Neighbour> {
+        let (answer, receiver) = oneshot::channel();
+        match self.messages.send(Message::Neighbours { of, answer }).await {
+            Ok(()) => receiver.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
     /// Whether there is nothing that only this process knows: nobody has to wait for it when it is gone.
     pub(crate) async fn remembers_nothing(&self) -> bool {
         let (answer, receiver) = oneshot::channel();
@@ -106,6 +117,21 @@ impl Keeper {
     }
 }
 
+fn neighbours(engine: &Engine, of: &BudgetKey) -> Vec<Neighbour> {
+    let (namespace, name) = (&of.object.namespace, &of.object.name);
+    let alike = engine.budgets().filter(|budget| {
+        let object = &budget.key.object;
+        budget.key.front == of.front && object.namespace == *namespace && object.name != *name
+    });
+    // What cannot be read covers everything, which says nothing.
+    let covers = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.covers.clone());
+    alike
+        .filter_map(|budget| {
+            Some(Neighbour { name: budget.key.object.name.clone(), covers: covers(budget)? })
+        })
+        .collect()
+}
+
 fn refuse(reason: Reason) -> Verdict {
     Verdict::Deny(vec![Block { budget: None, reason }])
 }
@@ -115,7 +141,7 @@ pub(crate) struct Outbox {
     /// Budgets whose status may have changed.
     pub(crate) changed: mpsc::UnboundedSender<BTreeSet<BudgetKey>>,
     /// Up to which version every budget is known here.
-    pub(crate) acknowledged: watch::Sender<Version>,
+    pub(crate) acknowledged: watch::Sender<Acknowledged>,
     /// Everything was seen once.
     pub(crate) synced: watch::Sender<bool>,
     /// In which namespaces a budget enforces.
@@ -193,6 +219,9 @@ impl Task {
             Message::Preview { budget, answer } => {
                 let _ = answer.send(self.replica.preview(*budget, clock::now()));
             }
+            Message::Neighbours { of, answer } => {
+                let _ = answer.send(neighbours(self.replica.engine(), &of));
+            }
             Message::Remembers { answer } => {
                 let _ = answer.send(!self.replica.remembers_nothing() || !self.pending.is_empty());
             }
@@ -219,8 +248,8 @@ impl Task {
                         let _ = replies.send(Event::Reply(id, reply));
                     });
                 }
-                Output::Acknowledge(version) => {
-                    self.outbox.acknowledged.send_replace(version);
+                Output::Acknowledge(known) => {
+                    self.outbox.acknowledged.send_replace(known);
                 }
                 Output::Note(note) => {
                     self.outbox.metrics.noted(&note);
@@ -295,7 +324,12 @@ impl News {
                 _ => {}
             },
             // A new holder writes what the old one may have left unwritten.
-            Event::Synced | Event::Holder(true) | Event::List(Snapshot::Budgets(_)) => news.all = true,
+            Event::Synced
+            | Event::Holder(true)
+            | Event::List(Snapshot::Budgets(..))
+            | Event::Unwatched(_) => {
+                news.all = true;
+            }
             _ => {}
         }
         news

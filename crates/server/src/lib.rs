@@ -24,6 +24,7 @@ mod keeper;
 mod members;
 pub mod metrics;
 mod namespaces;
+mod pubs;
 mod run;
 mod status;
 mod stored;
@@ -31,5 +32,6 @@ pub mod view;
 pub mod webhooks;
 
 pub use keeper::Keeper;
+pub use pubs::ServePub;
 pub use quorate_engine::Gates;
 pub use run::{Options, Running, start};

@@ -13,10 +13,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Error, ResourceExt};
 use parking_lot::Mutex;
-use quorate_api::names::{ACKNOWLEDGED, COMPONENT, SERVER};
+use quorate_api::names::{self, COMPONENT, SERVER};
 use quorate_api::slim;
 use quorate_engine::basics::{Time, Version};
-use quorate_engine::ledger::{Event, Member};
+use quorate_engine::facts::Front;
+use quorate_engine::ledger::{Acknowledged, Event, Member};
 use quorate_intake::objects;
 use quorate_kit::Plain;
 use quorate_kit::watch::Source;
@@ -43,6 +44,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Tells the Leases of servers from others.
 const LABEL: (&str, &str) = (COMPONENT, SERVER);
+
+/// On a Lease: up to which version its process knows every budget, by kind.
+const ACKNOWLEDGED: [(Front, &str); 2] = [
+    (Front::DisruptionBudget, names::ACKNOWLEDGED),
+    (Front::PodUnavailableBudget, "quorate.dev/acknowledged-unavailable-budgets"),
+];
 
 /// All processes, this one included.
 pub(crate) struct Members {
@@ -108,7 +115,7 @@ impl Members {
     /// gone: others go on without this process then, and it must not decide any more.
     pub(crate) async fn stay(
         &self,
-        mut acknowledged: watch::Receiver<Version>,
+        mut acknowledged: watch::Receiver<Acknowledged>,
         keeper: &Keeper,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -122,9 +129,9 @@ impl Members {
                 changed = acknowledged.changed() => if changed.is_err() { return Ok(()) },
                 _ = renewal.tick() => {}
             }
-            let version = *acknowledged.borrow_and_update();
+            let known = *acknowledged.borrow_and_update();
             let sent = clock::now();
-            match tokio::time::timeout(PATIENCE, self.renew(version)).await {
+            match tokio::time::timeout(PATIENCE, self.renew(known)).await {
                 Ok(Ok(_)) => self.renewed(sent),
                 Ok(Err(Error::Api(status))) if status.code == 404 => {
                     keeper.tell(Event::Serving(false)).await;
@@ -158,9 +165,13 @@ impl Members {
         }
     }
 
-    async fn renew(&self, acknowledged: Version) -> Result<Lease, Error> {
+    async fn renew(&self, acknowledged: Acknowledged) -> Result<Lease, Error> {
+        let annotations: serde_json::Map<String, serde_json::Value> = ACKNOWLEDGED
+            .iter()
+            .map(|(front, name)| ((*name).to_owned(), json!(acknowledged.of(*front).0.to_string())))
+            .collect();
         let patch = json!({
-            "metadata": { "annotations": { ACKNOWLEDGED: acknowledged.0.to_string() } },
+            "metadata": { "annotations": annotations },
             "spec": { "renewTime": MicroTime(Timestamp::now()) },
         });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -203,8 +214,11 @@ impl Members {
 }
 
 fn member(lease: &slim::Lease, vanished: bool) -> Member {
-    let acknowledged = lease.annotations().get(ACKNOWLEDGED).and_then(|text| objects::version(text));
-    Member { name: lease.name_any().into(), acknowledged: acknowledged.unwrap_or(Version(0)), vanished }
+    let version = |name: &str| lease.annotations().get(name).and_then(|text| objects::version(text));
+    let acknowledged = ACKNOWLEDGED.iter().fold(Acknowledged::default(), |known, (front, name)| {
+        known.with(*front, version(name).unwrap_or(Version(0)))
+    });
+    Member { name: lease.name_any().into(), acknowledged, vanished }
 }
 
 /// A name that no other process has or had.

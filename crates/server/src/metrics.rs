@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use quorate_engine::basics::Time;
-use quorate_engine::facts::{BudgetKey, Operation, Units};
+use quorate_engine::facts::{BudgetKey, Front, Operation, Units};
 use quorate_engine::ledger::{Call, Note, Replica, Step};
 use quorate_engine::verdict::{Allow, Ground, Numbers, Reason, Verdict};
 
@@ -25,7 +25,13 @@ struct Of {
 
 impl Of {
     fn budget(key: &BudgetKey) -> Self {
-        Self { namespace: key.object.namespace.to_string(), budget: key.object.name.to_string() }
+        let name = &key.object.name;
+        let budget = match key.front {
+            Front::DisruptionBudget => name.to_string(),
+            // There may be one of the other kind with the same name.
+            Front::PodUnavailableBudget => format!("podunavailablebudget/{name}"),
+        };
+        Self { namespace: key.object.namespace.to_string(), budget }
     }
 }
 
@@ -326,7 +332,6 @@ mod tests {
     use super::*;
     use quorate_engine::Gates;
     use quorate_engine::basics::ObjectKey;
-    use quorate_engine::facts::Front;
     use quorate_engine::ledger::Settings;
     use quorate_engine::verdict::Block;
 

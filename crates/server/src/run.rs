@@ -10,8 +10,7 @@ use anyhow::{Context, Result};
 use kube::Client;
 use quorate_api::names::HOLDER;
 use quorate_engine::Gates;
-use quorate_engine::basics::Version;
-use quorate_engine::ledger::{Event, Settings};
+use quorate_engine::ledger::{Acknowledged, Event, Settings};
 use quorate_kit::election::Election;
 use quorate_kit::{admin, https};
 use tokio::net::TcpListener;
@@ -27,6 +26,7 @@ use crate::events::Events;
 use crate::keeper::{self, Keeper, Outbox};
 use crate::members::{self, Members};
 use crate::metrics::Metrics;
+use crate::pubs::{self, ServePub};
 use crate::status::Writer;
 use crate::stored::Stored;
 use crate::webhooks::{self, Place};
@@ -51,6 +51,8 @@ pub struct Options {
     pub certificates: Source,
     /// Which features are on.
     pub gates: Gates,
+    /// Whether to serve OpenKruise's budgets.
+    pub serve_pub: ServePub,
     /// After how long what was admitted and did not happen counts again, and how long a new budget is told of it.
     /// Longer than the API server may take, and the same for all servers.
     pub claim_expiry: Duration,
@@ -107,7 +109,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let events = Events::start(client.clone(), name.clone(), stored.clone());
     let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members.clone(), metrics.clone()));
     let (changed, changes) = mpsc::unbounded_channel();
-    let (acknowledged, acknowledgements) = watch::channel(Version(0));
+    let (acknowledged, acknowledgements) = watch::channel(Acknowledged::default());
     let (synced, is_synced) = watch::channel(false);
     let (enforcing, enforced) = watch::channel(BTreeSet::new());
     let outbox =
@@ -116,7 +118,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
     let (held, is_held) = watch::channel(false);
     let (twins, adoption) = adoption::start(&client, is_held.clone());
-    let watches = feed::start(&client, &keeper, &stored, &options.namespace, &twins);
+    let kruise = pubs::follow(client.clone(), options.serve_pub, false);
+    let watches = feed::start(&client, &keeper, &stored, &options.namespace, &twins, kruise.clone());
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
     let writer = Writer {
@@ -133,6 +136,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (in_force, is_in_force) = watch::channel(false);
     let registered = options.register_webhooks.then_some(place);
     let bundle = certificates.bundle();
+    chores.spawn(pubs::tell(kruise.clone(), is_held.clone(), events.clone()));
     chores.spawn(webhooks::keep(client.clone(), registered, options.namespace, bundle, is_held, in_force));
     chores.spawn(tell_holder(keeper.clone(), is_in_force));
 
@@ -145,7 +149,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         metrics: metrics.clone(),
     };
     let current = members.clone();
-    let desk = Desk::new(keeper.clone(), events, metrics, move || current.is_current());
+    let desk = Desk::new(keeper.clone(), events, metrics, kruise, move || current.is_current());
     let closing = CancellationToken::new();
     let tls = certificates.shown().server_config()?;
     let told = stopping.clone();

@@ -80,13 +80,15 @@ impl Writer {
 
     async fn write(&self, key: &BudgetKey) -> Result<(), Error> {
         let Some(status) = self.keeper.status(key.clone()).await else { return Ok(()) };
-        let Some(seen) = self.stored.status(&key.object) else { return Ok(()) };
-        let Some(patch) = budget::status_patch(&seen, &status, clock::now()) else { return Ok(()) };
+        let Some(seen) = self.stored.status(key) else { return Ok(()) };
+        let Some(patch) = budget::status_patch(key.front, &seen, &status, clock::now()) else {
+            return Ok(());
+        };
         // Right before the write: the lease may have been lost while waiting.
         if !self.election.is_held() {
             return Ok(());
         }
-        match self.calls.write_status(&key.object, "application/merge-patch+json", &patch).await {
+        match self.calls.write_status(key, "application/merge-patch+json", &patch).await {
             Ok(_) => debug!(budget = %key, "status written"),
             // Gone: there is nothing to tell any more.
             Err(Error::Api(status)) if status.code == 404 => return Ok(()),

@@ -7,7 +7,7 @@ use kube::core::params::ListParams;
 use kube::{Client, Error};
 use quorate_engine::basics::Time;
 use quorate_engine::ledger::Event;
-use quorate_engine::{Engine, Gates};
+use quorate_engine::{Engine, Gates, Snapshot};
 use quorate_kit::Plain;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,6 +17,7 @@ use crate::adoption;
 use crate::clock;
 use crate::feed;
 use crate::keeper::{Keeper, Message};
+use crate::pubs::{self, ServePub};
 use crate::stored::Stored;
 
 /// What has to be listed for a look, and where.
@@ -68,13 +69,20 @@ impl View {
     ///
     /// # Errors
     /// Something that is needed cannot be listed.
-    pub async fn look(client: &Client, gates: Gates, namespace: &str) -> Result<Self, Obstacle> {
+    pub async fn look(
+        client: &Client,
+        gates: Gates,
+        serve_pub: ServePub,
+        namespace: &str,
+    ) -> Result<Self, Obstacle> {
         for (what, path) in NEEDED {
             may_list(client, what, &path.replace("{}", namespace)).await?;
         }
         let (keeper, news) = Keeper::listening();
         let stored = std::sync::Arc::new(Stored::default());
-        let watches = feed::start(client, &keeper, &stored, namespace, &adoption::Inbox::unread());
+        // Who may not ask whether OpenKruise serves its budgets is told rather of one more than of one too few.
+        let kruise = pubs::follow(client.clone(), serve_pub, true);
+        let watches = feed::start(client, &keeper, &stored, namespace, &adoption::Inbox::unread(), kruise);
         let mut view = Self { engine: Engine::new(gates), news, _watches: watches };
         while let Some(Message::Event(event)) = view.news.recv().await {
             if matches!(event, Event::Synced) {
@@ -110,6 +118,7 @@ impl View {
         match event {
             Event::Fact(fact) => drop(self.engine.apply(*fact, now)),
             Event::List(list) => drop(self.engine.sync(list, now)),
+            Event::Unwatched(front) => drop(self.engine.sync(Snapshot::Budgets(front, Vec::new()), now)),
             // What else there is concerns replicas.
             _ => {}
         }

@@ -148,6 +148,9 @@ pub struct Token {
 pub struct UpdateTarget {
     /// The containers that the change touches, by name.
     pub containers: BTreeMap<String, ContainerTarget>,
+    /// The label that calls the pod unavailable, as long as it has not been seen on the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// What one container looks like once the change is done. Fingerprints, because a claim has to stay small and nobody

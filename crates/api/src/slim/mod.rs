@@ -20,6 +20,7 @@ mod pdb;
 mod pod;
 mod salvage;
 mod scaled;
+mod webhooks;
 
 pub use controller::{
     Deployment, DeploymentSpec, DeploymentStrategy, PodTemplate, PodTemplateMeta, ReplicaSet, ScaledSpec,
@@ -40,6 +41,7 @@ pub use pod::{
     ResizePolicy, Resources, SchedulingGroup, WorkloadReference,
 };
 pub use scaled::{ReplicasPath, Scaled};
+pub use webhooks::{ValidatingWebhookConfiguration, Webhook};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};

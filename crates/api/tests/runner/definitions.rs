@@ -1,7 +1,7 @@
 //! What the definitions accept, refuse and fill in.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use quorate_api::{DisruptionBudgetSpec, WorkloadSpec, crds};
+use quorate_api::{DisruptionBudgetSpec, PodUnavailableBudgetSpec, WorkloadSpec, crds};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -78,6 +78,7 @@ fn every_rule_has_a_case_that_breaks_it() {
 fn what_is_accepted_can_be_read_and_written() {
     read_and_write::<DisruptionBudgetSpec>("disruptionbudgets.yaml");
     read_and_write::<WorkloadSpec>("workloads.yaml");
+    read_and_write::<PodUnavailableBudgetSpec>("podunavailablebudgets.yaml");
 }
 
 fn read_and_write<Spec: DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug>(file: &str) {
@@ -127,20 +128,24 @@ fn the_types_fill_in_what_the_schema_fills_in() {
 #[test]
 fn nothing_of_a_status_is_filled_in() {
     // A number that nobody has counted yet must not read as 0.
-    let schema = schema(&crds::all()[0]);
-    assert!(!schema["properties"]["status"].to_string().contains("\"default\""));
+    for crd in crds::all() {
+        let status = schema(&crd)["properties"]["status"].to_string();
+        assert!(!status.contains("\"default\""), "{status}");
+    }
 }
 
 #[test]
 fn what_grows_with_the_pods_is_atomic() {
-    let schema = schema(&crds::all()[0]);
-    let status = &schema["properties"]["status"]["properties"];
-    for map in ["claims", "disruptedPods", "unavailablePods"] {
-        assert_eq!(status[map]["x-kubernetes-map-type"], "atomic", "{map}");
+    for crd in crds::all().iter().filter(|crd| crd.spec.names.kind != "Workload") {
+        let schema = schema(crd);
+        let status = &schema["properties"]["status"]["properties"];
+        for map in ["claims", "disruptedPods", "unavailablePods"] {
+            assert_eq!(status[map]["x-kubernetes-map-type"], "atomic", "{map}");
+        }
+        assert_eq!(status["groups"]["x-kubernetes-list-type"], "atomic");
+        assert_eq!(status["conditions"]["x-kubernetes-list-type"], "map");
+        assert_eq!(status["conditions"]["x-kubernetes-list-map-keys"], json!(["type"]));
     }
-    assert_eq!(status["groups"]["x-kubernetes-list-type"], "atomic");
-    assert_eq!(status["conditions"]["x-kubernetes-list-type"], "map");
-    assert_eq!(status["conditions"]["x-kubernetes-list-map-keys"], json!(["type"]));
 }
 
 #[test]

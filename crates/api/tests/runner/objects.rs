@@ -6,7 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResourceExt, Resource};
 use quorate_api::budget::{Claim, ContainerTarget, Operation, StoredBudget, Token, UpdateTarget};
-use quorate_api::{DisruptionBudget, DisruptionBudgetStatus, Workload, crds};
+use quorate_api::{
+    DisruptionBudget, DisruptionBudgetStatus, PodUnavailableBudget, PodUnavailableBudgetStatus, Workload,
+    crds,
+};
 use serde_json::{Value, json};
 
 use crate::{data, rules};
@@ -80,6 +83,7 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
             "server".to_owned(),
             ContainerTarget { replaces: Some("9c1e66a0b7d3f214".to_owned()), ..ContainerTarget::default() },
         )]),
+        label: None,
     };
     let token = Token { operation: Operation::Update, by: "ann".to_owned(), at, target: Some(target) };
     let claim =
@@ -103,9 +107,10 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
 #[test]
 fn the_ledger_is_always_written_out() {
     // A JSON Patch can test and replace only what is there.
-    let written = serde_json::to_value(DisruptionBudgetStatus::default()).unwrap();
+    let ours = serde_json::to_value(DisruptionBudgetStatus::default()).unwrap();
+    let kruise = serde_json::to_value(PodUnavailableBudgetStatus::default()).unwrap();
     for field in ["claims", "ledger", "settledVersion", "protocol", "observedGeneration"] {
-        assert!(!written[field].is_null(), "{field} is left out");
+        assert!(!ours[field].is_null() && !kruise[field].is_null(), "{field} is left out");
     }
 }
 
@@ -129,6 +134,31 @@ fn an_unreadable_budget_is_still_a_budget() {
     let stored: StoredBudget = serde_json::from_value(given.clone()).unwrap();
     assert_eq!(stored.metadata.uid.as_deref(), Some("b1"));
     assert_eq!((stored.spec, stored.status), (given["spec"].clone(), Value::Null));
+}
+
+#[test]
+fn the_budget_of_openkruise_has_its_fields_and_columns() {
+    let crd = PodUnavailableBudget::crd();
+    assert_eq!(crd.metadata.name.as_deref(), Some("podunavailablebudgets.policy.kruise.io"));
+    assert_eq!(crd.spec.names.short_names.unwrap(), ["pub"]);
+    let version = &crd.spec.versions[0];
+    let columns: Vec<(&str, &str)> = version
+        .additional_printer_columns
+        .iter()
+        .flatten()
+        .map(|column| (column.name.as_str(), column.json_path.as_str()))
+        .collect();
+    let expected = [
+        ("Allowed", ".status.unavailableAllowed"),
+        ("Current", ".status.currentAvailable"),
+        ("Desired", ".status.desiredAvailable"),
+        ("Total", ".status.totalReplicas"),
+    ];
+    assert_eq!(columns, expected);
+    let written = serde_json::to_value(PodUnavailableBudgetStatus::default()).unwrap();
+    for field in ["unavailableAllowed", "currentAvailable", "desiredAvailable", "totalReplicas"] {
+        assert_eq!(written[field], 0, "{field}: OpenKruise calls it required");
+    }
 }
 
 #[test]

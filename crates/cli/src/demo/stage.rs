@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt as _};
 use quorate_devcluster::actors::{ActorOptions, Actors, Identities, Timing, install_leader_worker_sets};
 use quorate_devcluster::apiserver::{self, Server};
 use quorate_server::certificates::{Pace, Source};
-use quorate_server::{Gates, Options};
+use quorate_server::{Gates, Options, ServePub};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -116,6 +116,7 @@ impl Stage {
             register_webhooks: true,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
+            serve_pub: ServePub::Auto,
             claim_expiry: Duration::from_secs(120),
             lingers: Duration::ZERO,
         };

@@ -142,12 +142,12 @@ impl<'a> Looking<'a> {
         Ok(Explained::Node(NodeAnswer { node: name.to_owned(), pods, left: stay.len() }))
     }
 
-    pub(super) fn budget(&mut self, key: &ObjectKey) -> Result<BudgetAnswer> {
-        let mut found = self.budgets(|budget| budget.object == *key);
-        match found.pop() {
-            Some(answer) => Ok(answer),
-            None => bail!("there is no budget {} in namespace {}", key.name, key.namespace),
+    pub(super) fn budget(&mut self, key: &ObjectKey) -> Result<Vec<BudgetAnswer>> {
+        let found = self.budgets(|budget| budget.object == *key);
+        if found.is_empty() {
+            bail!("there is no budget {} in namespace {}", key.name, key.namespace);
         }
+        Ok(found)
     }
 
     pub(super) fn budgets(&mut self, wanted: impl Fn(&BudgetKey) -> bool) -> Vec<BudgetAnswer> {

@@ -11,15 +11,28 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use quorate_engine::basics::{ObjectKey, Uid};
 use quorate_engine::facts::{BudgetKey, Operation, Pod};
-use quorate_server::Gates;
+use quorate_server::ServePub;
 use quorate_server::view::View;
 
 use crate::cluster::Place;
+use crate::gates::Features;
 use crate::output::{self, Format};
 use answer::{Explained, Looking};
 
 /// How long a probe agent's renewal is waited for: an agent is believed from the first one that was seen.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Words for budgets. Those of a name are explained together, whatever their kind: a pod is under all of them.
+const BUDGETS: [&str; 8] = [
+    "budget",
+    "budgets",
+    "dbu",
+    "disruptionbudget",
+    "disruptionbudgets",
+    "pub",
+    "podunavailablebudget",
+    "podunavailablebudgets",
+];
 
 /// Exit code for "not now".
 const BLOCKED: u8 = 2;
@@ -38,7 +51,7 @@ pub(crate) struct Args {
     output: Option<Format>,
     /// Features that the servers have on or off, as Name=true,Other=false
     #[arg(long, value_parser = crate::gates::parse, default_value = "")]
-    feature_gates: Gates,
+    feature_gates: Features,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy)]
@@ -62,7 +75,9 @@ enum Subject {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let subject = subject(args.what.as_deref())?;
     let (client, default) = args.place.cluster.connect().await?;
-    let mut view = View::look(&client, args.feature_gates, &args.place.cluster.quorate_namespace).await?;
+    let Features { gates, pod_unavailable_budget } = args.feature_gates;
+    let serve_pub = if pod_unavailable_budget { ServePub::Auto } else { ServePub::Never };
+    let mut view = View::look(&client, gates, serve_pub, &args.place.cluster.quorate_namespace).await?;
     let namespace = args.place.namespace.unwrap_or(default);
     let operation = match args.operation {
         Wish::Evict => Operation::Evict,
@@ -82,7 +97,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
         Subject::Node(name) => looking.node(name)?,
         Subject::Budget(name) => {
-            Explained::Budgets(vec![looking.budget(&ObjectKey::new(namespace.as_str(), name.as_str()))?])
+            Explained::Budgets(looking.budget(&ObjectKey::new(namespace.as_str(), name.as_str()))?)
         }
         Subject::Budgets => {
             let everywhere = args.place.all_namespaces;
@@ -116,10 +131,8 @@ fn subject(what: Option<&str>) -> Result<Subject> {
     Ok(match kind {
         "pod" | "pods" | "po" => Subject::Pod(named()?),
         "node" | "nodes" | "no" => Subject::Node(named()?),
-        "budget" | "budgets" | "dbu" | "disruptionbudget" | "disruptionbudgets" if name.is_empty() => {
-            Subject::Budgets
-        }
-        "budget" | "budgets" | "dbu" | "disruptionbudget" | "disruptionbudgets" => Subject::Budget(named()?),
+        kind if BUDGETS.contains(&kind) && name.is_empty() => Subject::Budgets,
+        kind if BUDGETS.contains(&kind) => Subject::Budget(named()?),
         _ => bail!("{kind} cannot be explained: there are pod/NAME, node/NAME and budget/NAME"),
     })
 }
@@ -135,6 +148,7 @@ mod tests {
             (Some("pod/web-0"), Ok(Subject::Pod("web-0".to_owned()))),
             (Some("node/a"), Ok(Subject::Node("a".to_owned()))),
             (Some("dbu/llm"), Ok(Subject::Budget("llm".to_owned()))),
+            (Some("pub/web"), Ok(Subject::Budget("web".to_owned()))),
             (Some("budgets"), Ok(Subject::Budgets)),
             (Some("pod"), Err("which pod? Write pod/NAME")),
             (Some("pod/"), Err("which pod? Write pod/NAME")),

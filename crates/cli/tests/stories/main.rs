@@ -18,6 +18,7 @@ mod must_pass;
 mod newborn;
 mod outdated;
 mod probes;
+mod pubs;
 mod quorate;
 mod replicas;
 mod scales;

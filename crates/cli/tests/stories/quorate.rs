@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use quorate_server::certificates::{Pace, Source};
-use quorate_server::{Gates, Options, Running};
+use quorate_server::{Gates, Options, Running, ServePub};
 use quorate_testbed::{Cluster, User, eventually};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -51,6 +51,7 @@ impl Quorate {
             register_webhooks: true,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
+            serve_pub: ServePub::Auto,
             claim_expiry: Duration::from_secs(120),
             lingers: Duration::ZERO,
         };

@@ -181,6 +181,7 @@ impl Cluster {
             ready: true,
             ready_since: Some(NOW),
             consistent: true,
+            waives: false,
             probe: None,
             owners: [owner].into(),
             link: None,
@@ -249,6 +250,7 @@ impl Cluster {
             operations: Operations::of(&[Operation::Evict, Operation::Delete]),
             observe: false,
             health: HealthRule::Ready,
+            waivable: false,
         };
         let uid = format!("{budget:08x}-dbdb-4000-8000-000000000000");
         let enforced = Some(quorate_engine::coverage(&uid, &rules));

@@ -155,6 +155,7 @@ impl Engine {
                     operations: broken.operations,
                     observe: false,
                     health: HealthRule::Ready,
+                    waivable: false,
                 };
                 (rules, false)
             }

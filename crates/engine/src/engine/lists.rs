@@ -25,10 +25,10 @@ impl Engine {
                 pods.into_iter().for_each(|pod| self.set_pod(pod));
                 self.pods_at(version);
             }
-            Snapshot::Budgets(budgets) => {
+            Snapshot::Budgets(front, budgets) => {
                 let listed: FxHashSet<BudgetKey> = budgets.iter().map(|b| b.key.clone()).collect();
-                let gone: Vec<BudgetKey> =
-                    self.by_key.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+                let of_front = self.by_key.keys().filter(|key| key.front == front);
+                let gone: Vec<BudgetKey> = of_front.filter(|key| !listed.contains(*key)).cloned().collect();
                 gone.iter().for_each(|key| self.remove_budget(key));
                 budgets.into_iter().for_each(|budget| self.set_budget(budget));
             }

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
 use crate::facts::{
-    Agent, Budget, BudgetKey, Controller, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Rules,
+    Agent, Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Rules,
     Workload, WorkloadSource,
 };
 use crate::pool::Pool;
@@ -68,8 +68,8 @@ pub struct Changes {
 pub enum Snapshot {
     /// All pods, as of a version.
     Pods(Vec<Pod>, Version),
-    /// All budgets.
-    Budgets(Vec<Budget>),
+    /// All budgets of one front.
+    Budgets(Front, Vec<Budget>),
     /// All controllers of one kind.
     Controllers(GroupKind, Vec<Controller>),
     /// All PodGroups.

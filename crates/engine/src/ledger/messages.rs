@@ -2,7 +2,7 @@
 
 use crate::basics::{ObjectKey, Text, Time, Version};
 use crate::engine::Snapshot;
-use crate::facts::{Budget, BudgetKey, Input, Pod};
+use crate::facts::{Budget, BudgetKey, Front, Input, Pod};
 use crate::ledger::patch::LedgerPatch;
 use crate::request::Request;
 use crate::verdict::Verdict;
@@ -20,8 +20,10 @@ pub enum Event {
     Fact(Box<Input>),
     /// A watch was started over: this is everything.
     List(Snapshot),
-    /// The watch of budgets has shown everything up to here.
-    BudgetsAt(Version),
+    /// The watch of the budgets of one front has shown everything up to here.
+    BudgetsAt(Front, Version),
+    /// The budgets of one front are not watched any more: what is known of them is not known from now on.
+    Unwatched(Front),
     /// The pod watch is alive, though it showed nothing.
     Heard,
     /// All watches have shown everything once.
@@ -53,7 +55,7 @@ pub enum Output {
     /// A call to the API server.
     Call(CallId, Call),
     /// Every budget up to this version is known here, and has been told of what was admitted before.
-    Acknowledge(Version),
+    Acknowledge(Acknowledged),
     /// Something worth an Event.
     Note(Note),
 }
@@ -110,13 +112,42 @@ pub enum PodRead {
     Gone,
 }
 
+/// Up to which version the budgets of each front are known. Each kind of object has a watch of its own, so how far one
+/// has come says nothing of the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Acknowledged {
+    /// `DisruptionBudget`s.
+    pub budgets: Version,
+    /// `PodUnavailableBudget`s. 0 where they are not looked at.
+    pub unavailable_budgets: Version,
+}
+
+impl Acknowledged {
+    /// Those of one front.
+    pub fn of(self, front: Front) -> Version {
+        match front {
+            Front::DisruptionBudget => self.budgets,
+            Front::PodUnavailableBudget => self.unavailable_budgets,
+        }
+    }
+
+    /// The same, with another version for one front.
+    pub fn with(mut self, front: Front, version: Version) -> Self {
+        match front {
+            Front::DisruptionBudget => self.budgets = version,
+            Front::PodUnavailableBudget => self.unavailable_budgets = version,
+        }
+        self
+    }
+}
+
 /// A replica, as its Lease shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// The process.
     pub name: Text,
     /// It acknowledged every budget up to here.
-    pub acknowledged: Version,
+    pub acknowledged: Acknowledged,
     /// Its Lease ran out. It counts until it is removed, since nobody can ask it what it admitted.
     pub vanished: bool,
 }

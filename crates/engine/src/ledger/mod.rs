@@ -22,7 +22,7 @@ mod replies;
 mod settings;
 mod tend;
 
-pub use messages::{AskId, Call, CallId, Event, Member, Note, Output, PodRead, Reply, Wrote};
+pub use messages::{Acknowledged, AskId, Call, CallId, Event, Member, Note, Output, PodRead, Reply, Wrote};
 pub use patch::{LedgerPatch, Step, Stored};
 pub use replica::Replica;
 pub use settings::{Rule, Settings};

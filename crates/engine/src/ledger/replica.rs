@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::basics::{ObjectKey, Time, Uid, Version};
 use crate::claims::{Token, TokenId};
 use crate::engine::{Changes, Engine, Gates, Snapshot};
-use crate::facts::{Budget, BudgetKey, Input};
+use crate::facts::{Budget, BudgetKey, Front, Input};
 use crate::ledger::asks::Ask;
 use crate::ledger::desk::{Desk, Join};
-use crate::ledger::messages::{AskId, Call, CallId, Event, Member, Output};
+use crate::ledger::messages::{Acknowledged, AskId, Call, CallId, Event, Member, Output};
 use crate::ledger::settings::{Rule, Settings};
 
 /// What this replica admitted lately.
@@ -59,8 +59,8 @@ pub struct Replica {
     pub(super) unjoined: BTreeSet<BudgetKey>,
     /// What the last list of replicas showed; kept for the test that takes it for the truth.
     pub(super) mustered: Option<Vec<Member>>,
-    pub(super) budgets_version: Version,
-    pub(super) acknowledged: Version,
+    pub(super) budgets_version: Acknowledged,
+    pub(super) acknowledged: Acknowledged,
     pub(super) outputs: Vec<Output>,
     changes: Changes,
 }
@@ -112,8 +112,8 @@ impl Replica {
             busy: BTreeSet::new(),
             unjoined: BTreeSet::new(),
             mustered: None,
-            budgets_version: Version(0),
-            acknowledged: Version(0),
+            budgets_version: Acknowledged::default(),
+            acknowledged: Acknowledged::default(),
             outputs: Vec::new(),
             changes: Changes::default(),
         }
@@ -164,7 +164,8 @@ impl Replica {
         match event {
             Event::Fact(input) => self.fact(*input),
             Event::List(snapshot) => self.list(snapshot),
-            Event::BudgetsAt(version) => self.budgets_at(version),
+            Event::BudgetsAt(front, version) => self.budgets_at(front, version),
+            Event::Unwatched(front) => self.unwatched(front),
             Event::Heard => self.heard = self.now,
             Event::Synced => {
                 self.synced = true;
@@ -223,7 +224,7 @@ impl Replica {
             }
             Input::Budget(budget) => {
                 let budget = budget.clone();
-                self.budgets_at(budget.version);
+                self.budgets_at(budget.key.front, budget.version);
                 self.take_budget(budget);
                 return;
             }
@@ -251,13 +252,13 @@ impl Replica {
                 let version = *version;
                 gone.iter().for_each(|uid| self.saw_gone(uid, version));
             }
-            Snapshot::Budgets(budgets) => {
+            Snapshot::Budgets(front, budgets) => {
                 let listed: BTreeSet<&BudgetKey> = budgets.iter().map(|budget| &budget.key).collect();
                 let gone: Vec<BudgetKey> = self
                     .engine
                     .budgets()
                     .map(|budget| &budget.key)
-                    .filter(|key| !listed.contains(key))
+                    .filter(|key| key.front == *front && !listed.contains(key))
                     .cloned()
                     .collect();
                 let budgets = budgets.clone();
@@ -383,8 +384,19 @@ impl Replica {
         }
     }
 
-    fn budgets_at(&mut self, version: Version) {
-        self.budgets_version = self.budgets_version.max(version);
+    fn budgets_at(&mut self, front: Front, version: Version) {
+        let seen = self.budgets_version.of(front).max(version);
+        self.budgets_version = self.budgets_version.with(front, seen);
+    }
+
+    /// Forgets the budgets of a front. Nobody may open one on the word of this replica before it looks at them again.
+    fn unwatched(&mut self, front: Front) {
+        self.list(Snapshot::Budgets(front, Vec::new()));
+        self.budgets_version = self.budgets_version.with(front, Version(0));
+        let without = self.acknowledged.with(front, Version(0));
+        if std::mem::replace(&mut self.acknowledged, without) != without {
+            self.outputs.push(Output::Acknowledge(without));
+        }
     }
 
     /// Forgets admissions that are too old to matter to a new budget.
@@ -421,7 +433,7 @@ impl Replica {
         if !self.serving || !self.synced {
             return;
         }
-        if self.unjoined.is_empty() && self.acknowledged < self.budgets_version {
+        if self.unjoined.is_empty() && self.acknowledged != self.budgets_version {
             self.acknowledged = self.budgets_version;
             self.outputs.push(Output::Acknowledge(self.acknowledged));
         }

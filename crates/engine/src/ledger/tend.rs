@@ -100,6 +100,12 @@ impl Replica {
         let mut settled = ledger.settled;
         for uid in budget.ledger.claims.keys() {
             let Some(pod) = self.engine.pod_by_uid(uid) else { continue };
+            // Once a label has been seen the pod tells by itself what it is, and all there is to wait for is that.
+            for token in ledger.claims.get_mut(uid).into_iter().flat_map(|claim| claim.tokens.values_mut()) {
+                if token.target.is_labelled(pod) {
+                    token.target.label = None;
+                }
+            }
             if !self.engine.is_available(uid, key) {
                 continue;
             }
@@ -290,7 +296,7 @@ impl Replica {
         let (no_wait, vanished_pass) =
             (self.without(Rule::WaitForAcknowledgement), self.without(Rule::WaitForVanished));
         let ready = members.iter().all(|member| {
-            let knows = member.acknowledged >= seen_at && !member.vanished;
+            let knows = member.acknowledged.of(key.front) >= seen_at && !member.vanished;
             knows || no_wait || (member.vanished && vanished_pass)
         });
         if !ready {

@@ -64,6 +64,7 @@ pub(crate) enum PodEdit {
     Phase(Phase, bool),
     Terminating,
     Consistent(bool),
+    Waives(bool),
     Node(Option<u8>),
     Probe(u8),
 }
@@ -164,6 +165,7 @@ fn edit() -> impl Strategy<Value = PodEdit> {
         1 => Just(PodEdit::Phase(Phase::Unknown, true)),
         1 => Just(PodEdit::Terminating),
         1 => any::<bool>().prop_map(PodEdit::Consistent),
+        1 => any::<bool>().prop_map(PodEdit::Waives),
         1 => proptest::option::weighted(0.9, 0u8..2).prop_map(PodEdit::Node),
         2 => (0u8..7).prop_map(PodEdit::Probe),
     ]

@@ -7,8 +7,12 @@
 //! - `mutations`: each rule left out once; the search must find what that breaks.
 //! - `opening`: when a budget is said to be open.
 //! - `alone`: one replica, told by hand what the search does not tell apart.
+//! - `labels`: how long an admitted label counts as a disruption.
+//! - `fronts`: budgets of two kinds, each known by a watch of its own.
 
 mod alone;
+mod fronts;
+mod labels;
 mod mutations;
 mod opening;
 mod scenarios;

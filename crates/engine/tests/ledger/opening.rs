@@ -3,7 +3,7 @@
 use quorate_engine::basics::{Text, Time, Version};
 use quorate_engine::facts::{Budget, Input};
 use quorate_engine::ledger::{
-    Call, CallId, Event, Member, Note, Output, Replica, Reply, Settings, Stored, Wrote,
+    Acknowledged, Call, CallId, Event, Member, Note, Output, Replica, Reply, Settings, Stored, Wrote,
 };
 use quorate_engine::{Gates, Snapshot};
 
@@ -49,7 +49,7 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
         let reply = match call {
             Call::ListReplicas => Reply::Replicas(vec![Member {
                 name: Text::from("r0"),
-                acknowledged: Version(1),
+                acknowledged: Acknowledged { budgets: Version(1), ..Acknowledged::default() },
                 vanished: false,
             }]),
             Call::ListPods(_) => Reply::Pods(Vec::new(), Version(1)),

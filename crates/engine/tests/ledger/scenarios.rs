@@ -24,6 +24,7 @@ pub(crate) fn keeps(count: u32, label: (&str, &str)) -> Rules {
         operations: Operations::of(&[Evict, Delete, Update]),
         observe: false,
         health: HealthRule::Ready,
+        waivable: false,
     }
 }
 

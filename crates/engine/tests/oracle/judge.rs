@@ -141,6 +141,9 @@ impl Oracle {
         if !self.operations(budget).contains(operation) {
             return Ok(Ground::PassesBy);
         }
+        if pod.waives && self.rules(budget).0.waivable {
+            return Ok(Ground::PassesBy);
+        }
         let Ok(spec) = &budget.spec else { return Err(No::Plain("Invalid")) };
         if budget.ledger.protocol.is_some_and(|protocol| protocol != quorate_engine::claims::PROTOCOL) {
             return Err(No::Plain("Protocol"));

@@ -172,9 +172,9 @@ impl Oracle {
                 pods.into_iter().for_each(|pod| self.see(pod));
                 self.shown_up_to(version);
             }
-            Snapshot::Budgets(budgets) => {
+            Snapshot::Budgets(front, budgets) => {
                 let listed: BTreeSet<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
-                self.budgets.retain(|key, _| listed.contains(key));
+                self.budgets.retain(|key, _| key.front != front || listed.contains(key));
                 budgets.into_iter().for_each(|budget| self.apply(Input::Budget(budget)));
             }
             Snapshot::Controllers(kind, list) => {
@@ -260,6 +260,7 @@ impl Oracle {
                     operations: broken.operations,
                     observe: false,
                     health: HealthRule::Ready,
+                    waivable: false,
                 };
                 (rules, false)
             }

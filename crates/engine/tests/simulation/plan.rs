@@ -118,6 +118,7 @@ impl App {
             ready: false,
             ready_since: None,
             consistent: true,
+            waives: false,
             probe: None,
             owners: [Owner {
                 uid: self.uid(),
@@ -218,6 +219,7 @@ impl Plan {
             operations: operations(rng),
             observe: rng.random_bool(0.05),
             health: HealthRule::Ready,
+            waivable: false,
         }
     }
 

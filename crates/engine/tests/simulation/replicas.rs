@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Text, Time, Version};
-use quorate_engine::facts::{Input, WorkloadSource};
-use quorate_engine::ledger::{CallId, Event, Member, Output, Replica, Settings};
+use quorate_engine::facts::{Front, Input, WorkloadSource};
+use quorate_engine::ledger::{Acknowledged, CallId, Event, Member, Output, Replica, Settings};
 use quorate_engine::{Gates, Snapshot};
 use rand::Rng;
 
@@ -44,7 +44,7 @@ struct Watch {
 
 /// The Lease of a process.
 pub(crate) struct Lease {
-    acknowledged: Version,
+    acknowledged: Acknowledged,
     renewed: Time,
 }
 
@@ -106,7 +106,7 @@ impl Cluster {
         place.seen = Version(0);
         (place.pods, place.budgets) =
             (Watch { cut: true, ..Watch::default() }, Watch { cut: true, ..Watch::default() });
-        self.leases.insert(name, Lease { acknowledged: Version(0), renewed: self.now });
+        self.leases.insert(name, Lease { acknowledged: Acknowledged::default(), renewed: self.now });
         for app in self.plan.apps.clone() {
             self.step(process, Event::Fact(Box::new(Input::Controller(app.controller()))));
             if let Some(workload) = app.workload() {
@@ -178,7 +178,8 @@ impl Cluster {
     fn write_lease(&mut self, process: Process) {
         let name = Self::process_name(process.node, process.life);
         let now = self.now;
-        let lease = self.leases.entry(name).or_insert(Lease { acknowledged: Version(0), renewed: now });
+        let lease =
+            self.leases.entry(name).or_insert(Lease { acknowledged: Acknowledged::default(), renewed: now });
         lease.renewed = now;
     }
 
@@ -202,7 +203,8 @@ impl Cluster {
         }
         let name = Self::process_name(process.node, process.life);
         if let Some(lease) = self.leases.get_mut(&name) {
-            lease.acknowledged = lease.acknowledged.max(version);
+            let known = lease.acknowledged.budgets.max(version);
+            lease.acknowledged = lease.acknowledged.with(Front::DisruptionBudget, known);
         }
     }
 
@@ -272,8 +274,8 @@ impl Cluster {
         for output in outputs {
             match output {
                 Output::Call(id, call) => self.send(process, id, call),
-                Output::Acknowledge(version) => {
-                    self.plan_in(1..300, Happening::Publish(process, version));
+                Output::Acknowledge(known) => {
+                    self.plan_in(1..300, Happening::Publish(process, known.budgets));
                 }
                 Output::Answer(id, verdict) => self.answered(process, id, &verdict),
                 Output::Note(note) => self.noted(process, &note),
@@ -342,7 +344,7 @@ impl Cluster {
             match self.nodes[process.node].budgets.next(self.now) {
                 Next::Shown(version, input) => {
                     self.step(process, Event::Fact(input));
-                    self.step(process, Event::BudgetsAt(version));
+                    self.step(process, Event::BudgetsAt(Front::DisruptionBudget, version));
                 }
                 Next::At(at) => return self.plan_at(at, Happening::ShowBudgets(process)),
                 Next::Nothing => return,
@@ -385,8 +387,8 @@ impl Cluster {
         let version = Version(self.revision);
         let budgets = self.budgets.values().cloned().collect();
         self.nodes[process.node].budgets.cut = false;
-        self.step(process, Event::List(Snapshot::Budgets(budgets)));
-        self.step(process, Event::BudgetsAt(version));
+        self.step(process, Event::List(Snapshot::Budgets(Front::DisruptionBudget, budgets)));
+        self.step(process, Event::BudgetsAt(Front::DisruptionBudget, version));
     }
 
     /// What every running process has been shown.

@@ -108,15 +108,16 @@ impl Cluster {
         self.next_request += 1;
         let image = self.revision + 1;
         let target = match operation {
-            Operation::Update => Target(
-                [ContainerChange {
+            Operation::Update => Target {
+                containers: [ContainerChange {
                     name: "main".into(),
                     replaces: Some(pod.containers[0].id),
                     image: Some(image),
                     resources: None,
                 }]
                 .into(),
-            ),
+                label: None,
+            },
             _ => Target::default(),
         };
         let request = Request {

@@ -14,7 +14,8 @@ use crate::fingerprint;
 /// unavailable by a label. Nothing else that the API server lets through makes a kubelet restart anything.
 pub(super) fn update<'a>(old: &'a Pod, new: &'a Pod) -> Option<Target> {
     let mut changes = Changes::of(old);
-    let mut disturbs = is_newly_unavailable(old, new);
+    changes.label = newly_unavailable(old, new);
+    let mut disturbs = changes.label.is_some();
     for container in running(new) {
         let before = running(old).find(|other| other.name == container.name);
         if before.is_none_or(|before| before.image != container.image) {
@@ -75,11 +76,13 @@ fn restarts_for(container: &Container, resource: &str) -> bool {
     !in_place || policy.is_some_and(|policy| !matches!(policy.restart_policy.as_str(), "" | "NotRequired"))
 }
 
-fn is_newly_unavailable(old: &Pod, new: &Pod) -> bool {
+/// The label by which an update calls a pod unavailable that had no such label of that name.
+fn newly_unavailable<'a>(old: &Pod, new: &'a Pod) -> Option<&'a str> {
     let old = old.metadata.labels.as_ref();
-    new.metadata.labels.iter().flatten().any(|(key, _)| {
-        key.starts_with(UNAVAILABLE_POD_PREFIX) && old.is_none_or(|old| !old.contains_key(key))
-    })
+    let mut labels = new.metadata.labels.iter().flatten().map(|(key, _)| key);
+    labels
+        .find(|key| key.starts_with(UNAVAILABLE_POD_PREFIX) && old.is_none_or(|old| !old.contains_key(*key)))
+        .map(String::as_str)
 }
 
 /// The containers that stay: the regular ones and the sidecars.
@@ -95,11 +98,12 @@ fn ended_init(pod: &Pod) -> impl Iterator<Item = &Container> {
 struct Changes<'a> {
     old: &'a Pod,
     changes: BTreeMap<&'a str, ContainerChange>,
+    label: Option<&'a str>,
 }
 
 impl<'a> Changes<'a> {
     fn of(old: &'a Pod) -> Self {
-        Self { old, changes: BTreeMap::new() }
+        Self { old, changes: BTreeMap::new(), label: None }
     }
 
     /// The container is to be replaced by another one.
@@ -119,6 +123,7 @@ impl<'a> Changes<'a> {
     }
 
     fn target(self) -> Target {
-        Target(self.changes.into_values().collect())
+        let label = self.label.map(Into::into);
+        Target { containers: self.changes.into_values().collect(), label }
     }
 }

@@ -1,21 +1,29 @@
 //! The validation of our own objects, and of what pods declare for us.
 
 use quorate_api::slim;
+use quorate_engine::facts::Front;
 use serde_json::Value;
 
 use super::answer::{allow, allow_with_warnings, refuse};
 use super::review::{Rejected, Review};
 use crate::budget::{self, Known};
 use crate::error::Problem;
+use crate::kruise::{self, Neighbour};
 use crate::{probe, workload};
 
 impl Review<'_> {
-    /// Answers a review of a `DisruptionBudget`, a `Workload` or a new pod: whether it makes sense. `known` is what is
-    /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere.
+    /// Answers a review of a budget, a `Workload` or a new pod: whether it makes sense. `known` is what is
+    /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere; `neighbours` are
+    /// the other `PodUnavailableBudget`s of the namespace.
     ///
     /// An update that leaves the spec as it is passes: what was stored past this check must still be able to lose a
     /// finalizer, or get a label.
-    pub fn validate(&self, known: Known, more: &[String]) -> Result<Value, Rejected> {
+    pub fn validate(
+        &self,
+        known: Known,
+        more: &[String],
+        neighbours: &[Neighbour],
+    ) -> Result<Value, Rejected> {
         let call = &self.call;
         let whole = call.sub_resource.as_deref().unwrap_or_default().is_empty();
         if !whole || !matches!(self.operation(), "CREATE" | "UPDATE") {
@@ -23,12 +31,25 @@ impl Review<'_> {
         }
         match (call.resource.group.as_str(), call.resource.resource.as_str()) {
             ("policy.quorate.dev", "disruptionbudgets") => {
+                let front = Front::DisruptionBudget;
                 self.spec(budget::validate, |spec| match budget::rules(spec) {
-                    Ok(rules) => {
-                        budget::warnings(&rules, known).into_iter().chain(more.iter().cloned()).collect()
-                    }
+                    Ok(rules) => budget::warnings(front, &rules, known)
+                        .into_iter()
+                        .chain(more.iter().cloned())
+                        .collect(),
                     Err(_) => Vec::new(),
                 })
+            }
+            ("policy.kruise.io", "podunavailablebudgets") => {
+                let object = self.object()?;
+                let problems = match self.operation() {
+                    "UPDATE" => kruise::validate_change(&self.old_object()?, &object),
+                    _ => kruise::validate_new(&object, neighbours),
+                };
+                let warned = kruise::rules(&object)
+                    .map(|rules| budget::warnings(Front::PodUnavailableBudget, &rules, known));
+                let warned = warned.into_iter().flatten().chain(more.iter().cloned()).collect::<Vec<_>>();
+                Ok(self.judge(&problems, &warned))
             }
             ("scheduling.quorate.dev", "workloads") => self.spec(workload::validate, |_| Vec::new()),
             ("", "pods") if self.operation() == "CREATE" => {

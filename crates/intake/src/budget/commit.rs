@@ -1,6 +1,7 @@
 //! Writes to the ledger, as JSON Patches on `/status`.
 
 use quorate_api::budget::StoredBudget;
+use quorate_engine::facts::Front;
 use quorate_engine::ledger::{LedgerPatch, Step};
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use super::ledger::{claim_to_json, coverage_to_json};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Base {
     version: String,
+    /// OpenKruise's definition does not take a status without its numbers; ours is another, but may not be there yet.
+    kruise: bool,
     status: bool,
     ledger: bool,
     claims: bool,
@@ -22,11 +25,12 @@ pub struct Base {
 
 impl Base {
     /// What there is in a budget.
-    pub fn of(budget: &StoredBudget) -> Self {
+    pub fn of(front: Front, budget: &StoredBudget) -> Self {
         let status = &budget.status;
         let has = |name: &str| status.get(name).is_some_and(|value| !value.is_null());
         Self {
             version: budget.metadata.resource_version.clone().unwrap_or_default(),
+            kruise: front == Front::PodUnavailableBudget,
             status: status.is_object(),
             ledger: has("ledger"),
             claims: has("claims"),
@@ -38,7 +42,9 @@ impl Base {
     fn fill_in(&self) -> Vec<Value> {
         let mut steps = Vec::new();
         if !self.status {
-            steps.push(add("/status", json!({})));
+            let numbers = ["unavailableAllowed", "currentAvailable", "desiredAvailable", "totalReplicas"];
+            let numbers = numbers.iter().filter(|_| self.kruise).map(|name| ((*name).to_owned(), json!(0)));
+            steps.push(add("/status", Value::Object(numbers.collect())));
         }
         if !self.ledger {
             steps.push(add("/status/ledger", json!(0)));

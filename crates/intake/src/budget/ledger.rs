@@ -110,9 +110,10 @@ fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
 
 fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
     target.must_be_object(problems);
-    let Some(containers) = target.get("containers") else { return Target::default() };
+    let label = target.get("label").and_then(|label| label.text(problems)).map(Text::from);
     let mut changes = Vec::new();
-    for (name, container) in containers.members(problems) {
+    let containers = target.get("containers").map(|containers| containers.members(problems));
+    for (name, container) in containers.into_iter().flatten() {
         container.must_be_object(problems);
         let mut fingerprint = |part: &str| {
             let field = container.get(part)?;
@@ -130,7 +131,7 @@ fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
         });
     }
     changes.sort_by(|a, b| a.name.cmp(&b.name));
-    Target(changes.into())
+    Target { containers: changes.into(), label }
 }
 
 const OPERATIONS: [(&str, Operation); 4] = [
@@ -162,7 +163,7 @@ pub fn coverage_to_json(coverage: u64) -> Value {
 fn to_token(token: &Token) -> api::Token {
     let containers: BTreeMap<String, api::ContainerTarget> = token
         .target
-        .0
+        .containers
         .iter()
         .map(|change| {
             let target = api::ContainerTarget {
@@ -173,6 +174,7 @@ fn to_token(token: &Token) -> api::Token {
             (change.name.to_string(), target)
         })
         .collect();
+    let label = token.target.label.as_deref().map(str::to_owned);
     api::Token {
         operation: match token.operation {
             Operation::Evict => api::Operation::Evict,
@@ -182,7 +184,8 @@ fn to_token(token: &Token) -> api::Token {
         },
         by: token.by.to_string(),
         at: time::to_micro(token.at),
-        target: (!containers.is_empty()).then_some(api::UpdateTarget { containers }),
+        target: (!containers.is_empty() || label.is_some())
+            .then_some(api::UpdateTarget { containers, label }),
     }
 }
 

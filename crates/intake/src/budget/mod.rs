@@ -1,4 +1,4 @@
-//! `DisruptionBudget`: spec and ledger in, status and claims out.
+//! Budgets: spec and ledger in, status and claims out.
 //!
 //! One parser reads a spec, for the webhook and for the engine, so that what was admitted is what is decided on. What
 //! is stored although it makes no sense becomes a [`Broken`] budget: it denies, says why, and hurts no other.
@@ -12,6 +12,7 @@ mod warnings;
 pub use commit::{Base, json_patch};
 pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
 pub use spec::validate;
+pub(crate) use spec::{Reading, read_covers, read_quantity, required};
 pub use status::patch as status_patch;
 pub use warnings::{Known, warnings};
 
@@ -21,12 +22,21 @@ use quorate_engine::facts::{self, Broken, BudgetKey, Front, Rules};
 use serde_json::Value;
 
 use crate::error::{Problem, Unreadable};
+use crate::kruise;
 use crate::objects::Incoming;
 
-/// A stored budget as a fact. Only one without a name, a UID or a version cannot become one.
+/// A stored `DisruptionBudget` as a fact.
 pub fn budget(object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
-    let incoming = Incoming::new("DisruptionBudget", &object.metadata);
-    let reading = spec::read(&object.spec);
+    fact(Front::DisruptionBudget, object)
+}
+
+/// A stored budget of either kind as a fact. Only one without a name, a UID or a version cannot become one.
+pub fn fact(front: Front, object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
+    let (kind, reading) = match front {
+        Front::DisruptionBudget => ("DisruptionBudget", spec::read(&object.spec)),
+        Front::PodUnavailableBudget => ("PodUnavailableBudget", kruise::read(object)),
+    };
+    let incoming = Incoming::new(kind, &object.metadata);
     let mut problems = reading.refused;
     let ledger = ledger::read(&object.status, &mut problems);
     let spec = match problems.first() {
@@ -38,7 +48,7 @@ pub fn budget(object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
         }),
     };
     Ok(facts::Budget {
-        key: BudgetKey { object: incoming.key()?, front: Front::DisruptionBudget },
+        key: BudgetKey { object: incoming.key()?, front },
         uid: incoming.uid()?,
         generation: object.metadata.generation.unwrap_or_default(),
         version: incoming.version()?,

@@ -16,16 +16,16 @@ const MAX_NUMBER: u32 = 999_999_999;
 const ALL: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
 
 /// What a spec says, as far as it can be read.
-pub(super) struct Reading {
+pub(crate) struct Reading {
     /// Only good as a whole where nothing was refused. What the budget covers is good in any case: where that cannot
     /// be read, it is every pod of the namespace.
-    pub(super) rules: Rules,
+    pub(crate) rules: Rules,
     /// What the budget denies if anything was refused.
-    pub(super) operations_if_broken: Operations,
+    pub(crate) operations_if_broken: Operations,
     /// What makes no sense.
-    pub(super) refused: Vec<Problem>,
+    pub(crate) refused: Vec<Problem>,
     /// What is not let in, but has a meaning where it is stored already.
-    pub(super) tolerated: Vec<Problem>,
+    pub(crate) tolerated: Vec<Problem>,
 }
 
 /// Everything that is wrong with the spec of a budget.
@@ -40,7 +40,7 @@ pub(super) fn read(spec: &Value) -> Reading {
     let mut tolerated = Vec::new();
     let spec = Field::new("spec", spec);
     spec.must_be_object(&mut refused);
-    let covers = read_covers(&spec, &mut refused, &mut tolerated);
+    let covers = read_covers(&spec, read_target, &mut refused, &mut tolerated);
     let min_available = spec.get("minAvailable").and_then(|field| read_quantity(&field, &mut refused));
     let max_unavailable = spec.get("maxUnavailable").and_then(|field| read_quantity(&field, &mut refused));
     if spec.get("minAvailable").is_none() && spec.get("maxUnavailable").is_none() {
@@ -77,11 +77,18 @@ pub(super) fn read(spec: &Value) -> Reading {
         operations: operations.unwrap_or(operations_if_broken),
         observe,
         health: HealthRule::Ready,
+        waivable: false,
     };
     Reading { rules, operations_if_broken, refused, tolerated }
 }
 
-fn read_covers(spec: &Field<'_>, refused: &mut Vec<Problem>, tolerated: &mut Vec<Problem>) -> Covers {
+/// Which pods; every pod of the namespace where that cannot be read.
+pub(crate) fn read_covers(
+    spec: &Field<'_>,
+    read_target: fn(&Field<'_>, &mut Vec<Problem>) -> Option<Covers>,
+    refused: &mut Vec<Problem>,
+    tolerated: &mut Vec<Problem>,
+) -> Covers {
     let everything = Covers::Selector(Selector::default());
     let before = refused.len();
     let covers = match (spec.get("selector"), spec.get("targetRef")) {
@@ -125,7 +132,7 @@ fn read_api_version<'a>(field: &Field<'a>, problems: &mut Vec<Problem>) -> Optio
 }
 
 /// A text that must be there and not be empty.
-fn required<'a>(
+pub(crate) fn required<'a>(
     field: &Field<'a>,
     name: &str,
     longest: usize,
@@ -144,7 +151,7 @@ fn required<'a>(
 }
 
 /// A number, or a percentage.
-fn read_quantity(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Quantity> {
+pub(crate) fn read_quantity(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Quantity> {
     let quantity = match field.value {
         Value::Number(number) => number
             .as_u64()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{Text, Time};
+use quorate_engine::facts::Front;
 use quorate_engine::status::{Condition, ConditionType, Group, Status, reason};
 use serde_json::{Map, Value, json};
 
@@ -13,23 +14,16 @@ use crate::time;
 ///
 /// It holds counters, groups and conditions, and nothing of the ledger, so that it never stands in the way of a commit.
 /// Conditions of other writers stay as they are. A condition keeps its time while its status is the same.
-pub fn patch(seen: &Value, status: &Status, now: Time) -> Option<Value> {
+pub fn patch(front: Front, seen: &Value, status: &Status, now: Time) -> Option<Value> {
     let pruned = claims_were_pruned(seen).then(|| nothing_sticks(status));
     let status = pruned.as_ref().unwrap_or(status);
-    let mut wanted: Vec<(&str, Value)> = vec![
+    let mut wanted = numbers(front, status);
+    wanted.extend([
         ("observedGeneration", json!(status.generation)),
-        ("disruptionsAllowed", count(status.units.allowed)),
-        ("currentHealthy", count(status.pods_healthy)),
-        ("desiredHealthy", count(status.pods_desired)),
-        ("expectedPods", count(status.pods_expected)),
-        ("disruptionsAllowedReplicas", count(status.units.allowed)),
-        ("currentHealthyReplicas", count(status.units.current)),
-        ("desiredHealthyReplicas", count(status.units.desired)),
-        ("expectedReplicas", count(status.units.expected)),
         ("groups", or_null(!status.groups.is_empty(), status.groups.iter().map(group).collect())),
         ("groupsOmitted", or_null(status.groups_omitted > 0, count(status.groups_omitted))),
-    ];
-    wanted.push(("conditions", conditions(seen, status, now)));
+        ("conditions", conditions(seen, status, now)),
+    ]);
     let mut changes: Map<String, Value> = wanted
         .into_iter()
         .filter(|(name, value)| seen.get(name).unwrap_or(&Value::Null) != value)
@@ -41,6 +35,30 @@ pub fn patch(seen: &Value, status: &Status, now: Time) -> Option<Value> {
         }
     }
     (!changes.is_empty()).then(|| json!({ "status": changes }))
+}
+
+/// What is counted, by the names that each kind has for it.
+fn numbers(front: Front, status: &Status) -> Vec<(&'static str, Value)> {
+    let units = status.units;
+    match front {
+        Front::DisruptionBudget => vec![
+            ("disruptionsAllowed", count(units.allowed)),
+            ("currentHealthy", count(status.pods_healthy)),
+            ("desiredHealthy", count(status.pods_desired)),
+            ("expectedPods", count(status.pods_expected)),
+            ("disruptionsAllowedReplicas", count(units.allowed)),
+            ("currentHealthyReplicas", count(units.current)),
+            ("desiredHealthyReplicas", count(units.desired)),
+            ("expectedReplicas", count(units.expected)),
+        ],
+        Front::PodUnavailableBudget => vec![
+            ("unavailableAllowed", count(units.allowed)),
+            ("currentAvailable", count(units.current)),
+            ("desiredAvailable", count(units.desired)),
+            ("totalReplicas", count(units.expected)),
+            ("unavailableReplicas", count(units.expected.saturating_sub(units.current))),
+        ],
+    }
 }
 
 /// Whether the definition that is installed drops claims: whoever counts up the ledger writes claims beside it, if only

@@ -1,13 +1,13 @@
 //! Pods.
 
-use quorate_api::names::{self, DISRUPTABLE, POD_GROUP, POD_GROUP_REPLICA, WORKLOAD, kruise};
+use quorate_api::names::{self, DISRUPTABLE, POD_GROUP, POD_GROUP_REPLICA, WORKLOAD};
 use quorate_api::slim;
 use quorate_engine::basics::{Labels, Text, Time};
 use quorate_engine::facts::{Container, Link, Phase, Pod, Probe, WorkloadSource};
 
 use super::Incoming;
 use crate::error::Unreadable;
-use crate::{fingerprint, image, probe, time};
+use crate::{fingerprint, image, kruise, probe, time};
 
 /// A pod as a fact.
 pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
@@ -23,7 +23,8 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
         terminating: incoming.terminating(),
         ready: ready.is_some_and(slim::Condition::is_true),
         ready_since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(time::from_object),
-        consistent: is_consistent(pod),
+        consistent: kruise::is_consistent(pod),
+        waives: kruise::waives(pod),
         probe: disruption_probe(pod),
         owners: incoming.owners(),
         link: link(incoming, &pod.spec),
@@ -67,12 +68,6 @@ fn phase(phase: slim::Phase) -> Phase {
         slim::Phase::Failed => Phase::Failed,
         slim::Phase::Unknown => Phase::Unknown,
     }
-}
-
-/// Whether no label calls the pod unavailable. What in-place updates of OpenKruise leave in annotations belongs here
-/// too.
-fn is_consistent(pod: &slim::Pod) -> bool {
-    !pod.metadata.labels.iter().flatten().any(|(key, _)| key.starts_with(kruise::UNAVAILABLE_POD_PREFIX))
 }
 
 /// How the pod names its group: each way only where the ones before it say nothing.

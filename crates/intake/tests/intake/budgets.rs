@@ -44,6 +44,7 @@ fn a_budget() {
         operations: Operations::of(&[Operation::Evict, Operation::Delete]),
         observe: false,
         health: HealthRule::Ready,
+        waivable: false,
     };
     assert_eq!(budget.spec, Ok(rules));
     assert_eq!(&*budget.gone, [("llm/7".into(), before_ten(25))]);

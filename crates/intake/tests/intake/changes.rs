@@ -69,7 +69,7 @@ fn another_image_replaces_the_container() {
         image: Some(fingerprint::image(Some(image))),
         resources: None,
     };
-    assert_eq!(target, Target([change].into()));
+    assert_eq!(target, Target { containers: [change].into(), label: None });
 
     // Over once another container runs it, and not before.
     let asked = with(load("pod.json"), "/spec/containers/0/image", json!(image));
@@ -87,7 +87,7 @@ fn another_image_replaces_the_container() {
 #[test]
 fn other_ways_to_disturb_a_pod() {
     let names = |review: &Value| -> Vec<String> {
-        target(review, Operation::Update).0.iter().map(|change| change.name.to_string()).collect()
+        target(review, Operation::Update).containers.iter().map(|change| change.name.to_string()).collect()
     };
     assert_eq!(names(&update("/spec/initContainers/1/image", json!("proxy:2"))), ["proxy"], "a sidecar");
     assert_eq!(
@@ -95,7 +95,10 @@ fn other_ways_to_disturb_a_pod() {
         [""; 0],
         "it has ended: nothing to see"
     );
-    assert_eq!(names(&update("/metadata/labels/unavailable-pod.kruise.io~1rollout", json!("true"))), [""; 0]);
+    let labelled = update("/metadata/labels/unavailable-pod.kruise.io~1rollout", json!("true"));
+    assert_eq!(names(&labelled), [""; 0]);
+    let label = target(&labelled, Operation::Update).label;
+    assert_eq!(label.as_deref(), Some("unavailable-pod.kruise.io/rollout"), "over only after it was seen");
     let all = ["metrics", "proxy", "server"];
     assert_eq!(names(&update("/spec/activeDeadlineSeconds", json!(1))), all, "the pod will end");
     let nearer = with(
@@ -133,9 +136,12 @@ fn a_resize_is_free_where_no_restart_is_needed() {
 fn a_resize_that_restarts() {
     let review = resize("/spec/containers/0/resources/limits/memory", json!("512Mi"));
     let target = self::target(&review, Operation::Resize);
-    assert_eq!(target.0.len(), 1);
-    assert_eq!((&*target.0[0].name, target.0[0].replaces), ("server", id("containerd://aa01")));
-    assert!(target.0[0].resources.is_some() && target.0[0].image.is_none());
+    assert_eq!(target.containers.len(), 1);
+    assert_eq!(
+        (&*target.containers[0].name, target.containers[0].replaces),
+        ("server", id("containerd://aa01"))
+    );
+    assert!(target.containers[0].resources.is_some() && target.containers[0].image.is_none());
 
     let asked = with(load("pod.json"), "/spec/containers/0/resources/limits/memory", json!("512Mi"));
     let restarted =
@@ -157,6 +163,6 @@ fn a_resize_that_restarts() {
         ("/spec/containers/0/resources/requests", json!({ "cpu": "500m" })),
         ("/spec/containers/1/resources", json!({ "limits": { "example.com/gpu": "1" } })),
     ] {
-        assert_eq!(self::target(&resize(pointer, value), Operation::Resize).0.len(), 1, "{pointer}");
+        assert_eq!(self::target(&resize(pointer, value), Operation::Resize).containers.len(), 1, "{pointer}");
     }
 }

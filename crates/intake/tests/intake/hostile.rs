@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, Time};
-use quorate_intake::{admission, budget, objects, probe, workload};
+use quorate_engine::facts::Front;
+use quorate_intake::{admission, budget, kruise, objects, probe, workload};
 use serde_json::{Map, Value, json};
 
 use crate::data::{load, object};
@@ -109,15 +110,18 @@ fn take_in_pod(value: &Value) {
 fn take_in_budget(value: &Value) {
     if let Ok(stored) = serde_json::from_value::<quorate_api::budget::StoredBudget>(value.clone()) {
         let _ = budget::validate(&stored.spec);
-        if let Ok(fact) = budget::budget(&stored) {
-            let base = budget::Base::of(&stored);
+        let _ = kruise::validate_new(value, &[]);
+        let _ = kruise::validate_change(&serde_json::Value::Null, value);
+        for front in Front::ALL {
+            let Ok(fact) = budget::fact(front, &stored) else { continue };
+            let base = budget::Base::of(fact.key.front, &stored);
             for claim in fact.ledger.claims.values() {
                 let _ = budget::claim_to_json(claim);
             }
             let patch = quorate_engine::ledger::LedgerPatch { budget: fact.key, steps: Vec::new() };
             let _ = budget::json_patch(&patch, &base);
             if let Ok(rules) = fact.spec {
-                let _ = budget::warnings(&rules, budget::Known::default());
+                let _ = budget::warnings(front, &rules, budget::Known::default());
             }
         }
     }

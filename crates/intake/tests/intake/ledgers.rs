@@ -28,7 +28,7 @@ fn a_ledger() {
     let token = &claim.tokens["t-1"];
     assert_eq!((token.operation, &*token.by), (Operation::Evict, "alice"));
     assert_eq!(token.at, Time(before_ten(20).0 + 250));
-    let change = &ledger.claims["u-2"].tokens["t-2"].target.0[0];
+    let change = &ledger.claims["u-2"].tokens["t-2"].target.containers[0];
     assert_eq!(
         (&*change.name, change.image, change.replaces, change.resources),
         ("server", Some(10), Some(11), None)
@@ -96,7 +96,7 @@ fn steps_of(json: Value) -> json_patch::Patch {
 fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
     let seen = stored_budget(stored.clone());
     let patch = patch(steps);
-    let json = budget::json_patch(&patch, &Base::of(&seen));
+    let json = budget::json_patch(&patch, &Base::of(Front::DisruptionBudget, &seen));
     let mut written = stored.clone();
     let outcome = json_patch::patch(&mut written, &steps_of(json));
     let mut fact = budget::budget(&seen).unwrap();
@@ -166,12 +166,15 @@ fn the_first_write_fills_in_what_is_missing() {
         let stored = with(load("budget.json"), "/status", status);
         write(&stored, steps()).unwrap();
         // It must not overwrite what somebody else began in the meantime.
-        let base = Base::of(&stored_budget(stored.clone()));
+        let base = Base::of(Front::DisruptionBudget, &stored_budget(stored.clone()));
         let patch = steps_of(budget::json_patch(&patch(steps()), &base));
         let mut newer = with(stored, "/metadata/resourceVersion", json!("101"));
         assert!(json_patch::patch(&mut newer, &patch).is_err());
     }
-    let whole = budget::json_patch(&patch(steps()), &Base::of(&stored_budget(load("budget.json"))));
+    let whole = budget::json_patch(
+        &patch(steps()),
+        &Base::of(Front::DisruptionBudget, &stored_budget(load("budget.json"))),
+    );
     assert_eq!(whole.as_array().unwrap().len(), steps().len(), "counters may change under a commit");
 }
 
@@ -184,16 +187,25 @@ fn tokens() -> impl Strategy<Value = Token> {
     ];
     let change = ("[a-z]{1,8}", any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>());
     let changes = proptest::collection::vec(change, 0..3);
-    (operation, ".*", 0..4_000_000_000_000i64, changes).prop_map(|(operation, by, at, changes)| {
-        let changes: BTreeMap<String, ContainerChange> = changes
-            .into_iter()
-            .map(|(name, replaces, image, resources)| {
-                let change = ContainerChange { name: name.as_str().into(), replaces, image, resources };
-                (name, change)
-            })
-            .collect();
-        Token { operation, by: by.into(), at: Time(at), target: Target(changes.into_values().collect()) }
-    })
+    let label = proptest::option::of("[a-z/.]{1,9}");
+    (operation, ".*", 0..4_000_000_000_000i64, changes, label).prop_map(
+        |(operation, by, at, changes, label)| {
+            let label = label.map(|label| label.as_str().into());
+            let changes: BTreeMap<String, ContainerChange> = changes
+                .into_iter()
+                .map(|(name, replaces, image, resources)| {
+                    let change = ContainerChange { name: name.as_str().into(), replaces, image, resources };
+                    (name, change)
+                })
+                .collect();
+            Token {
+                operation,
+                by: by.into(),
+                at: Time(at),
+                target: Target { containers: changes.into_values().collect(), label },
+            }
+        },
+    )
 }
 
 proptest! {

@@ -12,6 +12,7 @@ mod budgets;
 mod changes;
 mod data;
 mod hostile;
+mod kruise;
 mod ledgers;
 mod match_conditions;
 mod objects;

@@ -19,7 +19,7 @@ fn review(group: &str, resource: &str, operation: &str, object: &Value, old: &Va
 
 fn validate(review: &Value) -> Value {
     let body = review.to_string();
-    admission::read(body.as_bytes(), 1 << 20).unwrap().validate(Known::default(), &[]).unwrap()["response"]
+    admission::read(body.as_bytes(), 1 << 20).unwrap().validate(Known::default(), &[], &[]).unwrap()["response"]
         .clone()
 }
 

@@ -89,7 +89,7 @@ fn links_in_their_order() {
 #[test]
 fn the_states_of_a_pod() {
     type Holds = fn(&Pod) -> bool;
-    let cases: [(&str, Value, Holds); 9] = [
+    let cases: [(&str, Value, Holds); 11] = [
         ("/status/phase", json!("Pending"), |pod| pod.phase == Phase::Pending),
         ("/status/phase", json!("Failed"), |pod| pod.phase == Phase::Failed),
         ("/status/phase", json!("Strange"), |pod| pod.phase == Phase::Unknown),
@@ -99,6 +99,8 @@ fn the_states_of_a_pod() {
         ("/metadata/deletionTimestamp", json!("2026-11-15T10:00:00Z"), |pod| pod.terminating),
         ("/status/conditions/1/status", json!("False"), |pod| !pod.ready),
         ("/metadata/labels/unavailable-pod.kruise.io~1rollout", json!("true"), |pod| !pod.consistent),
+        ("/metadata/annotations/pub.kruise.io~1no-protect", json!("true"), |pod| pod.waives),
+        ("/metadata/annotations/apps.kruise.io~1inplace-update-grace", json!("{}"), |pod| !pod.consistent),
         ("/metadata/annotations/leaderworkerset.sigs.k8s.io~1size", json!("four"), |pod| {
             pod.group_size.is_none()
         }),

@@ -1,6 +1,7 @@
 //! What is written to a budget's status.
 
 use quorate_engine::basics::Time;
+use quorate_engine::facts::Front;
 use quorate_engine::status::{Condition, ConditionType, Group, Status};
 use quorate_engine::verdict::Numbers;
 use quorate_intake::budget::status_patch;
@@ -47,7 +48,7 @@ fn written(mut stored: Value, patch: &Value) -> Value {
 }
 
 fn patched(stored: &Value, status: &Status, now: Time) -> Value {
-    let patch = status_patch(&stored["status"], status, now).expect("a change");
+    let patch = status_patch(Front::DisruptionBudget, &stored["status"], status, now).expect("a change");
     written(stored.clone(), &patch)
 }
 
@@ -57,7 +58,7 @@ fn counters_groups_and_conditions_and_nothing_of_the_ledger() {
     let after = patched(&stored, &status(), TEN);
     for part in ["claims", "ledger", "settledVersion", "protocol", "openedFor"] {
         assert_eq!(after["status"][part], stored["status"][part], "{part}");
-        let patch = status_patch(&stored["status"], &status(), TEN).unwrap();
+        let patch = status_patch(Front::DisruptionBudget, &stored["status"], &status(), TEN).unwrap();
         assert!(patch["status"].get(part).is_none(), "{part} in {patch}");
     }
     let numbers = [
@@ -108,10 +109,13 @@ fn a_condition_keeps_its_time_while_its_status_is_the_same() {
 #[test]
 fn what_has_not_changed_is_not_written() {
     let after = patched(&load("budget.json"), &status(), TEN);
-    assert_eq!(status_patch(&after["status"], &status(), Time(TEN.0 + 60_000)), None);
+    assert_eq!(
+        status_patch(Front::DisruptionBudget, &after["status"], &status(), Time(TEN.0 + 60_000)),
+        None
+    );
     let mut one = status();
     one.pods_healthy = 12;
-    let patch = status_patch(&after["status"], &one, TEN).unwrap();
+    let patch = status_patch(Front::DisruptionBudget, &after["status"], &one, TEN).unwrap();
     assert_eq!(patch, json!({ "status": { "currentHealthy": 12 } }));
 }
 
@@ -126,21 +130,32 @@ fn what_is_over_goes_away() {
     calm.groups = Vec::new();
     let empty = patched(&changed, &calm, TEN);
     assert!(empty["status"].get("disruptedPods").is_none() && empty["status"].get("groups").is_none());
-    assert_eq!(status_patch(&empty["status"], &calm, TEN), None);
+    assert_eq!(status_patch(Front::DisruptionBudget, &empty["status"], &calm, TEN), None);
 }
 
 #[test]
 fn the_first_status() {
-    let patch = status_patch(&Value::Null, &status(), TEN).unwrap();
+    let patch = status_patch(Front::DisruptionBudget, &Value::Null, &status(), TEN).unwrap();
     let after = written(json!({}), &patch);
     assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3);
-    assert_eq!(status_patch(&after["status"], &status(), TEN), None);
+    assert_eq!(status_patch(Front::DisruptionBudget, &after["status"], &status(), TEN), None);
 }
 
 #[test]
 fn numbers_beyond_the_schema() {
     let mut huge = status();
     huge.pods_expected = u32::MAX;
-    let patch = status_patch(&Value::Null, &huge, Time(i64::MAX)).unwrap();
+    let patch = status_patch(Front::DisruptionBudget, &Value::Null, &huge, Time(i64::MAX)).unwrap();
     assert_eq!(patch["status"]["expectedPods"], json!(i32::MAX));
+}
+
+#[test]
+fn openkruise_has_its_own_names_for_the_numbers() {
+    let patch = status_patch(Front::PodUnavailableBudget, &Value::Null, &status(), TEN).unwrap();
+    let after = &patch["status"];
+    let numbers = ["unavailableAllowed", "currentAvailable", "desiredAvailable", "totalReplicas"];
+    assert_eq!(numbers.map(|name| after[name].as_u64()), [Some(0), Some(3), Some(3), Some(4)], "groups");
+    assert_eq!(after["unavailableReplicas"], 1);
+    assert_eq!(after["disruptedPods"], json!({ "llm-1-3": "2026-11-15T09:59:00Z" }));
+    assert!(after.get("currentHealthy").is_none() && after.get("ledger").is_none(), "{after}");
 }

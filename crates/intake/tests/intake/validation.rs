@@ -1,7 +1,8 @@
 //! What is let in, what is refused, and what is only warned of.
 
+use quorate_engine::facts::Front;
 use quorate_intake::budget::{self, Known};
-use quorate_intake::workload;
+use quorate_intake::{kruise, workload};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -32,6 +33,11 @@ fn agree(file: &str, validate: fn(&Value) -> Vec<quorate_intake::Problem>) {
 #[test]
 fn agrees_with_the_definition_of_budgets() {
     agree("disruptionbudgets.yaml", budget::validate);
+}
+
+#[test]
+fn agrees_with_the_definition_of_openkruise_s_budgets() {
+    agree("podunavailablebudgets.yaml", |spec| kruise::validate_new(&json!({ "spec": spec }), &[]));
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn a_long_value_is_shown_in_part() {
 fn warnings(part: &Value, known: Known) -> Vec<String> {
     let mut spec = json!({ "selector": { "matchLabels": { "app": "llm" } } });
     spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
-    budget::warnings(&budget::rules(&spec).unwrap(), known)
+    budget::warnings(Front::DisruptionBudget, &budget::rules(&spec).unwrap(), known)
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Our own objects: whether they make sense, and what they would do.
 
 use quorate_api::budget::StoredBudget;
+use quorate_engine::facts::{Budget, Front};
 use quorate_engine::status::{ConditionType, Status, reason};
 use quorate_intake::admission::{self as reviews, Rejected, Review};
 use quorate_intake::budget::{self, Known};
@@ -11,16 +12,27 @@ use super::{Desk, LIMIT};
 /// Says whether a budget or a Workload makes sense; one that does and will hurt gets a warning.
 pub(super) async fn validate(desk: &Desk, body: &[u8]) -> Result<Value, Rejected> {
     let review = reviews::read(body, LIMIT)?;
-    let status = preview(desk, &review).await;
+    let front = match review.resource().as_str() {
+        "disruptionbudgets" => Front::DisruptionBudget,
+        "podunavailablebudgets" => Front::PodUnavailableBudget,
+        _ => return review.validate(Known::default(), &[], &[]),
+    };
+    // What somebody else serves is for somebody else to judge.
+    if front == Front::PodUnavailableBudget && *desk.kruise.borrow() != Some(true) {
+        return Ok(reviews::allow(review.uid()));
+    }
+    let Some(budget) = budget(front, &review) else { return review.validate(Known::default(), &[], &[]) };
+    let neighbours = match front {
+        Front::DisruptionBudget => Vec::new(),
+        Front::PodUnavailableBudget => desk.keeper.neighbours(budget.key.clone()).await,
+    };
+    let status = desk.keeper.preview(budget).await;
     let (known, warnings) = status.as_ref().map(foresee).unwrap_or_default();
-    review.validate(known, &warnings)
+    review.validate(known, &warnings, &neighbours)
 }
 
-/// What the status of a budget would be, if it is one that can be read.
-async fn preview(desk: &Desk, review: &Review<'_>) -> Option<Status> {
-    if review.resource() != "disruptionbudgets" {
-        return None;
-    }
+/// The budget as a fact, if it is one that can be read.
+fn budget(front: Front, review: &Review<'_>) -> Option<Budget> {
     let mut object: StoredBudget = serde_json::from_value(review.object().ok()?).ok()?;
     // A new one has neither, and is counted like one that has.
     let meta = &mut object.metadata;
@@ -28,7 +40,7 @@ async fn preview(desk: &Desk, review: &Review<'_>) -> Option<Status> {
     meta.resource_version.get_or_insert_with(|| "1".to_owned());
     // Nothing of what was admitted before, which a status may tell, belongs to the question.
     object.status = Value::Null;
-    desk.keeper.preview(budget::budget(&object).ok()?).await
+    budget::fact(front, &object).ok()
 }
 
 /// What the numbers say, and the warnings that come from what is in the cluster.

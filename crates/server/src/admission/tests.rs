@@ -6,7 +6,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body as KubeBody;
 use quorate_engine::basics::Version;
-use quorate_engine::ledger::{Event, Settings};
+use quorate_engine::ledger::{Acknowledged, Event, Settings};
 use quorate_engine::{Gates, Snapshot};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -31,7 +31,7 @@ async fn desk(synced: bool) -> Desk {
     let (events, metrics) = (Events::start(client, "test".to_owned(), stored), Arc::new(Metrics::default()));
     let outbox = Outbox {
         changed: mpsc::unbounded_channel().0,
-        acknowledged: watch::channel(Version(0)).0,
+        acknowledged: watch::channel(Acknowledged::default()).0,
         synced: watch::channel(false).0,
         enforcing: watch::channel(std::collections::BTreeSet::new()).0,
         events: events.clone(),
@@ -43,7 +43,7 @@ async fn desk(synced: bool) -> Desk {
         keeper.tell(Event::Synced).await;
         keeper.tell(Event::Serving(true)).await;
     }
-    Desk::new(keeper, events, metrics, || true)
+    Desk::new(keeper, events, metrics, watch::channel(Some(true)).1, || true)
 }
 
 async fn post(desk: Desk, path: &str, body: impl Into<Body>) -> Value {

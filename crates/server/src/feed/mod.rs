@@ -23,6 +23,7 @@ use kube::Client;
 use quorate_api::names::{AGENT, COMPONENT};
 use quorate_api::slim;
 use quorate_engine::basics::GroupKind;
+use quorate_engine::facts::Front;
 use quorate_engine::ledger::Event;
 use quorate_intake::objects;
 use quorate_kit::watch::{self, Missing, Source};
@@ -31,6 +32,7 @@ use tokio::task::JoinSet;
 use crate::adoption;
 use crate::clock;
 use crate::keeper::Keeper;
+use crate::pubs::ServedHere;
 use crate::stored::Stored;
 use discovery::Discovery;
 use gate::{Gate, Ticket};
@@ -47,6 +49,7 @@ pub(crate) fn start(
     stored: &Arc<Stored>,
     own: &str,
     adoption: &adoption::Inbox,
+    kruise: ServedHere,
 ) -> JoinSet<()> {
     let excluded: Arc<[String]> = [EXCLUDED.to_owned(), own.to_owned()].into();
     let references = Arc::new(References::default());
@@ -60,7 +63,9 @@ pub(crate) fn start(
     feeds
         .add(Source::<slim::Pod>::all(all()).read_by(rows::read_pod), move |event| rows::pods(event, &known));
     let (known, shelf, inbox) = (references.clone(), stored.clone(), adoption.clone());
-    feeds.add(Source::all(all()), move |event| rows::budgets(event, &shelf, &known, &inbox));
+    feeds.add(Source::all(all()), move |event| {
+        rows::budgets(Front::DisruptionBudget, event, &shelf, &known, Some(&inbox))
+    });
     let read = rows::reading(move |object: &slim::Namespace| objects::namespace(&object.metadata, &excluded));
     feeds.add(Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
     feeds.add(Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node)), rows::nodes);
@@ -78,7 +83,8 @@ pub(crate) fn start(
     let deployments = Source::<slim::Deployment>::all(all()).read_by(rows::reading(objects::deployment));
     feeds.add(deployments, rows::controllers(GroupKind::new("apps", "Deployment"), &references));
 
-    let discovery = Discovery::new(client.clone(), keeper.clone(), references, gate.clone());
+    let discovery =
+        Discovery::new(client.clone(), keeper.clone(), references, gate.clone(), stored.clone(), kruise);
     feeds.tasks.spawn(discovery.run(undiscovered));
     feeds.tasks.spawn(gate.tell(keeper.clone()));
     feeds.tasks

@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use parking_lot::Mutex;
-use quorate_engine::basics::{GroupKind, ObjectKey, Text};
-use quorate_engine::facts::{Budget, Covers, Owner};
+use quorate_engine::basics::{GroupKind, Text};
+use quorate_engine::facts::{Budget, BudgetKey, Covers, Front, Owner};
 use tokio::sync::Notify;
 
 /// Kinds that are fed anyway, or that are no workloads though they control pods: a node its static ones, and the leader of
@@ -32,7 +32,7 @@ pub(super) struct References {
 #[derive(Default)]
 struct State {
     /// Every budget, with the kind it names.
-    budgets: HashMap<ObjectKey, Option<GroupKind>>,
+    budgets: HashMap<BudgetKey, Option<GroupKind>>,
     /// The kinds that control something, and in which namespaces.
     owners: HashMap<GroupKind, HashSet<Text>>,
 }
@@ -63,23 +63,23 @@ impl References {
             Covers::Target(kind, _) => Some(kind.clone()),
             Covers::Selector(_) => None,
         };
-        let before = self.state.lock().budgets.insert(budget.key.object.clone(), target.clone());
+        let before = self.state.lock().budgets.insert(budget.key.clone(), target.clone());
         if before != Some(target) {
             self.changed.notify_one();
         }
     }
 
     /// A budget is gone.
-    pub(super) fn budget_gone(&self, key: &ObjectKey) {
+    pub(super) fn budget_gone(&self, key: &BudgetKey) {
         if self.state.lock().budgets.remove(key).is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// These are all budgets.
-    pub(super) fn budgets(&self, budgets: &[Budget]) {
-        let listed: HashSet<&ObjectKey> = budgets.iter().map(|budget| &budget.key.object).collect();
-        self.state.lock().budgets.retain(|key, _| listed.contains(key));
+    /// These are all budgets of a front.
+    pub(super) fn budgets(&self, front: Front, budgets: &[Budget]) {
+        let listed: HashSet<&BudgetKey> = budgets.iter().map(|budget| &budget.key).collect();
+        self.state.lock().budgets.retain(|key, _| key.front != front || listed.contains(key));
         budgets.iter().for_each(|budget| self.budget(budget));
         self.changed.notify_one();
     }
@@ -87,7 +87,7 @@ impl References {
     /// The kinds to watch.
     pub(super) fn kinds(&self) -> BTreeSet<GroupKind> {
         let state = self.state.lock();
-        let namespaces: HashSet<&Text> = state.budgets.keys().map(|key| &key.namespace).collect();
+        let namespaces: HashSet<&Text> = state.budgets.keys().map(|key| &key.object.namespace).collect();
         let targets = state.budgets.values().flatten().filter(|kind| matters(kind)).cloned();
         let owners = state.owners.iter();
         let owners = owners.filter(|(_, within)| within.iter().any(|name| namespaces.contains(name)));
@@ -97,6 +97,7 @@ impl References {
 
 #[cfg(test)]
 mod tests {
+    use quorate_engine::basics::ObjectKey;
     use quorate_intake::budget;
     use serde_json::json;
 
@@ -128,7 +129,8 @@ mod tests {
         assert!(kinds(&references).is_empty(), "nobody asks");
         references.budget(&budget_in("shop", &json!({"selector": {"matchLabels": {"a": "b"}}})));
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
-        references.budget_gone(&ObjectKey::new("shop", "b"));
+        references
+            .budget_gone(&BudgetKey { object: ObjectKey::new("shop", "b"), front: Front::DisruptionBudget });
         assert!(kinds(&references).is_empty());
     }
 
@@ -138,7 +140,10 @@ mod tests {
         let target = |kind: &str, version: &str| json!({"targetRef": {"apiVersion": version, "kind": kind, "name": "x"}});
         references.budget(&budget_in("shop", &target("Fleet", "example.com/v1")));
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
-        references.budgets(&[budget_in("shop", &target("Deployment", "apps/v1"))]);
+        references.budgets(Front::PodUnavailableBudget, &[]);
+        assert_eq!(kinds(&references), ["example.com/Fleet"], "a list of the other kind");
+        let web = budget_in("shop", &target("Deployment", "apps/v1"));
+        references.budgets(Front::DisruptionBudget, &[web]);
         assert!(kinds(&references).is_empty(), "that one is watched anyway");
     }
 

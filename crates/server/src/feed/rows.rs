@@ -73,30 +73,35 @@ pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Eve
     }
 }
 
+/// Budgets of one kind. Twins of native budgets are `DisruptionBudget`s, so nobody adopts the others.
 pub(super) fn budgets(
+    front: Front,
     event: watch::Event<StoredBudget>,
     stored: &Stored,
     references: &References,
-    adoption: &adoption::Inbox,
+    adoption: Option<&adoption::Inbox>,
 ) -> Vec<Event> {
-    let at = |version: &str| objects::version(version).map(Event::BudgetsAt);
+    let at = |version: &str| objects::version(version).map(|version| Event::BudgetsAt(front, version));
     let read = |object: &StoredBudget| {
-        budget::budget(object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+        budget::fact(front, object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
     };
     match event {
         watch::Event::Listed(listed) => {
             complain(&listed);
-            stored.retain(&listed.objects);
-            listed.objects.iter().for_each(|object| stored.take(object));
-            adoption.budgets(listed.objects.iter().filter_map(|object| Some((stored::key(object)?, object))));
+            stored.retain(front, &listed.objects);
+            listed.objects.iter().for_each(|object| stored.take(front, object));
+            let keyed = listed.objects.iter().filter_map(|object| Some((stored::key(object)?, object)));
+            if let Some(adoption) = adoption {
+                adoption.budgets(keyed);
+            }
             let budgets: Vec<Budget> = listed.objects.iter().filter_map(read).collect();
-            references.budgets(&budgets);
-            let list = Event::List(Snapshot::Budgets(budgets));
+            references.budgets(front, &budgets);
+            let list = Event::List(Snapshot::Budgets(front, budgets));
             [Some(list), at(&listed.version)].into_iter().flatten().collect()
         }
         watch::Event::Applied(object) => {
-            stored.take(&object);
-            if let Some(key) = stored::key(&object) {
+            stored.take(front, &object);
+            if let (Some(key), Some(adoption)) = (stored::key(&object), adoption) {
                 adoption.budget(key, Some(&object));
             }
             let Some(budget) = read(&object) else { return Vec::new() };
@@ -105,12 +110,14 @@ pub(super) fn budgets(
         }
         watch::Event::Deleted(object) => {
             let Some(key) = stored::key(&object) else { return Vec::new() };
-            budget_gone(key, stored, references, adoption)
+            budget_gone(BudgetKey { object: key, front }, stored, references, adoption)
         }
         watch::Event::Unreadable(why) => {
             warn!(%why, "a budget cannot be read");
             match object_key(&why.identity) {
-                Some(key) if why.deleted => budget_gone(key, stored, references, adoption),
+                Some(object) if why.deleted => {
+                    budget_gone(BudgetKey { object, front }, stored, references, adoption)
+                }
                 _ => Vec::new(),
             }
         }
@@ -119,15 +126,17 @@ pub(super) fn budgets(
 }
 
 fn budget_gone(
-    key: ObjectKey,
+    key: BudgetKey,
     stored: &Stored,
     references: &References,
-    adoption: &adoption::Inbox,
+    adoption: Option<&adoption::Inbox>,
 ) -> Vec<Event> {
-    adoption.budget(key.clone(), None);
+    if let Some(adoption) = adoption {
+        adoption.budget(key.object.clone(), None);
+    }
     stored.remove(&key);
     references.budget_gone(&key);
-    fact(Input::BudgetGone(BudgetKey { object: key, front: Front::DisruptionBudget }))
+    fact(Input::BudgetGone(key))
 }
 
 /// A kind of controller. What cannot be read has no scale that is known.

@@ -9,7 +9,7 @@ use quorate_engine::Snapshot;
 use quorate_engine::facts::Input;
 use quorate_engine::ledger::Event;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::adoption;
@@ -32,7 +32,8 @@ impl Stage {
     fn set(api: FakeApi) -> Self {
         let (keeper, inbox) = Keeper::listening();
         let (stored, unread) = (Arc::new(Stored::default()), adoption::Inbox::unread());
-        let watches = super::start(&api.client(), &keeper, &stored, "quorate", &unread);
+        let kruise = watch::channel(Some(true)).1;
+        let watches = super::start(&api.client(), &keeper, &stored, "quorate", &unread, kruise);
         Self { api, inbox, _watches: watches }
     }
 
@@ -147,7 +148,7 @@ async fn synced_means_that_all_kinds_found_at_first_are_in() {
 
     // A kind that comes later is told of, and nobody is unsynced by it.
     stage.api.serve("/apis/scheduling.quorate.dev/v1alpha1/workloads", vec![]);
-    let next = stage.until(|event| (!matches!(event, Event::BudgetsAt(_))).then(|| word(&event))).await;
+    let next = stage.until(|event| (!matches!(event, Event::BudgetsAt(..))).then(|| word(&event))).await;
     assert_eq!(next, "Own 0");
 }
 

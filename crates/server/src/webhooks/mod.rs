@@ -196,6 +196,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
         client_config: address.client_config(BUDGETS),
         rules: Some(vec![
             rule("policy.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["disruptionbudgets"]),
+            rule("policy.kruise.io", "v1alpha1", &["CREATE", "UPDATE"], &["podunavailablebudgets"]),
             rule("scheduling.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["workloads"]),
         ]),
         // What slips through while nobody answers is stored, denies, and says why in its status.

@@ -11,6 +11,8 @@ use crate::fixtures::{Space, deployment, text};
 stories!(ApiServer:
     budgets_are_accepted_and_refused_as_the_cases_say,
     workloads_are_accepted_and_refused_as_the_cases_say,
+    budgets_of_openkruise_are_accepted_and_refused_as_the_cases_say,
+    budgets_of_openkruise_are_printed_as_it_prints_them,
     what_a_budget_leaves_out_is_filled_in,
     a_full_budget_is_stored_whole,
     claims_do_not_swell_the_managed_fields,
@@ -20,6 +22,7 @@ stories!(ApiServer:
 );
 
 const BUDGETS: &str = "policy.quorate.dev/v1alpha1";
+const KRUISE: &str = "policy.kruise.io/v1alpha1";
 const WORKLOADS: &str = "scheduling.quorate.dev/v1alpha1";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -62,6 +65,35 @@ async fn workloads_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/workloads.yaml"));
     let space = space(&cluster, "qwl").await;
     try_cases(&space, WORKLOADS, "Workload", "workloads", &cases).await;
+}
+
+async fn budgets_of_openkruise_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
+    let cases = yaml(include_str!("../../../api/tests/data/podunavailablebudgets.yaml"));
+    let space = space(&cluster, "pub").await;
+    try_cases(&space, KRUISE, "PodUnavailableBudget", "podunavailablebudgets", &cases).await;
+}
+
+async fn budgets_of_openkruise_are_printed_as_it_prints_them(cluster: Cluster) {
+    let space = space(&cluster, "printedpub").await;
+    let path = space.path(KRUISE, "podunavailablebudgets");
+    let budget = json!({
+        "apiVersion": KRUISE, "kind": "PodUnavailableBudget", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
+    });
+    space.wire.post(&path, &budget).await.expect(201);
+    // What OpenKruise writes, and nothing of ours.
+    let status = json!({
+        "unavailableAllowed": 1, "currentAvailable": 4, "desiredAvailable": 3, "totalReplicas": 5,
+        "disruptedPods": {"web-0": "2026-11-15T21:00:00Z"}, "observedGeneration": 1,
+    });
+    let patch = json!({"status": status});
+    space.wire.patch(&format!("{path}/web/status"), Patch::Merge, &patch).await.expect(200);
+    let table = space.wire.table(&path).await.expect(200);
+    let columns = table["columnDefinitions"].as_array().into_iter().flatten();
+    let names: Vec<_> = columns.map(|column| text(column, "/name")).collect();
+    assert_eq!(names, ["Name", "Allowed", "Current", "Desired", "Total"]);
+    let cells = table["rows"][0]["cells"].as_array().expect("a row");
+    assert_eq!(cells[..], [json!("web"), json!(1), json!(4), json!(3), json!(5)]);
 }
 
 /// Tries every case and reports all that went another way.

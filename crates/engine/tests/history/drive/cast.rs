@@ -40,6 +40,7 @@ pub(super) fn new_pod(key: ObjectKey, version: Version) -> Pod {
         ready: true,
         ready_since: None,
         consistent: true,
+        waives: false,
         probe: None,
         owners: Box::default(),
         link: None,
@@ -145,6 +146,7 @@ pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
         PodEdit::Phase(phase, ready) => (pod.phase, pod.ready) = (*phase, *ready),
         PodEdit::Terminating => pod.terminating = true,
         PodEdit::Consistent(consistent) => pod.consistent = *consistent,
+        PodEdit::Waives(waives) => pod.waives = *waives,
         PodEdit::Node(node) => pod.node = node.map(|node| format!("n{node}").into()),
         PodEdit::Probe(kind) => {
             let probe = |disruptable, probed: Option<i64>, started: Option<i64>| Probe {
@@ -217,5 +219,6 @@ pub(super) fn rules(spec: &BudgetSpec, front: Front) -> Rules {
             true => HealthRule::Strict,
             false => HealthRule::Ready,
         },
+        waivable: front == Front::PodUnavailableBudget,
     }
 }

@@ -13,7 +13,7 @@ mod events;
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{ObjectKey, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Input, Pod, WorkloadSource};
+use quorate_engine::facts::{Budget, BudgetKey, Front, Input, Pod, WorkloadSource};
 use quorate_engine::{Changes, Engine, Gates, Snapshot};
 
 use super::step::Step;
@@ -126,7 +126,10 @@ impl Drive {
         fresh.sync(Snapshot::Namespaces(oracle.namespaces.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Nodes(oracle.nodes.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Agents(oracle.agents.clone().into_iter().collect()), now);
-        fresh.sync(Snapshot::Budgets(budgets), now);
+        for front in Front::ALL {
+            let alike = budgets.iter().filter(|budget| budget.key.front == front).cloned().collect();
+            fresh.sync(Snapshot::Budgets(front, alike), now);
+        }
         check(&mut fresh, &self.oracle, now).map_err(|what| format!("a fresh engine: {what}"))?;
         self.engine = fresh;
         Ok(())

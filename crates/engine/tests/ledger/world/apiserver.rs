@@ -29,6 +29,7 @@ impl World {
             ready,
             ready_since: None,
             consistent: true,
+            waives: false,
             probe: None,
             owners: Box::default(),
             link: None,
@@ -106,7 +107,7 @@ impl World {
         node.mind = Some(Part::new(Mind::new(settings)));
         node.cut_off();
         let holder = node.holder;
-        let member = Member { name: name.clone(), acknowledged: Version(0), vanished: false };
+        let member = Member { name: name.clone(), acknowledged: Acknowledged::default(), vanished: false };
         self.leases.change(|leases| leases.insert(name, Lease { member, vanished: None }));
         for news in [
             News::Pods(self.pods.values().cloned().collect(), self.counts.pods()),

@@ -235,15 +235,16 @@ impl World {
             return;
         }
         let target = match (journey.operation, &object) {
-            (Operation::Update, Some(pod)) => Target(
-                [ContainerChange {
+            (Operation::Update, Some(pod)) => Target {
+                containers: [ContainerChange {
                     name: "main".into(),
                     replaces: Some(pod.containers[0].id),
                     image: Some(2),
                     resources: None,
                 }]
                 .into(),
-            ),
+                label: None,
+            },
             _ => Target::default(),
         };
         let asked = Request {

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use quorate_engine::basics::{Text, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Input, Pod};
+use quorate_engine::facts::{Budget, BudgetKey, Front, Input, Pod};
 use quorate_engine::ledger::{AskId, CallId, Event, Output, Replica, Reply, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
@@ -70,13 +70,19 @@ impl Mind {
             }
             News::Budget(budget) => {
                 let version = budget.version;
-                vec![fact(Input::Budget(Budget::clone(&budget))), Event::BudgetsAt(version)]
+                vec![
+                    fact(Input::Budget(Budget::clone(&budget))),
+                    Event::BudgetsAt(Front::DisruptionBudget, version),
+                ]
             }
-            News::BudgetGone(key, version) => vec![fact(Input::BudgetGone(key)), Event::BudgetsAt(version)],
+            News::BudgetGone(key, version) => {
+                vec![fact(Input::BudgetGone(key)), Event::BudgetsAt(Front::DisruptionBudget, version)]
+            }
             News::Budgets(budgets) => vec![Event::List(Snapshot::Budgets(
+                Front::DisruptionBudget,
                 budgets.iter().map(|budget| Budget::clone(budget)).collect(),
             ))],
-            News::BudgetsAt(version) => vec![Event::BudgetsAt(version)],
+            News::BudgetsAt(version) => vec![Event::BudgetsAt(Front::DisruptionBudget, version)],
             News::Ask(id, request, deadline) => {
                 vec![Event::Ask { id, request: Box::new(Request::clone(&request)), deadline }]
             }

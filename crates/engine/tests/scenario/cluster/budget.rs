@@ -62,6 +62,7 @@ impl Cluster {
             operations,
             observe: words.flag("observe"),
             health: if by_pub { HealthRule::Strict } else { HealthRule::Ready },
+            waivable: by_pub,
         };
         let version = self.next_version();
         let known = self.budgets.get(&key).filter(|_| !words.flag("new"));

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use quorate_engine::basics::{ObjectKey, Text, Time, Version};
 use quorate_engine::facts::{
-    Agent, Budget, BudgetKey, Controller, Input, Namespace, NativeBudget, Node, Owner, Pod, PodGroup,
+    Agent, Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Owner, Pod, PodGroup,
     Workload, WorkloadSource,
 };
 use quorate_engine::{Engine, Gates, Snapshot};
@@ -196,7 +196,10 @@ impl Cluster {
         for ((source, name), workload) in &self.workloads {
             engine.apply(Input::Workload(*source, name.clone(), Some(workload.clone())), self.now);
         }
-        engine.sync(Snapshot::Budgets(self.budgets.values().cloned().collect()), self.now);
+        for front in Front::ALL {
+            let alike = self.budgets.values().filter(|budget| budget.key.front == front);
+            engine.sync(Snapshot::Budgets(front, alike.cloned().collect()), self.now);
+        }
         engine.sync(Snapshot::Pods(self.pods.values().cloned().collect(), Version(self.version)), self.now);
         self.engine = engine;
     }

@@ -22,6 +22,7 @@ impl Cluster {
             ready: false,
             ready_since: None,
             consistent: true,
+            waives: false,
             probe: None,
             owners: Box::default(),
             link: None,
@@ -72,6 +73,7 @@ impl Cluster {
         }
         pod.terminating |= words.flag("terminating");
         pod.consistent = !words.flag("updating");
+        pod.waives = words.flag("waives");
         if let Some(node) = words.take("node") {
             pod.node = Some(node.into());
         }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{Client, Error};
+use quorate_api::budget::StoredBudget;
 use quorate_api::slim;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::GroupKind;
-use quorate_engine::facts::WorkloadSource;
+use quorate_engine::facts::{Front, WorkloadSource};
 use quorate_engine::ledger::Event;
 use quorate_intake::objects;
 use quorate_kit::Plain;
@@ -28,6 +29,8 @@ use super::gate::{Gate, Ticket};
 use super::references::References;
 use super::{feed, rows};
 use crate::keeper::Keeper;
+use crate::pubs::ServedHere;
+use crate::stored::Stored;
 use catalog::{Catalog, Definitions, Found, Served};
 
 /// How often the API server is asked what it serves though nothing seems to have changed.
@@ -47,6 +50,8 @@ enum Slot {
     UpstreamWorkloads,
     OwnWorkloads,
     LeaderWorkerSets,
+    /// OpenKruise's budgets, unless somebody else serves them.
+    UnavailableBudgets,
     /// A kind that a budget, a pod or a controller names.
     Referred(GroupKind),
 }
@@ -62,6 +67,7 @@ impl Slot {
             Self::UpstreamWorkloads => GroupKind::new("scheduling.k8s.io", "Workload"),
             Self::OwnWorkloads => GroupKind::new("scheduling.quorate.dev", "Workload"),
             Self::LeaderWorkerSets => GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+            Self::UnavailableBudgets => GroupKind::new("policy.kruise.io", "PodUnavailableBudget"),
             Self::Referred(kind) => kind.clone(),
         }
     }
@@ -71,20 +77,21 @@ impl Slot {
         match self {
             Self::PodGroups => Some(&slim::PodGroup::VERSIONS),
             Self::UpstreamWorkloads => Some(&slim::Workload::VERSIONS),
-            Self::OwnWorkloads => Some(&["v1alpha1"]),
+            Self::OwnWorkloads | Self::UnavailableBudgets => Some(&["v1alpha1"]),
             Self::LeaderWorkerSets => Some(&["v1"]),
             Self::Referred(_) => None,
         }
     }
 
-    /// What there is when it is not served.
-    fn nothing(&self) -> Snapshot {
-        match self {
+    /// What to tell when it is not watched any more: there is nothing of it.
+    fn nothing(&self) -> Event {
+        Event::List(match self {
             Self::PodGroups => Snapshot::PodGroups(Vec::new()),
             Self::UpstreamWorkloads => Snapshot::Workloads(WorkloadSource::Upstream, Vec::new()),
             Self::OwnWorkloads => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
             Self::LeaderWorkerSets | Self::Referred(_) => Snapshot::Controllers(self.kind(), Vec::new()),
-        }
+            Self::UnavailableBudgets => return Event::Unwatched(Front::PodUnavailableBudget),
+        })
     }
 }
 
@@ -103,6 +110,9 @@ pub(super) struct Discovery {
     referred: BTreeSet<GroupKind>,
     definitions: Arc<Definitions>,
     gate: Gate,
+    stored: Arc<Stored>,
+    /// Whether OpenKruise's budgets are for us to serve.
+    kruise: ServedHere,
     watched: BTreeMap<Slot, Watched>,
     /// What could not be watched though it is served, since when, and why.
     refused: BTreeMap<Slot, (Instant, Missing)>,
@@ -112,7 +122,14 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    pub(super) fn new(client: Client, keeper: Keeper, references: Arc<References>, gate: Gate) -> Self {
+    pub(super) fn new(
+        client: Client,
+        keeper: Keeper,
+        references: Arc<References>,
+        gate: Gate,
+        stored: Arc<Stored>,
+        kruise: ServedHere,
+    ) -> Self {
         let (ends, ended) = mpsc::unbounded_channel();
         Self {
             client,
@@ -121,6 +138,8 @@ impl Discovery {
             referred: BTreeSet::new(),
             definitions: Arc::default(),
             gate,
+            stored,
+            kruise,
             watched: BTreeMap::new(),
             refused: BTreeMap::new(),
             ended,
@@ -132,6 +151,8 @@ impl Discovery {
     /// those watches has a ticket of its own; what comes later does not make anybody wait.
     pub(super) async fn run(mut self, ticket: Ticket) {
         let _definitions = self.watch_definitions();
+        // It fails when nobody can tell any more, and then what was told last holds.
+        let _ = self.kruise.wait_for(Option::is_some).await;
         self.round_until_done(true).await;
         // Which kinds somebody refers to is known once pods, controllers and budgets are.
         self.gate.left(1).await;
@@ -152,6 +173,7 @@ impl Discovery {
                         continue;
                     }
                 }
+                Ok(()) = self.kruise.changed() => due.push_front(next),
                 Some((slot, missing)) = self.ended.recv() => {
                     self.lost(slot, missing).await;
                     due.push_front(next);
@@ -189,12 +211,17 @@ impl Discovery {
     async fn round(&mut self, first: bool) -> Result<(), Error> {
         self.referred = self.references.kinds();
         let referred = self.referred.iter().cloned().map(Slot::Referred);
-        let wanted: BTreeSet<Slot> = Slot::ALWAYS.into_iter().chain(referred).collect();
+        let kruise = (*self.kruise.borrow_and_update() == Some(true)).then_some(Slot::UnavailableBudgets);
+        let wanted: BTreeSet<Slot> = Slot::ALWAYS.into_iter().chain(kruise).chain(referred).collect();
         let groups = wanted.iter().map(|slot| slot.kind().group.to_string()).collect();
         let catalog = Catalog::ask(&self.client, &groups).await?;
         let idle: Vec<Slot> = self.watched.keys().filter(|slot| !wanted.contains(slot)).cloned().collect();
         for slot in idle {
-            self.stop(&slot, "nobody refers to it any more").await;
+            let why = match slot {
+                Slot::UnavailableBudgets => "they are left alone",
+                _ => "nobody refers to it any more",
+            };
+            self.stop(&slot, why).await;
         }
         for slot in wanted {
             match catalog.find(&slot.kind(), slot.versions()) {
@@ -248,7 +275,7 @@ impl Discovery {
     ) -> impl Future<Output = ()> + Send + 'static {
         let (client, keeper) = (self.client.clone(), self.keeper.clone());
         let (references, resource) = (self.references.clone(), served.resource.clone());
-        let (scale, ends) = (scale.clone(), self.ends.clone());
+        let (scale, ends, stored) = (scale.clone(), self.ends.clone(), self.stored.clone());
         async move {
             let missing = match &slot {
                 Slot::PodGroups => {
@@ -271,6 +298,14 @@ impl Discovery {
                     let source = Source::<slim::LeaderWorkerSet>::found(client, &resource).optional();
                     let source = source.read_by(rows::reading(objects::leader_worker_set));
                     feed(source, keeper, ticket, rows::controllers(slot.kind(), &references)).await
+                }
+                Slot::UnavailableBudgets => {
+                    let source = Source::<StoredBudget>::found(client, &resource).optional();
+                    let front = Front::PodUnavailableBudget;
+                    feed(source, keeper, ticket, move |event| {
+                        rows::budgets(front, event, &stored, &references, None)
+                    })
+                    .await
                 }
                 Slot::Referred(kind) => {
                     let read_as = kind.clone();
@@ -309,7 +344,11 @@ impl Discovery {
         if !why.is_empty() {
             info!(kind = %slot.kind().kind, why, "not watched any more");
         }
-        self.keeper.tell(Event::List(slot.nothing())).await;
+        if *slot == Slot::UnavailableBudgets {
+            self.stored.retain(Front::PodUnavailableBudget, &[]);
+            self.references.budgets(Front::PodUnavailableBudget, &[]);
+        }
+        self.keeper.tell(slot.nothing()).await;
     }
 }
 

@@ -1,0 +1,97 @@
+//! Budgets of two kinds: how far one watch has come says nothing of the other.
+
+use quorate_engine::basics::{Time, Version};
+use quorate_engine::facts::{Budget, BudgetKey, Front, Input};
+use quorate_engine::ledger::{Acknowledged, Call, Event, Member, Output, Replica, Reply, Settings};
+use quorate_engine::{Gates, Snapshot};
+
+use super::scenarios::{ALL, keeps};
+use super::world::budget_key;
+
+fn key(front: Front) -> BudgetKey {
+    BudgetKey { front, ..budget_key("a") }
+}
+
+fn budget(front: Front, version: u64) -> Budget {
+    Budget {
+        key: key(front),
+        uid: format!("{front:?}").as_str().into(),
+        generation: 1,
+        version: Version(version),
+        spec: Ok(keeps(1, ALL)),
+        ledger: Default::default(),
+        gone: Box::default(),
+    }
+}
+
+fn replica() -> Replica {
+    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+    let pods = Event::List(Snapshot::Pods(Vec::new(), Version(1)));
+    for event in [pods, Event::Synced, Event::Serving(true), Event::Holder(true)] {
+        replica.step(event, Time(0));
+    }
+    replica
+}
+
+fn acknowledged(outputs: &[Output]) -> Option<Acknowledged> {
+    outputs.iter().rev().find_map(|output| match output {
+        Output::Acknowledge(known) => Some(*known),
+        _ => None,
+    })
+}
+
+#[test]
+fn each_kind_is_acknowledged_by_itself() {
+    let mut replica = replica();
+    let told = replica.step(Event::BudgetsAt(Front::DisruptionBudget, Version(9)), Time(0));
+    let known = acknowledged(&told).expect("it says how far it has come");
+    assert_eq!((known.budgets, known.unavailable_budgets), (Version(9), Version(0)));
+    let told = replica.step(Event::BudgetsAt(Front::PodUnavailableBudget, Version(5)), Time(0));
+    let known = acknowledged(&told).expect("it says how far it has come");
+    assert_eq!((known.budgets, known.unavailable_budgets), (Version(9), Version(5)));
+}
+
+#[test]
+fn a_budget_stays_closed_while_a_replica_knows_only_those_of_the_other_kind() {
+    let knows = |front| Acknowledged::default().with(front, Version(9));
+    for (known, opens) in
+        [(knows(Front::DisruptionBudget), false), (knows(Front::PodUnavailableBudget), true)]
+    {
+        let mut replica = replica();
+        let fact = Event::Fact(Box::new(Input::Budget(budget(Front::PodUnavailableBudget, 5))));
+        let outputs = replica.step(fact, Time(0));
+        let lists = outputs.iter().find_map(|output| match output {
+            Output::Call(id, Call::ListReplicas) => Some(*id),
+            _ => None,
+        });
+        let member = Member { name: "r1".into(), acknowledged: known, vanished: false };
+        let reply = Event::Reply(lists.expect("the replicas are listed"), Reply::Replicas(vec![member]));
+        let goes_on = replica.step(reply, Time(0)).iter().any(|output| {
+            matches!(output, Output::Call(_, Call::ListPods(of)) if *of == key(Front::PodUnavailableBudget))
+        });
+        assert_eq!(goes_on, opens, "{known:?}");
+    }
+}
+
+#[test]
+fn a_list_of_one_kind_leaves_the_other_alone() {
+    let mut replica = replica();
+    for front in Front::ALL {
+        replica.step(Event::List(Snapshot::Budgets(front, vec![budget(front, 2)])), Time(0));
+    }
+    assert_eq!(replica.engine().budgets().count(), 2);
+    replica.step(Event::List(Snapshot::Budgets(Front::DisruptionBudget, Vec::new())), Time(0));
+    let left: Vec<Front> = replica.engine().budgets().map(|budget| budget.key.front).collect();
+    assert_eq!(left, [Front::PodUnavailableBudget]);
+}
+
+#[test]
+fn what_is_not_watched_any_more_is_not_acknowledged_any_more() {
+    let mut replica = replica();
+    let front = Front::PodUnavailableBudget;
+    replica.step(Event::List(Snapshot::Budgets(front, vec![budget(front, 2)])), Time(0));
+    replica.step(Event::BudgetsAt(front, Version(5)), Time(0));
+    let told = replica.step(Event::Unwatched(front), Time(0));
+    assert_eq!(acknowledged(&told), Some(Acknowledged::default()));
+    assert_eq!(replica.engine().budgets().count(), 0);
+}

@@ -1,0 +1,132 @@
+//! What a `PodUnavailableBudget` asks for.
+
+use std::collections::BTreeMap;
+
+use quorate_api::names::kruise::{PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS};
+use quorate_engine::facts::{Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units};
+use serde_json::Value;
+
+use crate::budget::{Reading, read_covers, read_quantity, required};
+use crate::error::Problem;
+use crate::field::Field;
+use crate::objects::group_kind;
+use crate::selector;
+
+/// An update restarts containers, and so does a resize that comes to a decision at all.
+const UPDATE: [Operation; 2] = [Operation::Update, Operation::Resize];
+
+const DEFAULT: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
+
+pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Reading {
+    let mut refused = Vec::new();
+    let mut tolerated = Vec::new();
+    let spec = Field::new("spec", spec);
+    spec.must_be_object(&mut refused);
+    let covers = read_covers(&spec, read_target, &mut refused, &mut tolerated);
+    if let Covers::Selector(selector) = &covers
+        && selector.0.is_empty()
+        && refused.is_empty()
+    {
+        tolerated.push(Problem::at(
+            "spec.selector",
+            "is empty and would cover every pod of the namespace: name at least one label",
+        ));
+    }
+    let units = spec.get("podGroupPolicy").and_then(|policy| read_policy(&policy, &mut refused));
+    let max_unavailable = spec.get("maxUnavailable").and_then(|field| read_quantity(&field, &mut refused));
+    let mut min_available = spec.get("minAvailable").and_then(|field| read_quantity(&field, &mut refused));
+    match (spec.get("maxUnavailable"), spec.get("minAvailable")) {
+        (None, None) => {
+            refused.push(Problem::at("spec", "sets no limit: set maxUnavailable or minAvailable"));
+        }
+        (Some(_), Some(_)) if spec.get("podGroupPolicy").is_none() => {
+            tolerated.push(Problem::at(
+                "spec",
+                "has maxUnavailable and minAvailable, which exclude each other, except with podGroupPolicy: \
+                 keep one of them",
+            ));
+            // Where both are stored, maxUnavailable takes effect.
+            min_available = None;
+        }
+        _ => {}
+    }
+    let expected = annotation(annotations, PROTECT_TOTAL_REPLICAS)
+        .and_then(|(path, text)| read_total(&path, text, &mut refused));
+    let operations = match annotation(annotations, PROTECT_OPERATIONS) {
+        Some((path, text)) => read_operations(&path, text, &mut refused),
+        None => Some(Operations::of(&DEFAULT)),
+    };
+    let operations_if_broken = operations.unwrap_or(Operations::of(&DEFAULT));
+    let rules = Rules {
+        covers,
+        min_available,
+        max_unavailable,
+        units: units.unwrap_or(Units::Pods),
+        expected,
+        unhealthy: UnhealthyPolicy::AlwaysAllow,
+        operations: operations_if_broken,
+        observe: false,
+        health: HealthRule::Strict,
+        waivable: true,
+    };
+    Reading { rules, operations_if_broken, refused, tolerated }
+}
+
+/// OpenKruise takes any API version that is not empty.
+fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Covers> {
+    let api_version = required(target, "apiVersion", 317, problems);
+    let kind = required(target, "kind", 63, problems);
+    let name = required(target, "name", 253, problems);
+    Some(Covers::Target(group_kind(api_version?, kind?), name?.into()))
+}
+
+fn read_policy(policy: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Units> {
+    policy.must_be_object(problems);
+    let min_ready =
+        policy.get("minReadyReplicas").map_or(Some(1), |field| field.number(1, i32::MAX as u32, problems));
+    let Some(key) = policy.get("groupLabelKey") else {
+        problems.push(Problem::at(
+            format!("{}.groupLabelKey", policy.path),
+            "is missing: name the label that forms groups",
+        ));
+        return None;
+    };
+    Some(Units::Label { key: selector::read_label_key(&key, problems)?, min_ready })
+}
+
+/// An annotation with a path to it. Empty is the same as none.
+fn annotation<'a>(annotations: &'a BTreeMap<String, String>, name: &str) -> Option<(String, &'a str)> {
+    let text = annotations.get(name).map(|text| text.trim()).filter(|text| !text.is_empty())?;
+    Some((format!("metadata.annotations[{name}]"), text))
+}
+
+fn read_total(path: &str, text: &str, problems: &mut Vec<Problem>) -> Option<u32> {
+    let number = text.parse().ok().filter(|number| (1..=i32::MAX as u32).contains(number));
+    if number.is_none() {
+        let given = format!("{text:?}");
+        problems.push(Problem::with(path, given, format!("must be a whole number from 1 to {}", i32::MAX)));
+    }
+    number
+}
+
+fn read_operations(path: &str, text: &str, problems: &mut Vec<Problem>) -> Option<Operations> {
+    let mut operations = Vec::new();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word {
+            "DELETE" => operations.push(Operation::Delete),
+            "UPDATE" => operations.extend(UPDATE),
+            "EVICT" => operations.push(Operation::Evict),
+            "RESIZE" => operations.push(Operation::Resize),
+            _ => {
+                problems.push(Problem::with(
+                    path,
+                    format!("{word:?}"),
+                    "is no operation: name some of DELETE, UPDATE, EVICT and RESIZE, with commas between them",
+                ));
+                return None;
+            }
+        }
+    }
+    // Nothing but commas: nothing was said.
+    Some(if operations.is_empty() { Operations::of(&DEFAULT) } else { Operations::of(&operations) })
+}

@@ -1,0 +1,141 @@
+//! Whether OpenKruise's budgets are served here.
+//!
+//! Two servers of the same budgets would write over each other's ledgers. So they are left alone where OpenKruise has
+//! its own webhooks for pods, and taken up when those go.
+
+use kube::{Client, ResourceExt as _};
+use quorate_api::names::kruise;
+use quorate_api::slim;
+use quorate_kit::watch::{self as watches, Source};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::events::Events;
+
+/// Whether to serve `PodUnavailableBudget`s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServePub {
+    /// Unless OpenKruise does: where its webhooks for pods are registered.
+    #[default]
+    Auto,
+    /// In any case. OpenKruise must have its gates for them off.
+    Always,
+    /// In no case.
+    Never,
+}
+
+/// Whether they are served; `None` until that is known.
+pub(crate) type ServedHere = watch::Receiver<Option<bool>>;
+
+/// Finds out, and goes on finding out until nobody listens. Where it cannot be told it is `untold`.
+pub(crate) fn follow(client: Client, serve: ServePub, untold: bool) -> ServedHere {
+    let known = match serve {
+        ServePub::Auto => None,
+        ServePub::Always => Some(true),
+        ServePub::Never => Some(false),
+    };
+    let (served, receiver) = watch::channel(known);
+    if serve == ServePub::Auto {
+        tokio::spawn(async move {
+            tokio::select! {
+                () = served.closed() => {}
+                () = look(client, &served, untold) => {}
+            }
+        });
+    }
+    receiver
+}
+
+async fn look(client: Client, served: &watch::Sender<Option<bool>>, untold: bool) {
+    let source = Source::<slim::ValidatingWebhookConfiguration>::all(client).optional();
+    let missing = watches::run(source, |event| {
+        if let Some(theirs) = decides_on_pods(event) {
+            served.send_if_modified(|served| served.replace(!theirs) != Some(!theirs));
+        }
+        std::future::ready(())
+    });
+    let why = missing.await;
+    warn!(%why, served = untold, "whether OpenKruise serves PodUnavailableBudgets cannot be told");
+    served.send_replace(Some(untold));
+    // The word stays with whoever listens.
+    served.closed().await;
+}
+
+/// Whether OpenKruise is asked about pods, where the event tells.
+fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) -> Option<bool> {
+    let theirs = |configuration: &slim::ValidatingWebhookConfiguration| {
+        let names = configuration.webhooks.iter().map(|webhook| webhook.name.as_str());
+        names.into_iter().any(|name| kruise::POD_WEBHOOKS.contains(&name))
+    };
+    let is_it =
+        |configuration: &slim::ValidatingWebhookConfiguration| configuration.name_any() == kruise::WEBHOOKS;
+    match event {
+        watches::Event::Listed(listed) => Some(listed.objects.iter().filter(|all| is_it(all)).any(theirs)),
+        watches::Event::Applied(configuration) => is_it(&configuration).then(|| theirs(&configuration)),
+        watches::Event::Deleted(configuration) => is_it(&configuration).then_some(false),
+        watches::Event::Unreadable(_) | watches::Event::Bookmark(_) => None,
+    }
+}
+
+/// Says when it changes whether they are served; the holder tells everybody.
+pub(crate) async fn tell(mut served: ServedHere, held: watch::Receiver<bool>, events: Events) {
+    let mut left_alone = false;
+    loop {
+        match *served.borrow_and_update() {
+            Some(false) if !left_alone => {
+                info!("PodUnavailableBudgets are left alone");
+                left_alone = true;
+                if *held.borrow() {
+                    events.kruise(false);
+                }
+            }
+            Some(true) if left_alone => {
+                info!("PodUnavailableBudgets are served");
+                left_alone = false;
+                if *held.borrow() {
+                    events.kruise(true);
+                }
+            }
+            _ => {}
+        }
+        if served.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_kit::watch::Listed;
+    use serde_json::json;
+
+    use super::*;
+
+    fn configuration(name: &str, entries: &[&str]) -> slim::ValidatingWebhookConfiguration {
+        let entries: Vec<_> = entries.iter().map(|name| json!({"name": name})).collect();
+        serde_json::from_value(json!({"metadata": {"name": name}, "webhooks": entries})).expect("an object")
+    }
+
+    #[test]
+    fn openkruise_is_known_by_its_webhooks_for_pods() {
+        let kruise = |entries: &[&str]| configuration("kruise-validating-webhook-configuration", entries);
+        let listed =
+            |objects| watches::Event::Listed(Listed { objects, unreadable: vec![], version: "1".into() });
+        let cases = [
+            (listed(vec![]), Some(false)),
+            (listed(vec![configuration("quorate", &["pods.quorate.dev"])]), Some(false)),
+            (listed(vec![kruise(&["vcloneset.kb.io"])]), Some(false)),
+            (listed(vec![kruise(&["vcloneset.kb.io", "vpod.kb.io"])]), Some(true)),
+            (watches::Event::Applied(kruise(&["vpodeviction.kb.io"])), Some(true)),
+            (watches::Event::Applied(kruise(&[])), Some(false)),
+            (watches::Event::Applied(configuration("another", &["vpod.kb.io"])), None),
+            (watches::Event::Deleted(kruise(&["vpod.kb.io"])), Some(false)),
+            (watches::Event::Deleted(configuration("another", &[])), None),
+            (watches::Event::Bookmark("2".to_owned()), None),
+        ];
+        for (event, expected) in cases {
+            let shown = format!("{event:?}");
+            assert_eq!(decides_on_pods(event), expected, "{shown}");
+        }
+    }
+}
