@@ -16,6 +16,7 @@ mod group_log;
 mod must_pass;
 mod newborn;
 mod outdated;
+mod policy;
 mod probes;
 mod quorate;
 mod replicas;
