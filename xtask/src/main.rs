@@ -3,6 +3,7 @@
 mod bench;
 mod control_plane;
 mod generate;
+mod node;
 mod soak;
 mod test;
 mod workspace;

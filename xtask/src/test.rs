@@ -10,16 +10,19 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::control_plane::{self, Minor};
-use crate::workspace;
+use crate::{node, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these suites; all of them when none is named.
     #[arg(value_enum)]
     suites: Vec<Suite>,
-    /// The Kubernetes that conformance and stories run on.
+    /// The Kubernetes that conformance, stories and nodes run on.
     #[arg(long, value_enum, default_value = "1.36")]
     kubernetes: Minor,
+    /// Fail where this machine lacks what a suite needs; else a suite that was not named is skipped there.
+    #[arg(long)]
+    skip_nothing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,6 +35,8 @@ enum Suite {
     Conformance,
     /// What people live through with Quorate, on both. Needs Go.
     Stories,
+    /// Probes and drains of containers that run on real nodes. Needs Go, root and some Debian packages.
+    Node,
 }
 
 /// What `cargo test` reported, summed over test binaries.
@@ -51,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Suite::Unit => unit(&mut counts),
             Suite::Conformance => conformance(args.kubernetes, &mut counts),
             Suite::Stories => stories(args.kubernetes, &mut counts),
+            Suite::Node => nodes(args, &mut counts),
         };
         if let Err(error) = outcome {
             eprintln!("error: {error:#}");
@@ -115,6 +121,20 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     let name = format!("stories with {}", kubernetes.name());
     let args = ["--package", "quorate", "--test", "stories"];
     cargo_test(&name, &args, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
+}
+
+fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
+    if let Some(lacks) = node::lacks() {
+        let asked_for = args.skip_nothing || args.suites.contains(&Suite::Node);
+        if asked_for {
+            bail!("real nodes need {lacks}");
+        }
+        println!("==> node: skipped, it needs {lacks}");
+        return Ok(());
+    }
+    let kubernetes = args.kubernetes;
+    step("control plane with kubelet", || control_plane::build(kubernetes, true))?;
+    testbed("nodes", &["--test", "nodes"], kubernetes, counts)
 }
 
 fn testbed(name: &str, suites: &[&str], kubernetes: Minor, counts: &mut Counts) -> Result<()> {

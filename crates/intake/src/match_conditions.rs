@@ -6,6 +6,7 @@
 //! A webhook is called only if every condition is true. A condition that fails to evaluate counts like a webhook that
 //! does not answer, so each looks before it reads.
 
+use quorate_api::names::DISRUPTION_PROBE_PREFIX;
 use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
 use quorate_engine::callers::{EXEMPT, Exempt, When, Who};
 
@@ -16,6 +17,8 @@ pub enum Entry {
     Evictions,
     /// DELETE and UPDATE of `pods`, and UPDATE of `pods/resize`.
     Changes,
+    /// CREATE and UPDATE of `pods`, for the probes that they declare.
+    Probes,
 }
 
 /// A condition: a name, and an expression in CEL.
@@ -48,6 +51,9 @@ pub fn match_conditions(entry: Entry) -> Vec<MatchCondition> {
             format!("request.operation != 'UPDATE' || !({IS_RESIZE}) || {}", may_restart()),
         ));
     }
+    if entry == Entry::Probes {
+        conditions.push(condition("declares-a-probe", declares_a_probe()));
+    }
     conditions
 }
 
@@ -65,7 +71,7 @@ fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     };
     match (&exempt.when, entry) {
         (When::Always, _) => Some(who),
-        (When::Deletes | When::PreciseDeletes, Entry::Evictions) => None,
+        (When::Deletes | When::PreciseDeletes, Entry::Evictions | Entry::Probes) => None,
         (When::Deletes, Entry::Changes) => Some(format!("request.operation == 'DELETE' && {who}")),
         (When::PreciseDeletes, Entry::Changes) => {
             let names_uid = "has(request.options.preconditions) && has(request.options.preconditions.uid) \
@@ -118,6 +124,18 @@ fn may_restart() -> String {
         )
     };
     format!("{} || {}", any("containers"), any("initContainers"))
+}
+
+/// A probe that was not declared before, or not like this. What is stored already stays as it is: its pod must still be
+/// able to lose a finalizer, or get a label.
+fn declares_a_probe() -> String {
+    let was = "has(oldObject.metadata.annotations) && k in oldObject.metadata.annotations \
+               && oldObject.metadata.annotations[k] == object.metadata.annotations[k]";
+    format!(
+        "has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.startsWith({}) \
+         && (request.operation == 'CREATE' || !({was})))",
+        quoted(DISRUPTION_PROBE_PREFIX)
+    )
 }
 
 /// A text of CEL.

@@ -1,8 +1,8 @@
 //! What the API server asks, over HTTP.
 //!
 //! `POST /evictions` decides `pods/eviction` and pins the pod that it decided on; `POST /pods` decides deletes, updates
-//! and resizes of pods; `POST /budgets` says whether our own objects make sense. Every body gets an answer, and none a
-//! panic.
+//! and resizes of pods; `POST /budgets` says whether our own objects make sense, `POST /probes` whether the probes of a
+//! pod do. Every body gets an answer, and none a panic.
 
 mod own;
 
@@ -16,6 +16,7 @@ use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
 use http::{HeaderValue, header};
+use quorate_engine::Gates;
 use quorate_engine::basics::Time;
 use quorate_engine::verdict::{Allow, Block, Reason, Verdict};
 use quorate_intake::admission::{self as reviews, Asked, Fault, Rejected};
@@ -36,6 +37,8 @@ pub const EVICTIONS: &str = "/evictions";
 pub const PODS: &str = "/pods";
 /// Where our own objects are validated.
 pub const BUDGETS: &str = "/budgets";
+/// Where the probes that pods declare are validated.
+pub const PROBES: &str = "/probes";
 
 /// How much of a body is read. An object has 1.5 MiB in etcd at most, and a review may hold it twice.
 const LIMIT: usize = 8 << 20;
@@ -50,6 +53,7 @@ const AT_ONCE: usize = 1024;
 #[derive(Clone)]
 pub struct Desk {
     keeper: Keeper,
+    gates: Gates,
     may_answer: Arc<dyn Fn() -> bool + Send + Sync>,
     seats: Arc<Semaphore>,
     events: Events,
@@ -62,13 +66,14 @@ impl Desk {
     /// Answers what `keeper` decides, as long as `may_answer` says so right before the answer.
     pub(crate) fn new(
         keeper: Keeper,
+        gates: Gates,
         events: Events,
         metrics: Arc<Metrics>,
         kruise: ServedHere,
         may_answer: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { keeper, may_answer: Arc::new(may_answer), seats, events, metrics, kruise }
+        Self { keeper, gates, may_answer: Arc::new(may_answer), seats, events, metrics, kruise }
     }
 
     /// Decides a request. The seat is given back when the answer is there.
@@ -116,6 +121,7 @@ pub fn router(desk: Desk, ending: impl Fn() -> bool + Clone + Send + Sync + 'sta
         .route(EVICTIONS, post(decide))
         .route(PODS, post(decide))
         .route(BUDGETS, post(validate))
+        .route(PROBES, post(validate))
         .with_state(desk)
         .layer(map_response(farewell))
 }

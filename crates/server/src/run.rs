@@ -149,7 +149,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         metrics: metrics.clone(),
     };
     let current = members.clone();
-    let desk = Desk::new(keeper.clone(), events, metrics, kruise, move || current.is_current());
+    let desk =
+        Desk::new(keeper.clone(), options.gates, events, metrics, kruise, move || current.is_current());
     let closing = CancellationToken::new();
     let tls = certificates.shown().server_config()?;
     let told = stopping.clone();

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 pub use self::binaries::Kubernetes;
 pub(crate) use self::binaries::find;
 use self::credentials::Credentials;
+pub(crate) use self::login::Login;
 use crate::process::Process;
 
 /// How long a control plane may take to come up. Usually it is 4 seconds; on a busy machine more.
@@ -105,6 +106,11 @@ impl ControlPlane {
     /// Where the API server is.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The port of the API server on the loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// The audit log, one JSON object per line, if one was asked for.

@@ -4,6 +4,7 @@
 //! - [`Cluster`] is what a story sees: clients and kubectl for any [`User`], namespaces of its own.
 //! - [`ControlPlane`] is a real etcd, API server, controller manager and scheduler, as built by
 //!   `cargo xtask control-plane`.
+//! - [`Node`] is a real kubelet beside it, with containers that run.
 
 #![allow(
     clippy::expect_used,
@@ -17,6 +18,7 @@ mod embedded;
 mod eventually;
 mod folder;
 mod kubectl;
+mod node;
 mod process;
 mod story;
 mod user;
@@ -27,6 +29,7 @@ pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Kubernetes, Options};
 pub use eventually::eventually;
 pub use kubectl::{Kubectl, Printed};
+pub use node::{BUSYBOX, Node};
 pub use process::Process;
 pub use story::{Place, Stage, tell};
 pub use user::User;

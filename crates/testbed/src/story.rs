@@ -47,6 +47,8 @@ pub enum Stage {
     Whole,
     /// As the options say; the story's own.
     Private(Options),
+    /// As the options say, and nobody plays: what is to run on nodes runs on real ones. The story's own.
+    Bare(Options),
 }
 
 type Shared = OnceCell<Result<Cluster, String>>;
@@ -79,6 +81,7 @@ async fn set(place: Place, stage: Stage) -> Result<Cluster, String> {
         (Place::Embedded, Stage::Controllers) => readable(Cluster::bare(place, with_controllers()).await),
         (_, Stage::Whole) => readable(Cluster::whole(place, with_controllers()).await),
         (_, Stage::Private(options)) => readable(Cluster::whole(place, options).await),
+        (_, Stage::Bare(options)) => readable(Cluster::bare(place, options).await),
     }
 }
 

@@ -16,8 +16,8 @@ use quorate_engine::status::{ConditionType, reason};
 use quorate_engine::verdict::ProbeDoubt;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
-use quorate_server::Gates;
 use quorate_server::view::{self, View};
+use quorate_server::{Gates, ServePub};
 
 use super::report::Section;
 
@@ -29,7 +29,7 @@ const NAMED: usize = 5;
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut section = Section::new("budgets");
-    let mut view = match View::look(client, Gates::default(), own).await {
+    let mut view = match View::look(client, Gates::default(), ServePub::Auto, own).await {
         Ok(view) => view,
         Err(obstacle) => {
             section.bad(obstacle.to_string(), "`quorate check` looks at what the server looks at");

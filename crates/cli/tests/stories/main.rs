@@ -17,6 +17,7 @@ mod group_log;
 mod must_pass;
 mod newborn;
 mod outdated;
+mod policy;
 mod probes;
 mod pubs;
 mod quorate;

@@ -1,11 +1,13 @@
 //! Pods that say themselves whether they may be disrupted, and whether they are believed.
 
-use quorate_testbed::{Cluster, Patch, eventually};
+use quorate_testbed::{Cluster, Patch, User, Wire, eventually};
 use serde_json::{Value, json};
 
+use crate::quorate::Quorate;
 use crate::space::Space;
 
-quorate_testbed::stories!(Whole: a_pod_is_believed_while_the_agent_of_its_node_is_alive);
+quorate_testbed::stories!(Whole: a_pod_is_believed_while_the_agent_of_its_node_is_alive,
+    a_probe_that_makes_no_sense_is_refused);
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/quorate-system/leases";
 
@@ -66,4 +68,61 @@ async fn a_pod_is_believed_while_the_agent_of_its_node_is_alive(cluster: Cluster
         if status["status"]["currentHealthy"] == 0 { Ok(()) } else { Err(status) }
     })
     .await;
+}
+
+async fn a_probe_that_makes_no_sense_is_refused(cluster: Cluster) {
+    let quorate = Quorate::start(&cluster).await;
+    let namespace = cluster.namespace("typos").await.expect("a namespace");
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let wire = cluster.wire();
+    let annotations = |text: &str| json!({"annotations": {"quorate.dev/disruption-probe.main": text}});
+    let pod = |name: &str, text: &str| {
+        let mut metadata = annotations(text);
+        metadata["name"] = json!(name);
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"containers": [{"name": "main", "image": "db:1"}]}})
+    };
+    let good = "{\"tcpSocket\":{\"port\":80}}";
+    let bad = "{\"tcpSocket\":{\"port\":80},\"periodSecond\":5}";
+    let dry = format!("{pods}?dryRun=All");
+    let refused = eventually("somebody looks at probes", || async {
+        let answer = wire.post(&dry, &pod("a", bad)).await;
+        if answer.code == 422 { Ok(answer) } else { Err(answer.body) }
+    })
+    .await;
+    let sentence = "admission webhook \"probes.quorate.dev\" denied the request: \
+        metadata.annotations[quorate.dev/disruption-probe.main].periodSecond: is not known here";
+    let message = refused.body["message"].as_str().expect("a message");
+    assert!(message.starts_with(sentence), "{message}");
+    let cause = &refused.body["details"]["causes"][0];
+    assert_eq!(cause["field"], "metadata.annotations[quorate.dev/disruption-probe.main].periodSecond");
+
+    // What makes sense passes, and cannot be turned into what does not.
+    wire.post(&pods, &pod("a", good)).await.expect(201);
+    let spoil = json!({"metadata": annotations("yes")});
+    let path = format!("{pods}/a");
+    let spoilt = wire.patch(&path, Patch::Merge, &spoil).await;
+    assert_eq!(spoilt.code, 422, "{}", spoilt.body);
+
+    // A kubelet shows what runs on its node already, whatever it declares.
+    let mut mirror = pod("mirror", bad);
+    mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("1");
+    mirror["spec"]["nodeName"] = json!("by-hand");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "by-hand"}});
+    let node = wire.post("/api/v1/nodes", &node).await.expect(201);
+    mirror["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": "by-hand",
+        "uid": node["metadata"]["uid"], "controller": true}]);
+    Wire::new(cluster.client(&User::kubelet("by-hand"))).post(&pods, &mirror).await.expect(201);
+
+    // No pod fails to start because nobody is there to look at it. Those that slipped through can still be changed.
+    quorate.end().await;
+    wire.post(&pods, &pod("b", bad)).await.expect(201);
+    let _quorate = Quorate::start_with(&cluster, |_| {}).await;
+    eventually("somebody looks at probes again", || async {
+        let answer = wire.post(&dry, &pod("c", bad)).await;
+        if answer.code == 422 { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
+    let label = json!({"metadata": {"labels": {"seen": "true"}}});
+    wire.patch(&format!("{pods}/b"), Patch::Merge, &label).await.expect(200);
 }

@@ -74,9 +74,14 @@ pub(crate) async fn install(cluster: &Cluster) {
     for definition in quorate_api::crds::all() {
         define(cluster, &definition).await;
     }
-    let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/rbac/server.yaml");
+    apply(cluster, "rbac/server.yaml").await;
+}
+
+/// Applies what users apply: a file, or all of a folder.
+pub(crate) async fn apply(cluster: &Cluster, file: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(file);
     let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
-    let applied = kubectl.run(&["apply", "-f", &rights.to_string_lossy()]).await.expect("kubectl");
+    let applied = kubectl.run(&["apply", "-f", &file.to_string_lossy()]).await.expect("kubectl");
     assert!(applied.success, "{}{}", applied.stdout, applied.stderr);
 }
 

@@ -12,11 +12,11 @@ use crate::kruise::{self, Neighbour};
 use crate::{probe, workload};
 
 impl Review<'_> {
-    /// Answers a review of a budget, a `Workload` or a new pod: whether it makes sense. `known` is what is
+    /// Answers a review of a budget, a `Workload` or the probes of a pod: whether it makes sense. `known` is what is
     /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere; `neighbours` are
     /// the other `PodUnavailableBudget`s of the namespace.
     ///
-    /// An update that leaves the spec as it is passes: what was stored past this check must still be able to lose a
+    /// An update that leaves the spec, or the probes, as they are passes: what was stored past this check must still be able to lose a
     /// finalizer, or get a label.
     pub fn validate(
         &self,
@@ -52,10 +52,7 @@ impl Review<'_> {
                 Ok(self.judge(&problems, &warned))
             }
             ("scheduling.quorate.dev", "workloads") => self.spec(workload::validate, |_| Vec::new()),
-            ("", "pods") if self.operation() == "CREATE" => {
-                let pod: slim::Pod = self.decode("object", call.object)?;
-                Ok(self.judge(&probe::problems(&pod), &[]))
-            }
+            ("", "pods") => self.probes(),
             _ => Ok(allow(self.uid())),
         }
     }
@@ -71,6 +68,19 @@ impl Review<'_> {
             return Ok(allow(self.uid()));
         }
         Ok(self.judge(&validate(spec), &warnings(spec)))
+    }
+
+    fn probes(&self) -> Result<Value, Rejected> {
+        let mut pod: slim::Pod = self.decode("object", self.call.object)?;
+        if self.operation() == "UPDATE" {
+            let old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
+            let before = old.metadata.annotations.unwrap_or_default();
+            pod.metadata
+                .annotations
+                .iter_mut()
+                .for_each(|now| now.retain(|key, text| before.get(key) != Some(text)));
+        }
+        Ok(self.judge(&probe::problems(&pod), &[]))
     }
 
     fn judge(&self, problems: &[Problem], warnings: &[String]) -> Value {

@@ -148,9 +148,51 @@ fn what_is_kept_out_is_what_would_pass() {
     }
 }
 
+/// Through the conditions and through intake: whatever is kept out, intake would have let pass too.
+#[test]
+fn only_a_probe_that_is_new_is_asked_about() {
+    let probe = "/metadata/annotations/quorate.dev~1disruption-probe.server";
+    let pod = || load("pod.json");
+    let odd = with(pod(), probe, json!("{}"));
+    let bare = || with(pod(), "/metadata/annotations", json!(null));
+    let lone = with(pod(), "/metadata/annotations", json!({"quorate.dev/disruption-probe.server": "{}"}));
+    let nothing = json!(null);
+    for (operation, object, old, asked) in [
+        ("CREATE", &odd, &nothing, true),
+        ("CREATE", &bare(), &nothing, false),
+        ("UPDATE", &odd, &pod(), true),
+        ("UPDATE", &lone, &bare(), true),
+        ("UPDATE", &odd, &odd, false),
+        ("UPDATE", &with(odd.clone(), "/metadata/labels/a", json!("b")), &odd, false),
+        ("UPDATE", &bare(), &odd, false),
+        ("UPDATE", &bare(), &bare(), false),
+    ] {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "r", "operation": operation, "userInfo": {"username": "alice"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": object, "oldObject": old}});
+        let out = kept_out_by(Entry::Probes, &review);
+        assert_eq!(out.is_none(), asked, "{operation} {} {}", object["metadata"], old["metadata"]);
+        assert_eq!(out.as_deref().unwrap_or("declares-a-probe"), "declares-a-probe");
+        let body = review.to_string();
+        let review = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
+        let answer = review.validate(quorate_intake::budget::Known::default(), &[]).unwrap();
+        assert_eq!(answer["response"]["allowed"] == false, asked, "{answer}");
+    }
+    let kubelets = by(
+        "system:node:worker-1",
+        json!({"request": {
+        "operation": "CREATE", "userInfo": {}, "object": odd, "oldObject": null}}),
+    );
+    assert_eq!(
+        kept_out_by(Entry::Probes, &kubelets).as_deref(),
+        Some("not-kubelet"),
+        "a static pod's mirror"
+    );
+}
+
 #[test]
 fn within_the_limits_of_the_api_server() {
-    for entry in [Entry::Evictions, Entry::Changes] {
+    for entry in [Entry::Evictions, Entry::Changes, Entry::Probes] {
         let conditions = match_conditions(entry);
         assert!(conditions.len() <= 64);
         let mut names: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();

@@ -81,6 +81,11 @@ fn workloads_and_pods() {
             "metadata.annotations[quorate.dev/disruption-probe.server].httpGet.port: is missing: set the port to ask on"
         )
     );
-    assert_eq!(pod(&odd, "UPDATE")["allowed"], json!(true), "only when it is created");
+    assert_eq!(pod(&odd, "UPDATE")["status"], refused["status"], "it was another one before");
+    let labelled = with(odd.clone(), "/metadata/labels/a", json!("b"));
+    let stored = validate(&review("", "pods", "UPDATE", &labelled, &odd));
+    assert_eq!(stored["allowed"], json!(true), "it was like this before");
+    let reworded = with(odd.clone(), at, json!("{\"tcpSocket\":{}}"));
+    assert_eq!(validate(&review("", "pods", "UPDATE", &reworded, &odd))["allowed"], json!(false));
     assert_eq!(validate(&review("", "services", "CREATE", &json!({}), &json!(null)))["allowed"], json!(true));
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body as KubeBody;
+use quorate_engine::Snapshot;
 use quorate_engine::basics::Version;
 use quorate_engine::ledger::{Acknowledged, Event, Settings};
-use quorate_engine::{Gates, Snapshot};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
@@ -43,7 +43,7 @@ async fn desk(synced: bool) -> Desk {
         keeper.tell(Event::Synced).await;
         keeper.tell(Event::Serving(true)).await;
     }
-    Desk::new(keeper, events, metrics, watch::channel(Some(true)).1, || true)
+    Desk::new(keeper, Gates::default(), events, metrics, watch::channel(Some(true)).1, || true)
 }
 
 async fn post(desk: Desk, path: &str, body: impl Into<Body>) -> Value {
@@ -113,6 +113,28 @@ async fn a_process_that_was_taken_for_dead_admits_nothing() {
     let desk = Desk { may_answer: Arc::new(|| false), ..desk(true).await };
     let response = post(desk, PODS, review(&deletion())).await;
     assert_eq!(response["status"]["code"], 429, "{response}");
+}
+
+/// A pod with a probe that asks nothing.
+fn creation() -> Value {
+    let annotations = json!({"quorate.dev/disruption-probe.main": "{}"});
+    let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": [{"name": "main"}]}});
+    json!({
+        "uid": "u-3", "operation": "CREATE", "namespace": "a", "name": "p", "userInfo": {"username": "alice"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod,
+    })
+}
+
+#[tokio::test]
+async fn a_probe_that_makes_no_sense_is_refused_where_probes_are_read() {
+    // Also before everything was seen: nothing but the pod itself is looked at.
+    let response = post(desk(false).await, PROBES, review(&creation())).await;
+    assert_eq!(response["status"]["code"], 422, "{response}");
+    let field = &response["status"]["details"]["causes"][0]["field"];
+    assert_eq!(field, "metadata.annotations[quorate.dev/disruption-probe.main]");
+
+    let off = Desk { gates: Gates { disruption_probe: false, ..Gates::default() }, ..desk(true).await };
+    assert_eq!(post(off, PROBES, review(&creation())).await["allowed"], true);
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use kube::api::ObjectMeta;
 use quorate_api::names::ENFORCED;
 use quorate_intake::match_conditions::{self, Entry};
 
-use crate::admission::{BUDGETS, EVICTIONS, PODS};
+use crate::admission::{BUDGETS, EVICTIONS, PODS, PROBES};
 use crate::feed::EXCLUDED;
 pub(crate) use keep::keep;
 
@@ -126,25 +126,26 @@ impl Address {
         }
     }
 
+    /// All namespaces but the excluded.
+    fn everywhere(&self) -> LabelSelector {
+        let excluded = vec![EXCLUDED.to_owned(), self.namespace.clone()];
+        let requirement = requirement("kubernetes.io/metadata.name", "NotIn", Some(excluded));
+        LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None }
+    }
+
     fn namespaces(&self, place: Where) -> LabelSelector {
         let label = match place {
             Where::Enforced => "Exists",
             Where::Elsewhere => "DoesNotExist",
         };
-        let requirement = |key: &str, operator: &str, values: Option<Vec<String>>| LabelSelectorRequirement {
-            key: key.to_owned(),
-            operator: operator.to_owned(),
-            values,
-        };
-        let excluded = vec![EXCLUDED.to_owned(), self.namespace.clone()];
-        LabelSelector {
-            match_expressions: Some(vec![
-                requirement("kubernetes.io/metadata.name", "NotIn", Some(excluded)),
-                requirement(ENFORCED, label, None),
-            ]),
-            match_labels: None,
-        }
+        let mut selector = self.everywhere();
+        selector.match_expressions.get_or_insert_default().push(requirement(ENFORCED, label, None));
+        selector
     }
+}
+
+fn requirement(key: &str, operator: &str, values: Option<Vec<String>>) -> LabelSelectorRequirement {
+    LabelSelectorRequirement { key: key.to_owned(), operator: operator.to_owned(), values }
 }
 
 /// Evictions are decided where they can be pinned to a pod.
@@ -167,7 +168,7 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     }
 }
 
-/// Deletes and changes are asked about for the very object; so are our own objects.
+/// Deletes and changes are asked about for the very object; so are our own objects, and probes.
 pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     let entry = |place: Where| {
         let rules = match place {
@@ -206,9 +207,22 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
         admission_review_versions: vec!["v1".to_owned()],
         ..ValidatingWebhook::default()
     };
+    let probes = ValidatingWebhook {
+        name: "probes.quorate.dev".to_owned(),
+        client_config: address.client_config(PROBES),
+        rules: Some(vec![rule("", "v1", &["CREATE", "UPDATE"], &["pods"])]),
+        namespace_selector: Some(address.everywhere()),
+        match_conditions: Some(conditions(Entry::Probes)),
+        // No pod fails to start because we are away. What slips through is a probe that always fails, and says so.
+        failure_policy: Some("Ignore".to_owned()),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        admission_review_versions: vec!["v1".to_owned()],
+        ..ValidatingWebhook::default()
+    };
     ValidatingWebhookConfiguration {
         metadata: named(),
-        webhooks: Some(Where::BOTH.into_iter().map(entry).chain([own]).collect()),
+        webhooks: Some(Where::BOTH.into_iter().map(entry).chain([own, probes]).collect()),
     }
 }
 
@@ -278,6 +292,7 @@ mod tests {
             ("pods.quorate.dev", "Fail", "pods"),
             ("pods.elsewhere.quorate.dev", "Ignore", "pods"),
             ("budgets.quorate.dev", "Ignore", "budgets"),
+            ("probes.quorate.dev", "Ignore", "probes"),
         ]
         .map(|(name, policy, path)| {
             let url = format!("https://quorate.example:9443/{path}");

@@ -1,16 +1,18 @@
 //! Holds a real control plane for somebody who wants to look at one: prints where it is, runs until interrupted.
 //!
-//! `cargo run -p quorate-testbed --bin control-plane -- controllers scheduler workload-api audit 1.36`; each word is
-//! optional.
+//! `cargo run -p quorate-testbed --bin control-plane -- controllers scheduler workload-api audit node 1.36`; each word
+//! is optional. `node` adds a real node; it needs the controllers, and root.
 
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use quorate_testbed::{ControlPlane, Options, User};
+use quorate_testbed::{ControlPlane, Node, Options, User};
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let plane = ControlPlane::start(options(std::env::args().skip(1))?).await?;
+    let (with_node, words): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word == "node");
+    let plane = ControlPlane::start(options(words.into_iter())?).await?;
     let kubeconfig = plane.kubeconfig(&User::admin())?;
     // By hand, and not `println!`: whoever reads may have gone, which is no reason to panic.
     let mut out = std::io::stdout();
@@ -18,6 +20,13 @@ async fn main() -> Result<()> {
     writeln!(out, "alias kubectl={}", plane.program("kubectl")?.display())?;
     if let Some(log) = plane.audit_log() {
         writeln!(out, "# audit log: {}", log.display())?;
+    }
+    // Dropped before the control plane.
+    let mut nodes = Vec::new();
+    for _ in &with_node {
+        let node = Node::start(&plane, &format!("node-{}", nodes.len() + 1)).await?;
+        writeln!(out, "# {}: {}", node.name(), node.folder().display())?;
+        nodes.push(node);
     }
     out.flush()?;
     tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
@@ -33,7 +42,7 @@ fn options(words: impl Iterator<Item = String>) -> Result<Options> {
             "audit" => options.audit = true,
             other => match other.parse() {
                 Ok(release) => options.kubernetes = release,
-                Err(error) => bail!("{error}, or any of controllers, scheduler, workload-api, audit"),
+                Err(error) => bail!("{error}, or any of controllers, scheduler, workload-api, audit, node"),
             },
         }
     }

@@ -47,6 +47,8 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
         ("service-cluster-ip-range", "10.0.0.0/24"),
         // A Service of a webhook is then reached at its endpoints: there is no kube-proxy here.
         ("enable-aggregator-routing", "true"),
+        // Nodes have no names that could be looked up.
+        ("kubelet-preferred-address-types", "InternalIP"),
         ("profiling", "false"),
     ]);
     let mut runtime_config = plane.options.runtime_config.clone();

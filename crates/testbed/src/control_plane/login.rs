@@ -1,6 +1,7 @@
 //! How somebody logs in: as the configuration of a client in this process, or as a kubeconfig for kubectl.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,21 +14,21 @@ use super::credentials::ADMIN_TOKEN;
 use crate::User;
 
 /// A token, and whom its bearer acts as.
-pub(super) struct Login {
-    token: &'static str,
+pub(crate) struct Login {
+    token: String,
     impersonate: Option<User>,
 }
 
 impl Login {
     /// Whoever the token belongs to.
-    pub(super) fn token(token: &'static str) -> Self {
-        Self { token, impersonate: None }
+    pub(crate) fn token(token: &str) -> Self {
+        Self { token: token.to_owned(), impersonate: None }
     }
 
     /// Anybody: the admin may act as everyone.
-    pub(super) fn of(user: &User) -> Self {
+    pub(crate) fn of(user: &User) -> Self {
         let impersonate = (*user != User::admin()).then(|| user.clone());
-        Self { token: ADMIN_TOKEN, impersonate }
+        Self { token: ADMIN_TOKEN.to_owned(), impersonate }
     }
 }
 
@@ -45,7 +46,7 @@ impl ControlPlane {
         let mut config = kube::Config::new(url);
         config.root_cert = Some(vec![self.credentials.ca_der.clone()]);
         config.default_retry = false;
-        config.auth_info = AuthInfo { token: Some(login.token.to_owned().into()), ..AuthInfo::default() };
+        config.auth_info = AuthInfo { token: Some(login.token.into()), ..AuthInfo::default() };
         if let Some(user) = login.impersonate {
             config.auth_info.impersonate = Some(user.name().to_owned());
             config.auth_info.impersonate_groups = Some(user.groups().to_vec());
@@ -57,28 +58,39 @@ impl ControlPlane {
     pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
         kubeconfig(self, &Login::of(user))
     }
+
+    /// The text of a kubeconfig; for somebody who reaches the API server `through` another address than its own.
+    pub(crate) fn kubeconfig_text(&self, login: &Login, through: Option<SocketAddr>) -> String {
+        let mut user = json!({"token": login.token});
+        if let Some(other) = &login.impersonate {
+            user["as"] = json!(other.name());
+            user["as-groups"] = json!(other.groups());
+        }
+        let mut cluster = json!({"server": self.url(), "certificate-authority": self.credentials.ca});
+        if let Some(address) = through {
+            cluster["server"] = json!(format!("https://{address}"));
+            // Its certificate knows only where it is itself.
+            cluster["tls-server-name"] = json!("localhost");
+        }
+        // JSON is YAML too.
+        let text = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "user"}}],
+            "current-context": "testbed",
+        });
+        text.to_string()
+    }
 }
 
 pub(super) fn kubeconfig(plane: &ControlPlane, login: &Login) -> Result<PathBuf> {
     // Not the user's name: it may hold anything, and two users may share one.
     static COUNTER: AtomicUsize = AtomicUsize::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let mut user = json!({"token": login.token});
-    if let Some(other) = &login.impersonate {
-        user["as"] = json!(other.name());
-        user["as-groups"] = json!(other.groups());
-    }
-    // JSON is YAML too.
-    let text = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "testbed",
-            "cluster": {"server": plane.url(), "certificate-authority": plane.credentials.ca}}],
-        "users": [{"name": "user", "user": user}],
-        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "user"}}],
-        "current-context": "testbed",
-    });
     let path = plane.folder.path().join(format!("kubeconfig-{number}.json"));
-    fs::write(&path, text.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::write(&path, plane.kubeconfig_text(login, None))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }

@@ -1,0 +1,187 @@
+//! A real node: a kubelet, containerd, and containers that run.
+//!
+//! All of it lives in namespaces of its own, for processes, mounts and the network. So the end of one process is the end
+//! of every container, every mount and the network of the node, and two nodes on one machine do not meet. What outlives
+//! the namespaces, control groups and a folder, has a keeper: see `residue`.
+//!
+//! Needs root, and Debian's containerd, runc, containernetworking-plugins, busybox-static and iproute2.
+
+mod files;
+mod gate;
+mod image;
+mod network;
+mod residue;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1;
+use kube::api::Api;
+
+use self::gate::Gate;
+use self::residue::Residue;
+use crate::control_plane::Login;
+use crate::process::{Process, tail};
+use crate::{ControlPlane, User};
+
+/// The image that every node has: busybox, by all of its names. Pods use it with `imagePullPolicy: Never`.
+pub const BUSYBOX: &str = "busybox:testbed";
+
+/// How long a node may take to be ready. Usually it is 5 seconds; on a busy machine more.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The first process of a node.
+const INIT: &str = include_str!("node/init.sh");
+
+/// A running node; it ends when this is dropped, or with the process. It belongs to the runtime it is started in.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    /// In this order they end: first whoever holds the namespaces, last what is left of them.
+    process: Process,
+    gate: Gate,
+    residue: Residue,
+}
+
+impl Node {
+    /// Starts a node beside a control plane, and waits until it is ready. The control plane needs its controllers.
+    ///
+    /// # Errors
+    /// It is not ready in time, or this machine cannot have nodes.
+    pub async fn start(plane: &ControlPlane, name: &str) -> Result<Self> {
+        let about = || format!("the node {name} does not come up");
+        Self::try_start(plane, name).await.with_context(about)
+    }
+
+    async fn try_start(plane: &ControlPlane, name: &str) -> Result<Self> {
+        let kubelet = plane.program("kubelet")?;
+        let residue = Residue::new()?;
+        let folder = residue.folder();
+        files::runtime(folder)?;
+        image::write(folder)?;
+
+        let mut process = init(name, &kubelet, folder)?;
+        until("it has a network of its own", &mut process, folder, async |process| {
+            Ok(process.id().is_ok_and(has_own_network).then_some(()))
+        })
+        .await?;
+        let link = network::connect(residue.id(), process.id()?)?;
+        let gate = Gate::open(link.outside, plane.port()).await?;
+        let login = plane.kubeconfig_text(&Login::of(&User::kubelet(name)), Some(gate.address()));
+        fs::write(folder.join("kubeconfig"), login)?;
+        files::kubelet(folder, residue.cgroup(), link.inside)?;
+        files::address(folder, &link)?;
+
+        let nodes: Api<v1::Node> = Api::all(kube::Client::try_from(plane.config(&User::admin()))?);
+        until("it is ready", &mut process, folder, async |_| {
+            Ok(nodes.get_opt(name).await?.filter(is_ready).map(drop))
+        })
+        .await?;
+        Ok(Self { name: name.to_owned(), process, gate, residue })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its container runtime listens.
+    pub fn runtime_socket(&self) -> PathBuf {
+        self.residue.folder().join(files::SOCKET)
+    }
+
+    /// Starts a program of this machine as one that runs in the network of the node.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn run(&self, name: &str, program: &Path, args: &[String]) -> io::Result<Process> {
+        let network = format!("--net=/proc/{}/ns/net", self.process.id()?);
+        let args: Vec<String> =
+            [network, program.display().to_string()].into_iter().chain(args.iter().cloned()).collect();
+        Process::start(name, Path::new("nsenter"), &args, self.residue.folder())
+    }
+
+    /// A kubeconfig for the bearer of a token who runs on this node. It goes away with the node.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn kubeconfig(&self, plane: &ControlPlane, token: &str) -> Result<PathBuf> {
+        let file = tempfile::Builder::new().prefix("kubeconfig-").tempfile_in(self.residue.folder())?;
+        let path = file.into_temp_path().keep()?;
+        fs::write(&path, plane.kubeconfig_text(&Login::token(token), Some(self.gate.address())))?;
+        Ok(path)
+    }
+
+    /// Sends the kubelet a signal by its name, such as `STOP` or `KILL`. Containers live on.
+    ///
+    /// # Errors
+    /// There is no kubelet any more.
+    pub fn signal_kubelet(&self, signal: &str) -> Result<()> {
+        // Numbered as in the node's own namespace of processes.
+        let id = fs::read_to_string(self.residue.folder().join("kubelet.pid"))?;
+        let sent = Command::new("nsenter")
+            .arg(format!("--pid=/proc/{}/ns/pid_for_children", self.process.id()?))
+            .args(["sh", "-c", r#"kill -s "$0" "$1""#, signal, id.trim()])
+            .output()?;
+        if !sent.status.success() {
+            bail!("cannot signal the kubelet: {}", String::from_utf8_lossy(&sent.stderr));
+        }
+        Ok(())
+    }
+
+    /// The folder of the node. It goes away with it.
+    pub fn folder(&self) -> &Path {
+        self.residue.folder()
+    }
+}
+
+/// Starts the first process of a node, in namespaces that end with it.
+fn init(name: &str, kubelet: &Path, folder: &Path) -> Result<Process> {
+    let mut args: Vec<String> =
+        ["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", INIT, name]
+            .map(str::to_owned)
+            .to_vec();
+    args.extend([folder, kubelet].map(|path| path.display().to_string()));
+    Process::start("node", Path::new("unshare"), &args, folder).context("cannot run unshare")
+}
+
+/// Waits until `look` finds something, as long as the node lives.
+async fn until(
+    what: &str,
+    process: &mut Process,
+    folder: &Path,
+    look: impl AsyncFn(&Process) -> Result<Option<()>>,
+) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = look(process).await;
+        if let Ok(Some(())) = seen {
+            return Ok(());
+        }
+        let logs =
+            || ["node.log", "containerd.log", "kubelet.log"].map(|log| tail(&folder.join(log))).join("\n");
+        if let Some(status) = process.ended() {
+            bail!("it ended with {status}:\n{}", logs());
+        }
+        if Instant::now() > deadline {
+            let instead = seen.err().map(|error| format!(": {error:#}")).unwrap_or_default();
+            bail!("waited {} s until {what}{instead}\n{}", PATIENCE.as_secs(), logs());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn has_own_network(process: u32) -> bool {
+    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let theirs = network(&process.to_string());
+    theirs.is_some() && theirs != network("self")
+}
+
+fn is_ready(node: &v1::Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

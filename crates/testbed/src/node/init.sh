@@ -1,0 +1,37 @@
+# The first process of a node, in namespaces of its own: whatever ends it ends all that was started here.
+folder=$1
+kubelet=$2
+
+# Some of what these programs write goes to places of their own choice. The machine's must stay as they are.
+for place in /run /var/lib /var/log; do
+    case $folder in
+    "$place"/*)
+        echo "a node cannot be in $folder: set TMPDIR to a place outside of $place" >&2
+        exit 1
+        ;;
+    esac
+    mount -t tmpfs node "$place"
+done
+
+containerd --config "$folder/containerd.toml" > "$folder/containerd.log" 2>&1 &
+until ctr --address "$folder/cri.sock" version > /dev/null 2>&1; do
+    kill -0 $!
+    sleep 0.1
+done
+ctr --address "$folder/cri.sock" --namespace k8s.io images import --snapshotter native "$folder/image.tar" > /dev/null
+
+# Written last of all, once the other end of eth0 is there.
+until [ -e "$folder/address" ]; do
+    sleep 0.05
+done
+read -r inside outside < "$folder/address"
+ip link set lo up
+ip address add "$inside/30" dev eth0
+ip link set eth0 up
+ip route add default via "$outside"
+
+"$kubelet" --config "$folder/kubelet.json" --kubeconfig "$folder/kubeconfig" \
+    --hostname-override "$0" --node-ip "$inside" \
+    --root-dir "$folder/kubelet" --cert-dir "$folder/pki" > "$folder/kubelet.log" 2>&1 &
+echo $! > "$folder/kubelet.pid"
+wait

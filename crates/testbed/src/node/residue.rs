@@ -1,0 +1,88 @@
+//! What outlives the namespaces of a node: its folder and its control groups. They go away with the test, whatever ends
+//! the test.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// It holds the reading end of a pipe; the kernel closes the other end with this process, if nobody did before. See
+/// `process` for the whole story.
+const KEEPER: &str = include_str!("residue.sh");
+
+/// A folder and control groups, with a keeper.
+#[derive(Debug)]
+pub(super) struct Residue {
+    keeper: Child,
+    folder: PathBuf,
+    id: String,
+    cgroup: String,
+}
+
+impl Residue {
+    pub(super) fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("quorate-node-").tempdir()?.keep();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let id = name.trim_start_matches("quorate-node-").to_owned();
+        let keeper = Command::new("sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(&folder)
+            .args([&name, &super::network::device(&id)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C reaches it only as the end of this process.
+            .process_group(0)
+            .spawn()
+            .context("cannot start a shell")?;
+        let residue = Self { keeper, folder, id, cgroup: name };
+        residue.make_cgroups().context("cannot make control groups: nodes need root")?;
+        Ok(residue)
+    }
+
+    /// What nothing else on this machine is called by.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The control group of the node, from the root of each hierarchy. Two kubelets in one would remove each other's
+    /// pods.
+    pub(super) fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    fn make_cgroups(&self) -> io::Result<()> {
+        if Path::new(CGROUPS).join("cgroup.controllers").exists() {
+            return fs::create_dir(Path::new(CGROUPS).join(&self.cgroup));
+        }
+        for hierarchy in fs::read_dir(CGROUPS)? {
+            let hierarchy = hierarchy?.path();
+            // Only those of the first version have it; the second may stand beside them, and nobody uses it then.
+            if !hierarchy.join("tasks").exists() {
+                continue;
+            }
+            match fs::create_dir(hierarchy.join(&self.cgroup)) {
+                // Some hierarchies have two names.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Residue {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
