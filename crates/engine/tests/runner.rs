@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `scenario` | the rules, told and tried in `scenarios/*.md` |
 //! | `oracle` | the rules once more, worked out from the raw facts each time |
+//! | `plain` | pods with nothing to say yet, which the others start from |
 //! | `sentences` | every refusal, word for word |
 //! | `ledger` | that no interleaving of the protocol breaks a budget, and why each of its rules is there |
 //! | `simulation` | that no budget is broken in long random lives of whole clusters |
@@ -18,6 +19,7 @@
 mod history;
 mod ledger;
 mod oracle;
+mod plain;
 mod scenario;
 mod sentences;
 mod simulation;

@@ -14,24 +14,14 @@ use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
 use super::world::{NAMESPACE, budget_key};
+use crate::plain;
 
 fn pod(name: &str, app: &str, ready: bool) -> Pod {
     Pod {
-        key: ObjectKey::new(NAMESPACE, name),
-        uid: Text::from(name),
-        version: Version(1),
         labels: Labels::new([("app", app)]),
-        node: None,
         phase: Phase::Running,
-        terminating: false,
         ready,
-        ready_since: None,
-        consistent: true,
-        probe: None,
-        owners: Box::default(),
-        link: None,
-        group_size: None,
-        containers: Box::default(),
+        ..plain::pod(ObjectKey::new(NAMESPACE, name), Text::from(name), Version(1))
     }
 }
 

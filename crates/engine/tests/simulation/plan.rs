@@ -2,14 +2,15 @@
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Uid, Version};
 use quorate_engine::facts::{
-    Container, Controller, Counts, Covers, HealthRule, Link, Operation, Operations, Owner, Phase, Pod, Rules,
-    UnhealthyPolicy, Units, Workload, WorkloadGroup, WorkloadSource,
+    Controller, Counts, Covers, HealthRule, Link, Operation, Operations, Owner, Pod, Rules, UnhealthyPolicy,
+    Units, Workload, WorkloadGroup, WorkloadSource,
 };
 use quorate_engine::selector::Selector;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::cluster::NAMESPACE;
+use crate::plain;
 
 /// The label that makes groups.
 pub(crate) const GROUP: &str = "group";
@@ -108,18 +109,7 @@ impl App {
             }
         }
         Pod {
-            key: ObjectKey::new(NAMESPACE, name),
-            uid: format!("{name}@{}", version.0).into(),
-            version,
             labels: Labels::new(labels),
-            node: None,
-            phase: Phase::Pending,
-            terminating: false,
-            ready: false,
-            ready_since: None,
-            consistent: true,
-            waives: false,
-            probe: None,
             owners: [Owner {
                 uid: self.uid(),
                 kind: GroupKind::new("apps", "StatefulSet"),
@@ -128,16 +118,8 @@ impl App {
             }]
             .into(),
             link,
-            group_size: None,
-            containers: [Container {
-                name: "main".into(),
-                id: version.0,
-                image: 1,
-                resources: 0,
-                asked_image: 1,
-                asked_resources: 0,
-            }]
-            .into(),
+            containers: [plain::container(version)].into(),
+            ..plain::pod(ObjectKey::new(NAMESPACE, name), format!("{name}@{}", version.0).into(), version)
         }
     }
 

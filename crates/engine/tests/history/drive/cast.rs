@@ -11,6 +11,7 @@ use quorate_engine::selector::{Ask, Requirement, Selector};
 
 use crate::history::step::{BUDGETS, BudgetSpec, ControllerEdit, NAMES, PodEdit};
 use crate::oracle::LWS;
+use crate::plain;
 
 pub(super) fn pod_key(name: u8) -> ObjectKey {
     ObjectKey::new(if name + 1 == NAMES { "other" } else { "ns" }, format!("p{name}"))
@@ -29,23 +30,13 @@ pub(super) fn uid(key: &ObjectKey, version: Version) -> Uid {
 }
 
 pub(super) fn new_pod(key: ObjectKey, version: Version) -> Pod {
+    let uid = uid(&key, version);
     Pod {
-        uid: uid(&key, version),
-        key,
-        version,
         labels: Labels::new([("app", "a")]),
         node: Some("n0".into()),
         phase: Phase::Running,
-        terminating: false,
         ready: true,
-        ready_since: None,
-        consistent: true,
-        waives: false,
-        probe: None,
-        owners: Box::default(),
-        link: None,
-        group_size: None,
-        containers: Box::default(),
+        ..plain::pod(key, uid, version)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The API server: what it stores, what it shows, and what it does with calls.
 
 use super::*;
+use crate::plain;
 
 impl World {
     pub(super) fn new_budget(&mut self, name: &str, uid: Uid, rules: Rules) -> Budget {
@@ -19,30 +20,11 @@ impl World {
         let version = self.counts.next_pod();
         let group = name.chars().next().map(String::from).unwrap_or_default();
         let pod = Pod {
-            key: ObjectKey::new(NAMESPACE, name),
-            uid,
-            version,
             labels: Labels::new([("app", "web"), ("name", name), ("group", &group)]),
-            node: None,
             phase,
-            terminating: false,
             ready,
-            ready_since: None,
-            consistent: true,
-            waives: false,
-            probe: None,
-            owners: Box::default(),
-            link: None,
-            group_size: None,
-            containers: [Container {
-                name: "main".into(),
-                id: version.0,
-                image: 1,
-                resources: 0,
-                asked_image: 1,
-                asked_resources: 0,
-            }]
-            .into(),
+            containers: [plain::container(version)].into(),
+            ..plain::pod(ObjectKey::new(NAMESPACE, name), uid, version)
         };
         self.put_pod(pod);
     }

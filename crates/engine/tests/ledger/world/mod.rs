@@ -15,7 +15,7 @@ use std::time::Duration;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{ContainerChange, Target};
-use quorate_engine::facts::{Budget, BudgetKey, Container, Covers, Front, Operation, Phase, Pod, Rules};
+use quorate_engine::facts::{Budget, BudgetKey, Covers, Front, Operation, Phase, Pod, Rules};
 use quorate_engine::ledger::{
     Acknowledged, Call, Member, Output, PodRead, Reply, Rule, Settings, Stored, Wrote,
 };

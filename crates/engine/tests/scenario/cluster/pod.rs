@@ -4,6 +4,7 @@ use quorate_engine::basics::{Labels, Text, Time};
 use quorate_engine::facts::{Input, Link, Owner, Phase, Pod, Probe, WorkloadSource};
 
 use super::{Cluster, LWS, key, parse_owner};
+use crate::plain;
 use crate::scenario::words::{self, Words};
 
 impl Cluster {
@@ -11,24 +12,7 @@ impl Cluster {
         let name = key(&words.next()?);
         let version = self.next_version();
         let known = self.pods.get(&name).filter(|_| !words.flag("new"));
-        let fresh = || Pod {
-            key: name.clone(),
-            uid: format!("{}-{}", name.name, version.0).into(),
-            version,
-            labels: Labels::default(),
-            node: None,
-            phase: Phase::Pending,
-            terminating: false,
-            ready: false,
-            ready_since: None,
-            consistent: true,
-            waives: false,
-            probe: None,
-            owners: Box::default(),
-            link: None,
-            group_size: None,
-            containers: Box::default(),
-        };
+        let fresh = || plain::pod(name.clone(), format!("{}-{}", name.name, version.0).into(), version);
         let mut pod = known.cloned().unwrap_or_else(fresh);
         pod.version = version;
         self.describe(&mut pod, words)?;

@@ -1,0 +1,38 @@
+//! Pods with nothing to say yet, for tests that say the rest.
+
+use quorate_engine::basics::{Labels, ObjectKey, Uid, Version};
+use quorate_engine::facts::{Container, Phase, Pod};
+
+/// A pod that has not started.
+pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
+    Pod {
+        key,
+        uid,
+        version,
+        labels: Labels::default(),
+        node: None,
+        phase: Phase::Pending,
+        terminating: false,
+        ready: false,
+        ready_since: None,
+        consistent: true,
+        waives: false,
+        probe: None,
+        owners: Box::default(),
+        link: None,
+        group_size: None,
+        containers: Box::default(),
+    }
+}
+
+/// Its only container, which runs what it was made with.
+pub(crate) fn container(version: Version) -> Container {
+    Container {
+        name: "main".into(),
+        id: version.0,
+        image: 1,
+        resources: 0,
+        asked_image: 1,
+        asked_resources: 0,
+    }
+}
