@@ -127,7 +127,7 @@ impl Engine {
         let unready_passes = budget.always_allow_unready || (healthy >= desired && desired > 0);
         let refuses = budget.current
             && budget.allowed <= 0
-            && pod.phase == Phase::Running
+            && pod.phase != Phase::Pending
             && (pod.ready || !unready_passes);
         refuses.then(|| Block {
             budget: None,

@@ -6,6 +6,7 @@ use crate::engine::{BudgetRecord, Engine};
 use crate::facts::{BudgetKey, Operation, Rules, Units};
 use crate::sentence;
 use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status, reason};
+use crate::tally::Unit;
 use crate::verdict::{Noun, Numbers, Unresolved};
 
 /// How many pods a message names.
@@ -194,9 +195,8 @@ impl Engine {
         if matches!(budget.rules.units, Units::Pods) {
             return None;
         }
-        budget.tally.units.iter().find_map(|(_, unit)| {
-            let pod = &self.pods[*unit.members.first()? as usize].fact;
-            let (name, native) = self.world.native_over(pod)?;
+        let tight = |unit: &Unit, pod: &u32| {
+            let (name, native) = self.world.native_over(&self.pods[*pod as usize].fact)?;
             let (size, lets_go) = (unit.members.len() as i64, native.lets_go());
             (native.current && lets_go < size && size <= native.expected).then(|| {
                 let pods = if lets_go == 1 { "pod" } else { "pods" };
@@ -206,7 +206,9 @@ impl Engine {
                     budget.tally.shown(&unit.name)
                 )
             })
-        })
+        };
+        // The pods of a group may lie under several of them.
+        budget.tally.units.iter().find_map(|(_, unit)| unit.members.iter().find_map(|pod| tight(unit, pod)))
     }
 
     fn singles_of(&self, budget: &BudgetRecord) -> Vec<u32> {

@@ -178,10 +178,12 @@ impl World {
         self.agents.get(node).map(expiry)
     }
 
-    /// Takes in a native budget; returns whether it covers other pods now, or lets another number of them go. What it
+    /// Takes in a native budget; returns whether it covers other pods now, or another number, or lets another number go. What it
     /// counts changes with every pod, and is asked for only when something is decided.
     pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) -> bool {
-        let rule = |budget: &NativeBudget| (budget.selector.clone(), budget.current, budget.lets_go());
+        let rule = |budget: &NativeBudget| {
+            (budget.selector.clone(), budget.current, budget.lets_go(), budget.expected)
+        };
         let new = budget.as_ref().map(rule);
         let within = self.native.entry(key.namespace.clone()).or_default();
         let old = match budget {

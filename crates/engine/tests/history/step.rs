@@ -47,6 +47,9 @@ pub(crate) enum Step {
     PodGroup(u8, Option<(u32, bool, u8, u8)>),
     Workload(u8, Option<Vec<(u32, Option<u32>)>>),
     Namespace(bool, bool),
+    Native(u8, Option<Native>),
+    /// A list of the native budgets, which shows the first of them only.
+    RelistNatives,
     Node(u8, Option<bool>),
     Agent(u8, Option<bool>),
     Time(i64),
@@ -67,6 +70,17 @@ pub(crate) enum PodEdit {
     Waives(bool),
     Node(Option<u8>),
     Probe(u8),
+}
+
+/// What a native budget selects and counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Native {
+    pub(crate) covers: u8,
+    pub(crate) allowed: i64,
+    pub(crate) current: bool,
+    pub(crate) always_allow_unready: bool,
+    pub(crate) healthy: (i64, i64),
+    pub(crate) expected: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -141,6 +155,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0u8..4, proptest::option::weighted(0.8, vec((1u32..4, proptest::option::of(0u32..4)), 1..3)))
             .prop_map(|(at, groups)| Step::Workload(at, groups)),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(t, e)| Step::Namespace(t, e)),
+        4 => (0u8..2, proptest::option::weighted(0.8, native())).prop_map(|(at, fact)| Step::Native(at, fact)),
+        1 => Just(Step::RelistNatives),
         2 => (0u8..2, proptest::option::weighted(0.8, any::<bool>())).prop_map(|(at, ready)| Step::Node(at, ready)),
         3 => (0u8..2, proptest::option::weighted(0.8, any::<bool>())).prop_map(|(at, new)| Step::Agent(at, new)),
         8 => whiles.prop_map(Step::Time),
@@ -213,6 +229,20 @@ fn budget() -> impl Strategy<Value = Step> {
                 open,
             };
             Step::Budget(slot, spec)
+        },
+    )
+}
+
+fn native() -> impl Strategy<Value = Native> {
+    let numbers = (-1i64..3, (0i64..5, 0i64..4), 0i64..6);
+    (0u8..3, prop::bool::weighted(0.8), any::<bool>(), numbers).prop_map(
+        |(covers, current, always_allow_unready, (allowed, healthy, expected))| Native {
+            covers,
+            allowed,
+            current,
+            always_allow_unready,
+            healthy,
+            expected,
         },
     )
 }

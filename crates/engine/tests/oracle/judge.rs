@@ -1,6 +1,6 @@
 //! Decisions, made afresh in the order of the design.
 
-use quorate_engine::facts::{Budget, Operation, Phase, UnhealthyPolicy, Units};
+use quorate_engine::facts::{Budget, BudgetKey, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::Request;
 use quorate_engine::verdict::{Allow, Ground, Numbers, ProbeDoubt, Reason, Unresolved, Verdict};
 
@@ -41,10 +41,7 @@ impl Answer {
                 grounds.iter().map(|(budget, ground)| (format!("{budget:?}"), *ground)).collect(),
             ),
             Verdict::Deny(blocks) => Self::Denied(
-                blocks
-                    .iter()
-                    .map(|block| (format!("{:?}", block.budget.as_ref().unwrap()), no(&block.reason)))
-                    .collect(),
+                blocks.iter().map(|block| (format!("{:?}", block.budget), no(&block.reason))).collect(),
             ),
         }
     }
@@ -56,6 +53,7 @@ fn no(reason: &Reason) -> No {
         Reason::Protocol(_) => No::Plain("Protocol"),
         Reason::NotOpen => No::Plain("NotOpen"),
         Reason::NoGroup { .. } => No::Plain("NoGroup"),
+        Reason::Native { .. } => No::Plain("Native"),
         Reason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
         Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
         Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
@@ -126,14 +124,26 @@ impl Oracle {
                 Err(_) if budget.spec.as_ref().is_ok_and(|rules| rules.observe) => {
                     grounds.push((name, Ground::Observed));
                 }
-                Err(no) => blocks.push((name, no)),
+                Err(no) => blocks.push((format!("{:?}", Some(&budget.key)), no)),
             }
+        }
+        let evicts = request.operation == Operation::Evict && !grounds.is_empty();
+        if blocks.is_empty() && evicts && self.is_refused_natively(pod) {
+            blocks.push((format!("{:?}", None::<BudgetKey>), No::Plain("Native")));
         }
         match (grounds.is_empty(), blocks.is_empty()) {
             (true, true) => Answer::NotCovered,
             (_, true) => Answer::Agreed(grounds),
             (_, false) => Answer::Denied(blocks),
         }
+    }
+
+    /// Whether the API server would refuse the eviction after us: it guards every pod that has started and not ended.
+    fn is_refused_natively(&self, pod: &Pod) -> bool {
+        let Some(native) = self.native_over(pod).filter(|native| native.current) else { return false };
+        let (healthy, desired) = native.healthy;
+        let guarded = pod.ready || !(native.always_allow_unready || (healthy >= desired && desired > 0));
+        pod.phase != Phase::Pending && guarded && native.allowed <= 0
     }
 
     fn ask(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<Ground, No> {

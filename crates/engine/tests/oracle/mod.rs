@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::facts::{
-    Agent, Budget, BudgetKey, Controller, Covers, HealthRule, Input, Namespace, Node, Operations, Pod,
-    PodGroup, Rules, UnhealthyPolicy, Units, Workload, WorkloadSource,
+    Agent, Budget, BudgetKey, Controller, Covers, HealthRule, Input, Namespace, NativeBudget, Node,
+    Operations, Pod, PodGroup, Rules, UnhealthyPolicy, Units, Workload, WorkloadSource,
 };
 use quorate_engine::{GONE_FOR, Gates, Snapshot};
 
@@ -38,6 +38,7 @@ pub(crate) struct Oracle {
     pub(crate) pod_groups: BTreeMap<ObjectKey, PodGroup>,
     pub(crate) workloads: BTreeMap<(WorkloadSource, ObjectKey), Workload>,
     pub(crate) namespaces: BTreeMap<Text, Namespace>,
+    pub(crate) natives: BTreeMap<ObjectKey, NativeBudget>,
     pub(crate) nodes: BTreeMap<Text, Node>,
     pub(crate) agents: BTreeMap<Text, Agent>,
     /// The one thing that the present facts do not tell: groups that were seen and are not there any more.
@@ -69,6 +70,7 @@ impl Oracle {
             pod_groups: BTreeMap::new(),
             workloads: BTreeMap::new(),
             namespaces: BTreeMap::new(),
+            natives: BTreeMap::new(),
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
             gone: BTreeMap::new(),
@@ -160,7 +162,7 @@ impl Oracle {
             Input::Namespace(name, fact) => set(&mut self.namespaces, name, fact),
             Input::Node(name, fact) => set(&mut self.nodes, name, fact),
             Input::Agent(name, fact) => set(&mut self.agents, name, fact),
-            Input::NativeBudget(..) => panic!("native budgets are told in the scenarios"),
+            Input::NativeBudget(key, fact) => set(&mut self.natives, key, fact),
         }
     }
 
@@ -189,7 +191,7 @@ impl Oracle {
             Snapshot::Namespaces(list) => self.namespaces = list.into_iter().collect(),
             Snapshot::Nodes(list) => self.nodes = list.into_iter().collect(),
             Snapshot::Agents(list) => self.agents = list.into_iter().collect(),
-            Snapshot::NativeBudgets(_) => panic!("native budgets are told in the scenarios"),
+            Snapshot::NativeBudgets(list) => self.natives = list.into_iter().collect(),
         }
     }
 
@@ -265,6 +267,14 @@ impl Oracle {
                 (rules, false)
             }
         }
+    }
+
+    /// The native budget over a pod: of several the first by name.
+    pub(crate) fn native_over(&self, pod: &Pod) -> Option<&NativeBudget> {
+        let over = |(key, native): &(&ObjectKey, &NativeBudget)| {
+            key.namespace == pod.key.namespace && native.selector.matches(&pod.labels)
+        };
+        self.natives.iter().find(over).map(|(_, native)| native)
     }
 
     pub(crate) fn operations(&self, budget: &Budget) -> Operations {

@@ -7,8 +7,8 @@ use quorate_engine::Snapshot;
 use quorate_engine::basics::{ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::claims::{Claim, Ledger, Target, Token};
 use quorate_engine::facts::{
-    Agent, Broken, Budget, Covers, Input, Namespace, Node, Pod, PodGroup, Workload, WorkloadGroup,
-    WorkloadSource,
+    Agent, Broken, Budget, Covers, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Workload,
+    WorkloadGroup, WorkloadSource,
 };
 use quorate_engine::selector::Selector;
 
@@ -265,6 +265,26 @@ impl Drive {
             Step::Namespace(terminating, excluded) => {
                 let fact = Namespace { terminating: *terminating, excluded: *excluded };
                 Input::Namespace("ns".into(), (*terminating || *excluded).then_some(fact))
+            }
+            Step::Native(at, fact) => {
+                let fact = fact.as_ref().map(|fact| NativeBudget {
+                    selector: match fact.covers {
+                        0 => Selector::labels([("app", "a")]),
+                        1 => Selector::labels([("app", "b")]),
+                        _ => Selector::default(),
+                    },
+                    allowed: fact.allowed,
+                    current: fact.current,
+                    always_allow_unready: fact.always_allow_unready,
+                    healthy: fact.healthy,
+                    expected: fact.expected,
+                });
+                Input::NativeBudget(ObjectKey::new("ns", format!("pdb{at}")), fact)
+            }
+            Step::RelistNatives => {
+                let first = self.oracle.natives.iter().take(1);
+                let list = first.map(|(key, fact)| (key.clone(), fact.clone())).collect();
+                return vec![Event::Sync(Snapshot::NativeBudgets(list))];
             }
             Step::Node(at, ready) => Input::Node(node_name(at), ready.map(|ready| Node { ready })),
             Step::Agent(at, new) => {

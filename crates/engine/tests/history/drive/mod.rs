@@ -124,6 +124,7 @@ impl Drive {
             fresh.sync(Snapshot::Workloads(source, list), now);
         }
         fresh.sync(Snapshot::Namespaces(oracle.namespaces.clone().into_iter().collect()), now);
+        fresh.sync(Snapshot::NativeBudgets(oracle.natives.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Nodes(oracle.nodes.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Agents(oracle.agents.clone().into_iter().collect()), now);
         for front in Front::ALL {

@@ -117,6 +117,7 @@ impl Oracle {
             (!count.strays.is_empty(), reason::MISSING_WORKLOAD_REFERENCE),
             (count.groups.iter().any(|group| group.unreachable), reason::UNREACHABLE_MINIMUM),
             (self.never_allows(count), reason::NEVER_ALLOWS),
+            (self.is_too_tight_natively(count), reason::NATIVE_RULE_TOO_TIGHT),
             (!count.singles.is_empty(), reason::MISSING_GROUP_LABEL),
             (by_pods && asks && unmanaged, reason::UNMANAGED_PODS),
             (self.workload_names(ns, count).len() > 1, reason::MULTIPLE_WORKLOADS_DETECTED),
@@ -136,6 +137,17 @@ impl Oracle {
             _ => count.units.expected,
         };
         all > 0 && numbers(rules, all, all).allowed == 0
+    }
+
+    /// A native budget over some pod of a group lets fewer pods go than the group has.
+    fn is_too_tight_natively(&self, count: &Count) -> bool {
+        count.groups.iter().any(|group| {
+            let size = group.pods.len() as i64;
+            let over = group.pods.iter().filter_map(|uid| self.native_over(&self.pods[uid].pod));
+            over.into_iter().any(|native| {
+                native.current && native.expected - native.healthy.1 < size && size <= native.expected
+            })
+        })
     }
 
     fn workload_names(&self, ns: &Text, count: &Count) -> BTreeSet<Text> {
