@@ -3,7 +3,8 @@
 use rustc_hash::FxHashSet;
 
 use crate::basics::Text;
-use crate::facts::Pod;
+use crate::facts::{BudgetKey, Covers, Pod};
+use crate::selector::Ask;
 
 /// Texts in use. What nobody uses any more goes when the pool has doubled.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,18 @@ impl Pool {
             self.share_like(&mut container.name, like.map(|c| &c.name));
         }
         pod
+    }
+
+    /// Shares the texts of a budget that pods are compared with.
+    pub(crate) fn share_budget(&mut self, key: &mut BudgetKey, covers: &mut Covers) {
+        self.share_like(&mut key.object.namespace, None);
+        let Covers::Selector(selector) = covers else { return };
+        for requirement in &mut selector.0 {
+            self.share_like(&mut requirement.key, None);
+            if let Ask::In(values) | Ask::NotIn(values) = &mut requirement.ask {
+                values.iter_mut().for_each(|value| self.share_like(value, None));
+            }
+        }
     }
 
     fn share_like(&mut self, text: &mut Text, like: Option<&Text>) {

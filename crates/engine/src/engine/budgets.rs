@@ -63,8 +63,9 @@ impl Engine {
         }
     }
 
-    fn add_budget(&mut self, budget: Budget) {
-        let (rules, downgraded) = self.rules_in_force(&budget);
+    fn add_budget(&mut self, mut budget: Budget) {
+        let (mut rules, downgraded) = self.rules_in_force(&budget);
+        self.pool.share_budget(&mut budget.key, &mut rules.covers);
         let key = budget.key.clone();
         let gone = budget.gone.clone();
         let coverage = if self.coverage_by_uid {
