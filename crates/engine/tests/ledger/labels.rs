@@ -10,28 +10,18 @@ use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
 use super::world::budget_key;
+use crate::plain;
 
 const LABEL: &str = "unavailable-pod.kruise.io/rollout";
 
 fn pod(version: u64, labelled: bool) -> Pod {
     let extra = labelled.then_some((LABEL, "true"));
     Pod {
-        key: ObjectKey::new("ns", "x"),
-        uid: "x".into(),
-        version: Version(version),
         labels: Labels::new([ALL].into_iter().chain(extra)),
-        node: None,
         phase: Phase::Running,
-        terminating: false,
         ready: true,
-        ready_since: None,
         consistent: !labelled,
-        waives: false,
-        probe: None,
-        owners: Box::default(),
-        link: None,
-        group_size: None,
-        containers: Box::default(),
+        ..plain::pod(ObjectKey::new("ns", "x"), "x".into(), Version(version))
     }
 }
 
