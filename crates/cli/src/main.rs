@@ -1,5 +1,6 @@
 //! The command line of Quorate.
 
+mod agent;
 mod check;
 mod cluster;
 mod crds;
@@ -7,6 +8,7 @@ mod demo;
 mod explain;
 mod gates;
 mod output;
+mod process;
 mod reference;
 mod server;
 
@@ -28,6 +30,8 @@ struct Args {
 enum Command {
     /// Watches budgets and pods, and answers the API server
     Server(server::Args),
+    /// Runs the disruption probes of a node's pods
+    Agent(agent::Args),
     /// Starts a cluster in this process and shows what Quorate does
     Demo(demo::Args),
     /// Tells whether pods may be disrupted now, and what stands in the way
@@ -69,6 +73,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Server(args) => server::run(args).await?,
+        Command::Agent(args) => agent::run(args).await?,
         Command::Demo(args) => return demo::run(args).await,
         Command::Explain(args) => return explain::run(args).await,
         Command::Check(args) => return check::run(args).await,

@@ -1,6 +1,5 @@
 //! `quorate server`.
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,12 +8,11 @@ use anyhow::Result;
 use quorate_server::certificates::{Pace, Source};
 use quorate_server::webhooks::Place;
 use quorate_server::{Options, ServePub};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use crate::cluster;
 use crate::gates::Features;
+use crate::process;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -64,12 +62,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    process::log();
     let options = Options {
         kubernetes: cluster::config(args.kubeconfig, None).await?,
         listen: args.listen,
@@ -88,15 +81,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let stop = CancellationToken::new();
     let server = quorate_server::start(options, stop.clone()).await?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stop.cancel();
-    });
+    process::stop_on_signal(stop)?;
     server.ended().await
 }
 

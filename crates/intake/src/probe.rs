@@ -83,35 +83,30 @@ pub fn container(annotation: &str) -> Option<&str> {
 
 /// The probes that a pod declares, by container: each as it is to be probed, or what is wrong with it.
 pub fn declared(pod: &slim::Pod) -> impl Iterator<Item = (&str, Result<Probe, Vec<Problem>>)> {
-    pod.metadata
-        .annotations
-        .iter()
-        .flatten()
-        .filter_map(|(key, text)| Some((container(key)?, parse(&path(key), text))))
+    pod.metadata.annotations.iter().flatten().filter_map(|(key, text)| {
+        let name = container(key)?;
+        let mut probe = parse(&path(key), text);
+        if !stays(pod, name) {
+            let message = "must be the name of one of the pod's containers";
+            let problem = Problem::with(path(key), name, message);
+            probe = match probe {
+                Ok(_) => Err(vec![problem]),
+                Err(found) => Err(found.into_iter().chain([problem]).collect()),
+            };
+        }
+        Some((name, probe))
+    })
+}
+
+/// Whether a pod has such a container to ask. Init containers that end have nobody; sidecars do.
+fn stays(pod: &slim::Pod, name: &str) -> bool {
+    let sidecars = pod.spec.init_containers.iter().filter(|init| init.is_sidecar());
+    pod.spec.containers.iter().chain(sidecars).any(|container| container.name == name)
 }
 
 /// Everything that is wrong with the probes of a pod.
 pub fn problems(pod: &slim::Pod) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (name, probe) in declared(pod) {
-        if let Err(found) = probe {
-            problems.extend(found);
-        }
-        // Init containers that end have nobody to ask; sidecars do.
-        let mut containers = pod
-            .spec
-            .containers
-            .iter()
-            .chain(pod.spec.init_containers.iter().filter(|init| init.is_sidecar()));
-        if !containers.any(|container| container.name == name) {
-            problems.push(Problem::with(
-                path(&format!("{DISRUPTION_PROBE_PREFIX}{name}")),
-                name,
-                "must be the name of one of the pod's containers",
-            ));
-        }
-    }
-    problems
+    declared(pod).filter_map(|(_, probe)| probe.err()).flatten().collect()
 }
 
 fn path(annotation: &str) -> String {

@@ -14,6 +14,12 @@ pub fn from_micro(time: &MicroTime) -> Time {
     Time(time.0.as_millisecond())
 }
 
+/// The first whole second that is after a moment for sure. Objects tell when a container started and when it was probed
+/// in whole seconds: a probe in the second of a start may have been of whatever ran before.
+pub fn next_second(time: Time) -> Time {
+    Time(time.0.div_euclid(1000).saturating_add(1).saturating_mul(1000))
+}
+
 /// A moment as objects have it, in whole seconds. Moments beyond the year 9999 do not occur; they become 1970.
 pub fn to_object(time: Time) -> ObjectTime {
     ObjectTime(timestamp(time))

@@ -35,8 +35,7 @@ pub fn agent(lease: &slim::Lease, renewed: Time) -> Result<(Text, Agent), Unread
     let seconds = lease.spec.lease_duration_seconds.unwrap_or_default();
     let seconds = incoming.count("spec.leaseDurationSeconds", seconds, 1)?;
     let agent = Agent {
-        // Probe times are in whole seconds: with a finer start the first verdict would seem older than its agent.
-        started: Time(started.0.div_euclid(1000).saturating_mul(1000)),
+        started: time::next_second(started),
         renewed,
         holds: Duration::from_secs(u64::from(seconds)),
     };

@@ -105,18 +105,16 @@ fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {
         return None;
     }
     let condition = slim::Condition::find(&pod.status.conditions, DISRUPTABLE);
-    let started: Option<Time> = pod
-        .status
-        .container_statuses
-        .iter()
-        .chain(&pod.status.init_container_statuses)
-        .filter(|status| probed.contains(&status.name.as_str()))
-        .filter_map(|status| status.state.running.as_ref()?.started_at.as_ref())
-        .map(time::from_object)
-        .max();
+    let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+    let statuses = statuses.filter(|status| probed.contains(&status.name.as_str()));
+    let running: Vec<_> = statuses.filter_map(|status| status.state.running.as_ref()).collect();
+    let starts = running.iter().filter_map(|running| running.started_at.as_ref());
+    let started: Option<Time> = starts.map(|at| time::next_second(time::from_object(at))).max();
+    // What does not run has not answered, whatever was said before.
+    let all_run = running.len() == probed.len();
     Some(Probe {
         malformed: probe::problems(pod).first().map(|problem| problem.to_string().into()),
-        disruptable: condition.map(slim::Condition::is_true),
+        disruptable: condition.filter(|_| all_run).map(slim::Condition::is_true),
         message: condition
             .and_then(|condition| condition.message.as_deref())
             .filter(|message| !message.is_empty())

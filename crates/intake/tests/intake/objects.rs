@@ -138,8 +138,8 @@ fn nodes_and_namespaces() {
 fn an_agent_lives_by_its_lease() {
     let (node, agent) = objects::agent(&object(load("lease.json")), TEN).unwrap();
     assert_eq!(&*node, "worker-2");
-    // In whole seconds, as the times of probes are.
-    let started = Time(TEN.0 - 60 * 60_000 + 10_000);
+    // After its start for sure: probes are told in whole seconds.
+    let started = Time(TEN.0 - 60 * 60_000 + 11_000);
     assert_eq!(agent, Agent { started, renewed: TEN, holds: Duration::from_secs(40) });
     for (pointer, value) in [
         ("/spec/acquireTime", json!(null)),

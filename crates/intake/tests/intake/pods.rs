@@ -1,5 +1,7 @@
 //! Pods.
 
+use std::time::Duration;
+
 use quorate_engine::basics::{GroupKind, ObjectKey, Version};
 use quorate_engine::facts::{Link, Phase, Pod, WorkloadSource};
 use quorate_intake::{fingerprint, objects};
@@ -38,8 +40,8 @@ fn the_probe_is_seen_through_its_condition() {
     assert_eq!(probe.message.as_deref(), Some("resharding, 40 % done"));
     assert_eq!(probe.probed, Some(before_ten(30)));
     assert_eq!(probe.since, Some(before_ten(40)));
-    // The start of the container that is probed; another one started later.
-    assert_eq!(probe.started, Some(before_ten(50)));
+    // After the start of the container that is probed, for sure: it is told in whole seconds. Another one started later.
+    assert_eq!(probe.started, Some(before_ten(50).after(Duration::from_secs(1))));
 
     let silent = with(load("pod.json"), "/status/conditions", json!([]));
     assert_eq!(fact(silent).probe.unwrap().disruptable, None);
@@ -47,6 +49,11 @@ fn the_probe_is_seen_through_its_condition() {
     assert_eq!(fact(unknown).probe.unwrap().disruptable, Some(false));
     let none = with(load("pod.json"), "/metadata/annotations", json!({}));
     assert_eq!(fact(none).probe, None);
+    // What does not run has said nothing, whatever the condition shows.
+    let crashed = with(load("pod.json"), "/status/containerStatuses/0/state", json!({"waiting": {}}));
+    assert_eq!(fact(crashed).probe.unwrap().disruptable, None);
+    let unknown = with(load("pod.json"), "/status/containerStatuses", json!([]));
+    assert_eq!(fact(unknown).probe.unwrap().disruptable, None);
 }
 
 #[test]

@@ -80,6 +80,7 @@ pub struct Source<K> {
     request: Request,
     kind: String,
     labels: Option<String>,
+    fields: Option<String>,
     optional: bool,
     read: Read<K>,
 }
@@ -117,20 +118,26 @@ impl<K> Source<K> {
     {
         let request = Request::new(url);
         let read: Read<K> = Arc::new(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
-        Self { client, request, kind, labels: None, optional: false, read }
+        Self { client, request, kind, labels: None, fields: None, optional: false, read }
     }
 
     /// Reads objects in another way: what is kept of each, from its JSON text, or why that cannot be told.
     #[must_use]
     pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
-        let Self { client, request, kind, labels, optional, .. } = self;
-        Source { client, request, kind, labels, optional, read: Arc::new(read) }
+        let Self { client, request, kind, labels, fields, optional, .. } = self;
+        Source { client, request, kind, labels, fields, optional, read: Arc::new(read) }
     }
 
     /// Only those that a label selector selects.
     #[must_use]
     pub fn selected_by(self, labels: String) -> Self {
         Self { labels: Some(labels).filter(|labels| !labels.is_empty()), ..self }
+    }
+
+    /// Only those that a field selector selects, such as `spec.nodeName=a`.
+    #[must_use]
+    pub fn in_field(self, fields: String) -> Self {
+        Self { fields: Some(fields), ..self }
     }
 
     /// The kind may be missing, or go while it is watched; the watch then ends.
@@ -208,8 +215,12 @@ impl<K> Source<K> {
     /// The API server does not answer, or not with a list.
     pub async fn list(&self) -> Result<Listed<K>, Error> {
         let mut listed = Listed { objects: Vec::new(), unreadable: Vec::new(), version: String::new() };
-        let mut params =
-            ListParams { limit: Some(PAGE), label_selector: self.labels.clone(), ..ListParams::default() };
+        let mut params = ListParams {
+            limit: Some(PAGE),
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            ..ListParams::default()
+        };
         loop {
             let request = self.request.list(&params).map_err(Error::BuildRequest)?;
             let text = self.client.request_text(request).await?;
@@ -239,6 +250,7 @@ impl<K> Source<K> {
             timeout: Some(WATCH_SECONDS),
             bookmarks: true,
             label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
             ..WatchParams::default()
         };
         let mut request = self.request.watch(&params, version).map_err(Error::BuildRequest)?;

@@ -1,0 +1,18 @@
+//! Connections.
+
+use tokio::net::TcpStream;
+
+/// Opens a connection.
+pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect((host, port))
+        .await
+        .map_err(|error| format!("cannot connect to {}: {error}", authority(host, port)))?;
+    // One small request: waiting to fill a packet only delays it.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// A host and a port as URLs have them.
+pub(super) fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}

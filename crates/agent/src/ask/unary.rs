@@ -1,0 +1,118 @@
+//! gRPC, as much of it as one question and one answer need.
+
+use std::pin::pin;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use h2::RecvStream;
+use h2::client::{self, ResponseFuture};
+use http::{HeaderMap, Request, StatusCode};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Answers that are longer than this are not waited for.
+const LONGEST: usize = 1024 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// What was heard is no gRPC.
+    Broken(String),
+    /// A status other than OK, with its message.
+    Status(u32, String),
+}
+
+/// The statuses that mean something here.
+pub(super) const DEADLINE_EXCEEDED: u32 = 4;
+pub(super) const UNIMPLEMENTED: u32 = 12;
+
+/// Sends one message to a method and returns the one that comes back. The connection ends with it.
+pub(super) async fn call<S, A>(
+    stream: S,
+    authority: &str,
+    method: &str,
+    message: &impl Message,
+) -> Result<A, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: Message + Default,
+{
+    let broken = |error: h2::Error| Failure::Broken(error.to_string());
+    let (sender, connection) = client::handshake(stream).await.map_err(broken)?;
+    let request = Request::post(format!("http://{authority}{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("user-agent", concat!("quorate-probe/", env!("CARGO_PKG_VERSION")))
+        .body(())
+        .map_err(|error| Failure::Broken(error.to_string()))?;
+    let body = framed(message);
+    let mut answer = pin!(async move {
+        let mut sender = sender.ready().await.map_err(broken)?;
+        let (response, mut sending) = sender.send_request(request, false).map_err(broken)?;
+        sending.send_data(body, true).map_err(broken)?;
+        read(response).await
+    });
+    let mut connection = pin!(connection);
+    tokio::select! {
+        answer = answer.as_mut() => return answer,
+        _ = connection.as_mut() => {}
+    }
+    answer.await
+}
+
+/// A message behind its prefix: not compressed, and its length.
+fn framed(message: &impl Message) -> Bytes {
+    let mut body = BytesMut::with_capacity(5 + message.encoded_len());
+    body.put_u8(0);
+    body.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    // A buffer that grows has room.
+    let _ = message.encode(&mut body);
+    body.freeze()
+}
+
+async fn read<A: Message + Default>(response: ResponseFuture) -> Result<A, Failure> {
+    let broken = |error: h2::Error| Failure::Broken(error.to_string());
+    let response = response.await.map_err(broken)?;
+    if response.status() != StatusCode::OK {
+        return Err(Failure::Broken(format!("HTTP {}", response.status())));
+    }
+    // An answer without a body has its status where others have their headers.
+    status(response.headers(), false)?;
+    let mut body = response.into_body();
+    let mut data = collected(&mut body).await?;
+    let trailers = body.trailers().await.map_err(broken)?.unwrap_or_default();
+    status(&trailers, true)?;
+    if data.len() < 5 {
+        return Err(Failure::Broken("an answer without a message".to_owned()));
+    }
+    let compressed = data.get_u8() != 0;
+    let length = usize::try_from(data.get_u32()).unwrap_or(usize::MAX);
+    if compressed || length != data.len() {
+        return Err(Failure::Broken("an answer that is not one plain message".to_owned()));
+    }
+    A::decode(data).map_err(|error| Failure::Broken(error.to_string()))
+}
+
+async fn collected(body: &mut RecvStream) -> Result<BytesMut, Failure> {
+    let mut all = BytesMut::new();
+    while let Some(data) = body.data().await {
+        let data = data.map_err(|error| Failure::Broken(error.to_string()))?;
+        if all.len() + data.len() > LONGEST {
+            return Err(Failure::Broken(format!("an answer of more than {LONGEST} bytes")));
+        }
+        // What is not given back is not sent: the peer would wait for ever.
+        let _ = body.flow_control().release_capacity(data.len());
+        all.extend_from_slice(&data);
+    }
+    Ok(all)
+}
+
+/// Reads the status; without one, all is well unless it had to be there.
+fn status(headers: &HeaderMap, required: bool) -> Result<(), Failure> {
+    let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    match text("grpc-status").map(|code| code.parse::<u32>()) {
+        Some(Ok(0)) => Ok(()),
+        Some(Ok(code)) => Err(Failure::Status(code, text("grpc-message").unwrap_or_default())),
+        None if !required => Ok(()),
+        _ => Err(Failure::Broken("an answer without a status".to_owned())),
+    }
+}

@@ -1,0 +1,65 @@
+//! The Lease of the node: somebody probes here.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use quorate_api::names::{AGENT, COMPONENT};
+use serde_json::json;
+
+use crate::ward::HOLDS;
+
+/// A call that takes longer than this has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The Lease of one node.
+#[derive(Clone)]
+pub(crate) struct Heartbeat {
+    leases: Api<Lease>,
+    name: String,
+    node: String,
+}
+
+impl Heartbeat {
+    pub(crate) fn new(client: Client, namespace: &str, node: &str) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: format!("quorate-agent-{node}"),
+            node: node.to_owned(),
+        }
+    }
+
+    /// Renews it, as an agent that began in this second since 1970.
+    pub(crate) async fn renew(&self, began: i64) -> Result<(), Error> {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "labels": {COMPONENT: AGENT}},
+            "spec": {
+                "holderIdentity": self.node,
+                "leaseDurationSeconds": HOLDS.as_secs(),
+                "acquireTime": MicroTime(Timestamp::from_second(began).unwrap_or_default()),
+                "renewTime": MicroTime(Timestamp::now()),
+            },
+        });
+        let params = PatchParams::default();
+        match self.leases.patch(&self.name, &params, &Patch::Merge(&lease)).await {
+            Err(Error::Api(status)) if status.code == 404 => {
+                let lease: Lease = serde_json::from_value(lease).map_err(Error::SerdeError)?;
+                self.leases.create(&PostParams::default(), &lease).await.map(drop)
+            }
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Takes it away: nothing is probed here any more.
+    pub(crate) async fn end(&self) -> Result<(), Error> {
+        match self.leases.delete(&self.name, &DeleteParams::default()).await {
+            Err(Error::Api(status)) if status.code == 404 => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What is counted, for those who run the agent.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::round::Answer;
+use crate::target::Kind;
+use crate::ward::Wrote;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Probed {
+    kind: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    result: &'static str,
+}
+
+/// Everything that is counted.
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    probes: Family<Probed, Counter>,
+    latency: Family<Of, Histogram>,
+    writes: Family<Ended, Counter>,
+    pods: Gauge,
+    lease_age: Gauge<f64, std::sync::atomic::AtomicU64>,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 16))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("quorate_agent")),
+            probes: Family::default(),
+            latency: Family::new_with_constructor(seconds),
+            writes: Family::default(),
+            pods: Gauge::default(),
+            lease_age: Gauge::default(),
+        };
+        let mut registry = metrics.registry.lock();
+        registry.register("probes", "Probes, by their kind and what came of them", metrics.probes.clone());
+        registry.register_with_unit(
+            "probe",
+            "From a question to its answer",
+            Unit::Seconds,
+            metrics.latency.clone(),
+        );
+        registry.register("condition_writes", "Conditions written, by how that went", metrics.writes.clone());
+        registry.register("pods", "Pods that are probed", metrics.pods.clone());
+        registry.register_with_unit(
+            "lease_age",
+            "Since when the Lease has not been renewed; 0 where there is none",
+            Unit::Seconds,
+            metrics.lease_age.clone(),
+        );
+        drop(registry);
+        metrics
+    }
+}
+
+impl Metrics {
+    pub(crate) fn probed(&self, kind: Kind, answer: &Answer, took: Duration) {
+        let kind = match kind {
+            Kind::Http => "http",
+            Kind::Tcp => "tcp",
+            Kind::Grpc => "grpc",
+            Kind::Exec => "exec",
+        };
+        let result = match answer {
+            Answer::Passed => "success",
+            Answer::Failed(_) => "failure",
+            Answer::TimedOut(_) => "timeout",
+        };
+        self.probes.get_or_create(&Probed { kind, result }).inc();
+        self.latency.get_or_create(&Of { kind }).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn wrote(&self, wrote: Wrote) {
+        let result = match wrote {
+            Wrote::Done(_) => "written",
+            Wrote::Gone => "gone",
+            Wrote::Failed => "failed",
+        };
+        self.writes.get_or_create(&Ended { result }).inc();
+    }
+
+    /// How many pods are probed.
+    pub(crate) fn pods(&self, count: usize) {
+        self.pods.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// All of it as text; `lease_age` is since when the Lease was not renewed.
+    pub(crate) fn show(&self, lease_age: Duration) -> String {
+        self.lease_age.set(lease_age.as_secs_f64());
+        let mut text = String::new();
+        // A text takes whatever is written into it.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry.lock());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_scrape_shows() {
+        let metrics = Metrics::default();
+        metrics.probed(Kind::Grpc, &Answer::Passed, Duration::from_millis(3));
+        metrics.probed(Kind::Http, &Answer::TimedOut(Duration::from_secs(1)), Duration::from_secs(1));
+        metrics.wrote(Wrote::Done(1));
+        metrics.pods(7);
+        let text = metrics.show(Duration::from_secs(4));
+        for line in [
+            r#"quorate_agent_probes_total{kind="grpc",result="success"} 1"#,
+            r#"quorate_agent_probes_total{kind="http",result="timeout"} 1"#,
+            r#"quorate_agent_probe_seconds_count{kind="http"} 1"#,
+            r#"quorate_agent_condition_writes_total{result="written"} 1"#,
+            "quorate_agent_pods 7",
+            "quorate_agent_lease_age_seconds 4.0",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is missing in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Time, as an argument.
+
+use std::time::Duration;
+
+/// A moment by both clocks of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// Since the process started. Nobody can set this clock: schedules follow it.
+    pub(crate) steady: Duration,
+    /// The time of day in milliseconds since 1970, which anybody may set: conditions and Leases show it, and the
+    /// kubelet's starts of containers are told in it.
+    pub(crate) wall: i64,
+}
+
+impl Moment {
+    /// The time of day in whole seconds, as conditions have it.
+    pub(crate) fn second(self) -> i64 {
+        self.wall.div_euclid(1000)
+    }
+
+    /// How far the time of day was moved since an earlier moment, in milliseconds.
+    pub(crate) fn moved_since(self, earlier: Self) -> i64 {
+        let passed = self.steady.saturating_sub(earlier.steady);
+        let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
+        self.wall.saturating_sub(earlier.wall).saturating_sub(passed)
+    }
+}

@@ -1,0 +1,169 @@
+//! Whom a probe asks, and what.
+
+use std::time::Duration;
+
+use quorate_intake::probe::{Handler, Port, Probe};
+
+use crate::sight::{Probed, Run};
+
+/// A question to one container, ready to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) target: Target,
+    /// How long the answer may take.
+    pub(crate) timeout: Duration,
+}
+
+/// Whom to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Http {
+        https: bool,
+        host: String,
+        port: u16,
+        path: String,
+        headers: Vec<(String, String)>,
+    },
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Grpc {
+        host: String,
+        port: u16,
+        service: String,
+    },
+    Exec {
+        container: String,
+        command: Vec<String>,
+    },
+    /// There is nobody to ask: this is why.
+    Nobody(String),
+}
+
+/// The kinds of probes, for those who count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Http,
+    Tcp,
+    Grpc,
+    Exec,
+}
+
+/// The kind of a probe.
+pub(crate) fn kind(probe: &Probe) -> Kind {
+    match probe.handler {
+        Handler::HttpGet { .. } => Kind::Http,
+        Handler::TcpSocket { .. } => Kind::Tcp,
+        Handler::Grpc { .. } => Kind::Grpc,
+        Handler::Exec { .. } => Kind::Exec,
+    }
+}
+
+/// The question of a probe to one run of its container.
+pub(crate) fn question(probe: &Probe, probed: &Probed, run: &Run, address: Option<&str>) -> Question {
+    let target = find(probe, probed, run, address).unwrap_or_else(Target::Nobody);
+    Question { target, timeout: probe.timeout }
+}
+
+fn find(probe: &Probe, probed: &Probed, run: &Run, address: Option<&str>) -> Result<Target, String> {
+    let host = |given: &Option<String>| match (given, address) {
+        (Some(host), _) => Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned()),
+        (None, Some(address)) => Ok(address.to_owned()),
+        (None, None) => Err("the pod has no address yet".to_owned()),
+    };
+    Ok(match &probe.handler {
+        Handler::HttpGet { path, port, host: given, https, headers } => Target::Http {
+            https: *https,
+            host: host(given)?,
+            port: number(port, probed)?,
+            path: path.clone(),
+            headers: headers.clone(),
+        },
+        Handler::TcpSocket { port, host: given } => {
+            Target::Tcp { host: host(given)?, port: number(port, probed)? }
+        }
+        Handler::Grpc { port, service } => {
+            Target::Grpc { host: host(&None)?, port: *port, service: service.clone() }
+        }
+        Handler::Exec { command } => {
+            // Statuses name the runtime before the ID: containerd://, cri-o://.
+            let id = run.id.split_once("://").map_or(run.id.as_str(), |(_, id)| id);
+            Target::Exec { container: id.to_owned(), command: command.clone() }
+        }
+    })
+}
+
+fn number(port: &Port, probed: &Probed) -> Result<u16, String> {
+    match port {
+        Port::Number(number) => Ok(*number),
+        Port::Name(name) => match probed.ports.iter().find(|(known, _)| known == name) {
+            Some((_, number)) => Ok(*number),
+            None => Err(format!(
+                "container {} has no port named {name}: name one or give its number",
+                probed.container
+            )),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sight::Runs;
+    use quorate_intake::probe;
+
+    fn found(text: &str, address: Option<&str>) -> Target {
+        let probe = probe::parse("probe", text).unwrap();
+        let run = Run { id: "containerd://abc".to_owned(), started: None };
+        let probed = Probed {
+            container: "main".to_owned(),
+            probe: Ok(probe.clone()),
+            ports: vec![("web".to_owned(), 8080)],
+            runs: Runs::Since(run.clone()),
+        };
+        question(&probe, &probed, &run, address).target
+    }
+
+    #[test]
+    fn whom_to_ask() {
+        let pod = Some("10.0.0.1");
+        let http = |host: &str, port| Target::Http {
+            https: false,
+            host: host.to_owned(),
+            port,
+            path: "/".to_owned(),
+            headers: Vec::new(),
+        };
+        let tcp = |host: &str, port| Target::Tcp { host: host.to_owned(), port };
+        let nobody = |why: &str| Target::Nobody(why.to_owned());
+        for (text, address, expected) in [
+            (r#"{"httpGet":{"port":80}}"#, pod, http("10.0.0.1", 80)),
+            (r#"{"httpGet":{"port":"web"}}"#, pod, http("10.0.0.1", 8080)),
+            (r#"{"httpGet":{"port":80,"host":"db.example"}}"#, pod, http("db.example", 80)),
+            (r#"{"httpGet":{"port":80,"host":"[fd00::1]"}}"#, None, http("fd00::1", 80)),
+            (r#"{"tcpSocket":{"port":"web"}}"#, Some("fd00::2"), tcp("fd00::2", 8080)),
+            (r#"{"tcpSocket":{"port":80}}"#, None, nobody("the pod has no address yet")),
+            (
+                r#"{"tcpSocket":{"port":"db"}}"#,
+                pod,
+                nobody("container main has no port named db: name one or give its number"),
+            ),
+            (
+                r#"{"grpc":{"port":90,"service":"s"}}"#,
+                pod,
+                Target::Grpc { host: "10.0.0.1".to_owned(), port: 90, service: "s".to_owned() },
+            ),
+            (
+                r#"{"exec":{"command":["is-synced","--all"]}}"#,
+                None,
+                Target::Exec {
+                    container: "abc".to_owned(),
+                    command: vec!["is-synced".to_owned(), "--all".to_owned()],
+                },
+            ),
+        ] {
+            assert_eq!(found(text, address), expected, "{text}");
+        }
+    }
+}

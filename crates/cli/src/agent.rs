@@ -1,0 +1,53 @@
+//! `quorate agent`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use quorate_agent::Options;
+use tokio_util::sync::CancellationToken;
+
+use crate::gates::Features;
+use crate::{cluster, process};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The node whose pods are probed
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+    /// How to reach the API server; without it, as kubectl would, or as a pod does
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace for Quorate's own objects
+    #[arg(long, default_value = "quorate-system")]
+    namespace: String,
+    /// The socket of the container runtime, for exec probes; without it they fail
+    #[arg(long)]
+    cri_socket: Option<PathBuf>,
+    /// Copy Ready into Disruptable on pods that have no probe
+    #[arg(long)]
+    mirror_ready: bool,
+    /// Where to listen for probes and scrapes: /healthz, /readyz, /metrics
+    #[arg(long, default_value = "127.0.0.1:9091")]
+    admin_listen: SocketAddr,
+    /// Features to switch on or off, as Name=true,Other=false
+    #[arg(long, value_parser = crate::gates::parse, default_value = "")]
+    feature_gates: Features,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    process::log();
+    let options = Options {
+        kubernetes: cluster::config(args.kubeconfig, None).await?,
+        node: args.node_name,
+        namespace: args.namespace,
+        cri_socket: args.cri_socket,
+        mirror_ready: args.mirror_ready,
+        admin: args.admin_listen,
+        enabled: args.feature_gates.gates.disruption_probe,
+    };
+    let stop = CancellationToken::new();
+    let agent = quorate_agent::start(options, stop.clone()).await?;
+    process::stop_on_signal(stop)?;
+    agent.ended().await
+}

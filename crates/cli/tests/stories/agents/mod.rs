@@ -1,0 +1,120 @@
+//! Nodes with agents on them, and pods that answer.
+
+mod kinds;
+mod lives;
+mod seeds;
+mod target;
+
+use std::path::{Path, PathBuf};
+
+use quorate_agent::Options;
+use quorate_testbed::{Cluster, Process, User, eventually};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::quorate::{ANYWHERE, NAMESPACE, apply};
+use crate::space::Space;
+
+/// Whom agents act as.
+fn account() -> User {
+    User::service_account(NAMESPACE, "quorate-agent")
+}
+
+/// An agent in this process. It ends when this is dropped.
+struct Agent {
+    _stop: DropGuard,
+}
+
+impl Agent {
+    async fn start(cluster: &Cluster, node: &str) -> Self {
+        Self::start_with(cluster, node, |_| {}).await
+    }
+
+    async fn start_with(cluster: &Cluster, node: &str, change: impl FnOnce(&mut Options)) -> Self {
+        apply(cluster, "rbac/agent.yaml").await;
+        let mut options = Options {
+            kubernetes: cluster.config(&account()),
+            node: node.to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            cri_socket: None,
+            mirror_ready: false,
+            admin: ANYWHERE,
+            enabled: true,
+        };
+        change(&mut options);
+        let stop = CancellationToken::new();
+        quorate_agent::start(options, stop.clone()).await.expect("an agent");
+        Self { _stop: stop.drop_guard() }
+    }
+}
+
+/// Agents of node-1, each a process of its own, one after the other.
+struct Agents {
+    kubeconfig: PathBuf,
+    folder: TempDir,
+    started: usize,
+}
+
+impl Agents {
+    async fn of(cluster: &Cluster) -> Self {
+        apply(cluster, "rbac/agent.yaml").await;
+        let kubeconfig = cluster.kubeconfig(&account()).expect("a kubeconfig");
+        Self { kubeconfig, folder: tempfile::tempdir().expect("a folder"), started: 0 }
+    }
+
+    fn start(&mut self) -> Process {
+        let args = [
+            "agent",
+            "--node-name=node-1",
+            "--admin-listen=127.0.0.1:0",
+            &format!("--kubeconfig={}", self.kubeconfig.display()),
+            &format!("--namespace={NAMESPACE}"),
+        ];
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        self.started += 1;
+        let name = format!("agent-{}", self.started);
+        let binary = Path::new(env!("CARGO_BIN_EXE_quorate"));
+        Process::start(&name, binary, &args, self.folder.path()).expect("a process")
+    }
+}
+
+/// A probe that asks every second.
+fn probe(more: Value) -> Value {
+    let mut probe = json!({"periodSeconds": 1, "failureThreshold": 1});
+    for (field, value) in more.as_object().expect("fields of a probe") {
+        probe[field] = value.clone();
+    }
+    probe
+}
+
+/// A pod of the application `db`, whose container `main` has this probe.
+fn pod(name: &str, probe: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "db"},
+            "annotations": {"quorate.dev/disruption-probe.main": probe.to_string()}},
+        "spec": {"terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "db:1", "ports": [{"name": "web", "containerPort": 80}]}]}})
+}
+
+/// The condition `Disruptable` of a pod; null where it has none.
+async fn condition(space: &Space, pod: &str) -> Value {
+    let pod = space.get("v1", "pods", pod).await.body;
+    let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == "Disruptable").unwrap_or_default()
+}
+
+/// Waits until a pod says this, as status, reason and message.
+async fn says(space: &Space, pod: &str, status: &str, reason: &str, message: &str) -> Value {
+    eventually(&format!("{pod} says {status} {reason} {message}"), || async {
+        let shown = condition(space, pod).await;
+        let said = shown["message"].as_str().unwrap_or_default();
+        let is = shown["status"] == status && shown["reason"] == reason && said.contains(message);
+        if is { Ok(shown) } else { Err(shown) }
+    })
+    .await
+}
+
+async fn says_yes(space: &Space, pod: &str) -> Value {
+    says(space, pod, "True", "ProbeSucceeded", "").await
+}
