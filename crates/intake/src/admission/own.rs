@@ -16,8 +16,8 @@ impl Review<'_> {
     /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere; `neighbours` are
     /// the other `PodUnavailableBudget`s of the namespace.
     ///
-    /// An update that leaves the spec, or the probes, as they are passes: what was stored past this check must still be able to lose a
-    /// finalizer, or get a label.
+    /// An update that leaves the spec, or the probes, as they are passes: what was stored past this check must still be
+    /// able to lose a finalizer, or get a label.
     pub fn validate(
         &self,
         known: Known,
