@@ -13,7 +13,7 @@ use crate::{cluster, process};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The node whose pods are probed
-    #[arg(long, env = "NODE_NAME")]
+    #[arg(long, env = "NODE_NAME", hide_env_values = true)]
     node_name: String,
     /// How to reach the API server; without it, as kubectl would, or as a pod does
     #[arg(long)]

@@ -24,6 +24,8 @@ fn the_demo_does_what_it_says() {
         "── 2. The same drain under a DisruptionBudget",
         "inference/llm keeps 3 of 4 groups: group ",
         "✓ Never fewer than 3 of 4 groups were whole",
+        "pod db-0 is not to be disrupted: its disruption probe says no",
+        "✓ The pod was taken when it said yes, and not before.",
         "Error from server (TooManyRequests): admission webhook \"pods.quorate.dev\" denied the request: ",
         "every step did what it said",
     ] {

@@ -1,12 +1,13 @@
 //! The story, scene by scene. Each checks that what it tells is what happened.
 
 use std::convert::Infallible;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, EvictParams};
 use serde_json::json;
 
 use super::drain::{cordon, drain};
@@ -22,6 +23,7 @@ pub(super) async fn tell(stage: &Stage, screen: &Screen) -> Result<()> {
     screen.snapshot(&stage.witness);
     under_a_native_budget(stage, screen).await.context("under a PodDisruptionBudget")?;
     under_a_disruption_budget(stage, screen).await.context("under a DisruptionBudget")?;
+    a_probe_says_no(stage, screen).await.context("a probe")?;
     a_delete_is_refused(stage, screen).await.context("a delete")
 }
 
@@ -50,7 +52,7 @@ async fn under_a_disruption_budget(stage: &Stage, screen: &Screen) -> Result<()>
     screen.scene("2. The same drain under a DisruptionBudget: maxUnavailable: 1 group");
     let spec = json!({"selector": {"matchLabels": {"app": "llm"}}, "maxUnavailable": 1,
         "podGroupPolicy": {"groupLabelKey": GROUP}});
-    stage.budget("llm", spec).await?;
+    stage.budget("llm", spec, 1).await?;
     let (fewest, refusals) = drain_and_rest(stage, screen).await?;
     ensure!(fewest + 1 == GROUPS, "{fewest} of {GROUPS} groups were whole at the worst moment");
     ensure!(refusals > 0, "nothing was refused");
@@ -92,11 +94,43 @@ async fn count(stage: &Stage, screen: &Screen) -> Infallible {
     std::future::pending().await
 }
 
+async fn a_probe_says_no(stage: &Stage, screen: &Screen) -> Result<()> {
+    screen.scene("3. A database that serves, and says by its disruption probe: not now");
+    stage.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}), 1).await?;
+    stage.green.store(false, Ordering::Relaxed);
+    stage.allows("db", 0).await?;
+    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    let before =
+        stage.witness.pods().into_iter().find(|pod| pod.name == "db-0").context("there is no db-0")?;
+    ensure!(before.ready, "db-0 is not ready");
+    screen.say("The database turns yellow: every pod is Ready, and its probe says no.");
+    screen.say("An eviction of db-0, as a drain sends it:");
+    match pods.evict("db-0", &EvictParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 429 => {
+            screen.say(&format!("Error from server ({}): {}", status.reason, status.message));
+        }
+        Err(error) => return Err(error.into()),
+        Ok(_) => anyhow::bail!("the eviction was not refused"),
+    }
+    stage.green.store(true, Ordering::Relaxed);
+    stage.allows("db", 1).await?;
+    screen.say("It turns green again, and the same eviction passes.");
+    pods.evict("db-0", &EvictParams::default()).await?;
+    stage
+        .until("db-0 is another pod", async || {
+            let pods = stage.witness.pods();
+            Ok(pods.iter().any(|pod| pod.name == "db-0" && pod.uid != before.uid && pod.ready))
+        })
+        .await?;
+    screen.say("✓ The pod was taken when it said yes, and not before.");
+    Ok(())
+}
+
 async fn a_delete_is_refused(stage: &Stage, screen: &Screen) -> Result<()> {
     screen.scene("4. A delete that a budget refuses, and why");
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 3,
         "operations": ["Evict", "Delete"]});
-    stage.budget("web", spec).await?;
+    stage.budget("web", spec, 0).await?;
     let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
     let web = stage.witness.pods().into_iter().find(|pod| pod.app == "web").context("there is no web pod")?;
     screen.say(&format!("$ kubectl delete pod {} -n {NAMESPACE}", web.name));

@@ -2,9 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use axum::http::StatusCode;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
@@ -33,6 +36,9 @@ pub(super) const SIZE: usize = 4;
 /// The label that makes the groups.
 pub(super) const GROUP: &str = "leaderworkerset.sigs.k8s.io/group-index";
 
+/// The annotation that declares the probe of the container main.
+const PROBE: &str = "quorate.dev/disruption-probe.main";
+
 const NODES: usize = 6;
 
 /// Pods take this long to start, so that one can watch.
@@ -45,6 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Stage {
     pub(super) client: Client,
     pub(super) witness: Witness,
+    /// What the database answers to its disruption probe.
+    pub(super) green: Arc<AtomicBool>,
     /// Before the server: whoever plays leaves before the stage goes.
     _actors: Actors,
     _quorate: DropGuard,
@@ -69,6 +77,7 @@ impl Stage {
         let mut stage = Self {
             client,
             witness,
+            green: Arc::new(AtomicBool::new(true)),
             _actors: actors,
             _quorate: stop.clone().drop_guard(),
             server,
@@ -77,8 +86,10 @@ impl Stage {
         for namespace in [OWN, NAMESPACE] {
             stage.namespace(namespace).await?;
         }
-        stage.serve(stop).await?;
-        stage.workloads().await?;
+        stage.serve(stop.clone()).await?;
+        stage.probe(&stop).await?;
+        let port = stage.answer().await?;
+        stage.workloads(port).await?;
         Ok(stage)
     }
 
@@ -124,8 +135,42 @@ impl Stage {
         Ok(())
     }
 
+    /// An agent on each node.
+    async fn probe(&self, stop: &CancellationToken) -> Result<()> {
+        for number in 1..=NODES {
+            let options = quorate_agent::Options {
+                kubernetes: self.server.config_as("quorate", &["system:masters"]),
+                node: format!("node-{number}"),
+                namespace: OWN.to_owned(),
+                cri_socket: None,
+                mirror_ready: false,
+                admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                enabled: true,
+            };
+            quorate_agent::start(options, stop.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// The database's answer to its probe, since nothing really runs in the pods; the port it is given on.
+    async fn answer(&self) -> Result<u16> {
+        let green = self.green.clone();
+        let says = move || {
+            let green = green.load(Ordering::Relaxed);
+            std::future::ready(match green {
+                true => (StatusCode::OK, "green"),
+                false => (StatusCode::SERVICE_UNAVAILABLE, "yellow: a shard has one copy"),
+            })
+        };
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let router = axum::Router::new().route("/disruptable", axum::routing::get(says));
+        tokio::spawn(axum::serve(listener, router).into_future());
+        Ok(port)
+    }
+
     /// What is in the cluster: a model server of whole groups, a database, a web front.
-    async fn workloads(&self) -> Result<()> {
+    async fn workloads(&self, port: u16) -> Result<()> {
         let pod = |app: &str| {
             json!({
                 "metadata": {"labels": {"app": app}},
@@ -139,9 +184,15 @@ impl Stage {
             "replicas": GROUPS, "leaderWorkerTemplate": {"size": SIZE, "workerTemplate": pod("llm")}}});
         self.create("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", Some(NAMESPACE), llm).await?;
         for (kind, name, replicas) in [("StatefulSet", "db", 3), ("Deployment", "web", 3)] {
+            let mut template = pod(name);
+            if name == "db" {
+                let probe = json!({"httpGet": {"host": "127.0.0.1", "path": "/disruptable", "port": port},
+                    "periodSeconds": 1, "failureThreshold": 1});
+                template["metadata"]["annotations"] = json!({PROBE: probe.to_string()});
+            }
             let object = json!({"metadata": {"name": name}, "spec": {
                 "replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel",
-                "selector": {"matchLabels": {"app": name}}, "template": pod(name)}});
+                "selector": {"matchLabels": {"app": name}}, "template": template}});
             self.create("apps/v1", kind, Some(NAMESPACE), object).await?;
         }
         self.rested().await
@@ -208,16 +259,22 @@ impl Stage {
         }
     }
 
-    /// Makes a budget and waits until it binds.
-    pub(super) async fn budget(&self, name: &str, spec: Value) -> Result<()> {
+    /// Makes a budget and waits until it binds and lets so much go.
+    pub(super) async fn budget(&self, name: &str, spec: Value, allows: u32) -> Result<()> {
         let object = json!({"metadata": {"name": name}, "spec": spec});
         let (version, kind) = ("policy.quorate.dev/v1alpha1", "DisruptionBudget");
         self.create(version, kind, Some(NAMESPACE), object).await?;
-        let budgets = self.api(version, kind, Some(NAMESPACE));
-        self.until("the budget is enforced", async || {
-            let budget = budgets.get(name).await?;
-            let conditions = budget.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            Ok(conditions.iter().any(|c| c["type"] == "Enforced" && c["status"] == "True"))
+        self.allows(name, allows).await
+    }
+
+    /// Waits until a budget is enforced and lets so much go.
+    pub(super) async fn allows(&self, name: &str, allows: u32) -> Result<()> {
+        let budgets = self.api("policy.quorate.dev/v1alpha1", "DisruptionBudget", Some(NAMESPACE));
+        self.until(&format!("the budget {name} lets {allows} go"), async || {
+            let status = budgets.get(name).await?.data["status"].clone();
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let enforced = conditions.iter().any(|c| c["type"] == "Enforced" && c["status"] == "True");
+            Ok(enforced && status["disruptionsAllowed"] == allows)
         })
         .await
     }
