@@ -27,6 +27,7 @@ fn pod(name: &str, app: &str, ready: bool) -> Pod {
         ready,
         ready_since: None,
         consistent: true,
+        waives: false,
         probe: None,
         owners: Box::default(),
         link: None,

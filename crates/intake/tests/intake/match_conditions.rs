@@ -175,7 +175,7 @@ fn only_a_probe_that_is_new_is_asked_about() {
         assert_eq!(out.as_deref().unwrap_or("declares-a-probe"), "declares-a-probe");
         let body = review.to_string();
         let review = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
-        let answer = review.validate(quorate_intake::budget::Known::default(), &[]).unwrap();
+        let answer = review.validate(quorate_intake::budget::Known::default(), &[], &[]).unwrap();
         assert_eq!(answer["response"]["allowed"] == false, asked, "{answer}");
     }
     let kubelets = by(
