@@ -13,7 +13,7 @@ use super::world::budget_key;
 
 const LABEL: &str = "unavailable-pod.kruise.io/rollout";
 
-fn pod(version: u64, labelled: bool) -> Pod {
+pub(super) fn pod(version: u64, labelled: bool) -> Pod {
     let extra = labelled.then_some((LABEL, "true"));
     Pod {
         key: ObjectKey::new("ns", "x"),
