@@ -1,5 +1,7 @@
 //! The README and the documentation: what they show can be applied, and what they list is complete.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
+
 use std::path::{Path, PathBuf};
 
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};

@@ -23,7 +23,7 @@ use quorate_engine::sentence;
 use quorate_engine::verdict::Block;
 use quorate_kit::Plain;
 use tokio::sync::mpsc;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::stored::Stored;
 
@@ -91,6 +91,18 @@ impl Events {
                     reason: "NotDisrupted",
                     action: "Expire",
                     note,
+                });
+            }
+            Note::NothingSticks(budget) => {
+                warn!(%budget, "the definition that is installed drops what is written: nothing is admitted");
+                self.tell(Happening {
+                    on: On::Budget(budget),
+                    warning: true,
+                    reason: "OutdatedDefinition",
+                    action: "Open",
+                    note: "What Quorate writes here does not stay: the CustomResourceDefinition is not Quorate's, or an \
+                           older one, so nothing is admitted. Apply the current one (quorate crds)."
+                        .to_owned(),
                 });
             }
             Note::Opened(budget) => {

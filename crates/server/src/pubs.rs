@@ -77,28 +77,24 @@ fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) 
     }
 }
 
-/// Says when it changes whether they are served; the holder tells everybody.
-pub(crate) async fn tell(mut served: ServedHere, held: watch::Receiver<bool>, events: Events) {
-    let mut left_alone = false;
+/// Says when it changes whether they are served; the holder tells everybody, also who became one later.
+pub(crate) async fn tell(mut served: ServedHere, mut held: watch::Receiver<bool>, events: Events) {
+    let (mut logged, mut told) = (true, true);
     loop {
-        match *served.borrow_and_update() {
-            Some(false) if !left_alone => {
-                info!("PodUnavailableBudgets are left alone");
-                left_alone = true;
-                if *held.borrow() {
-                    events.kruise(false);
-                }
-            }
-            Some(true) if left_alone => {
-                info!("PodUnavailableBudgets are served");
-                left_alone = false;
-                if *held.borrow() {
-                    events.kruise(true);
-                }
-            }
-            _ => {}
+        let now = served.borrow_and_update().unwrap_or(logged);
+        if now != logged {
+            logged = now;
+            info!(served = now, "whether PodUnavailableBudgets are served has changed");
         }
-        if served.changed().await.is_err() {
+        if *held.borrow_and_update() && now != told {
+            told = now;
+            events.kruise(now);
+        }
+        let changed = tokio::select! {
+            changed = served.changed() => changed,
+            changed = held.changed() => changed,
+        };
+        if changed.is_err() {
             return;
         }
     }

@@ -136,7 +136,10 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (in_force, is_in_force) = watch::channel(false);
     let registered = options.register_webhooks.then_some(place);
     let bundle = certificates.bundle();
-    chores.spawn(pubs::tell(kruise.clone(), is_held.clone(), events.clone()));
+    // Whoever decided it need not be told.
+    if options.serve_pub == ServePub::Auto {
+        chores.spawn(pubs::tell(kruise.clone(), is_held.clone(), events.clone()));
+    }
     chores.spawn(webhooks::keep(client.clone(), registered, options.namespace, bundle, is_held, in_force));
     chores.spawn(tell_holder(keeper.clone(), is_in_force));
 

@@ -9,7 +9,10 @@ use serde_json::json;
 use crate::quorate::Quorate;
 use crate::town::{Town, refusal};
 
-quorate_testbed::stories!(Whole: where_claims_do_not_stick_nothing_is_admitted);
+quorate_testbed::stories!(Whole:
+    where_claims_do_not_stick_nothing_is_admitted,
+    with_the_definition_of_openkruise_nothing_is_admitted,
+);
 
 async fn where_claims_do_not_stick_nothing_is_admitted(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
@@ -39,4 +42,56 @@ async fn where_claims_do_not_stick_nothing_is_admitted(cluster: Cluster) {
             && status["conditions"].to_string().contains("CustomResourceDefinition")
     })
     .await;
+}
+
+/// OpenKruise's own definition of its budgets, which an upgrade of it may bring back.
+async fn with_the_definition_of_openkruise_nothing_is_admitted(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let town = Town::found(&cluster, "theirs").await;
+    for number in 0..2 {
+        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+    }
+    let number = json!({"type": "integer", "format": "int32"});
+    let times = json!({"type": "object", "additionalProperties": {"type": "string", "format": "date-time"}});
+    let status = json!({
+        "type": "object",
+        "required": ["unavailableAllowed", "currentAvailable", "desiredAvailable", "totalReplicas"],
+        "properties": {
+            "observedGeneration": {"type": "integer", "format": "int64"}, "disruptedPods": times,
+            "unavailablePods": times, "unavailableAllowed": number, "currentAvailable": number,
+            "desiredAvailable": number, "totalReplicas": number,
+        },
+    });
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status";
+    let theirs = json!([{"op": "replace", "path": path, "value": status}]);
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(theirs).expect("a patch"));
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
+    let name = "podunavailablebudgets.policy.kruise.io";
+    definitions.patch(name, &PatchParams::default(), &patch).await.expect("their definition");
+    // The API server takes a moment to serve it: a budget made before that is opened, and made again.
+    let budgets =
+        format!("/apis/policy.kruise.io/v1alpha1/namespaces/{}/podunavailablebudgets", town.namespace);
+    let budget = json!({
+        "apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1},
+    });
+    let sentence = eventually("nothing is admitted", || async {
+        town.wire.delete(&format!("{budgets}/web"), &json!({})).await;
+        town.wire.post(&budgets, &budget).await.expect(201);
+        let mut last = String::new();
+        for _ in 0..50 {
+            let answer = town.evict_with("web-0", json!({"dryRun": ["All"]}), "").await;
+            if answer.code != 429 {
+                return Err(answer.body.to_string());
+            }
+            last = refusal(&answer);
+            if last.contains("CustomResourceDefinition") {
+                return Ok(last);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        Err(last)
+    })
+    .await;
+    assert!(sentence.starts_with("PodUnavailableBudget "), "{sentence}");
 }

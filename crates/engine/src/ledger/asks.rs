@@ -11,6 +11,7 @@ use crate::ledger::desk::Join;
 use crate::ledger::messages::{AskId, Call, Output, PodRead, Reply};
 use crate::ledger::replica::{Admission, Purpose, Replica};
 use crate::ledger::settings::Rule;
+use crate::ledger::tend::Opening;
 use crate::request::Request;
 use crate::verdict::{Allow, Block, Ground, Moot, NOBODY, Reason, Verdict};
 
@@ -268,8 +269,9 @@ impl Replica {
     }
 
     /// Answers an ask that was not admitted, and takes back what it had claimed.
-    pub(super) fn finish(&mut self, id: AskId, verdict: Verdict) {
+    pub(super) fn finish(&mut self, id: AskId, mut verdict: Verdict) {
         let Some(ask) = self.asks.remove(&id) else { return };
+        self.name_the_definition(&mut verdict);
         if let Some(uid) = ask.uid {
             for key in ask.committed.into_keys() {
                 self.due.insert(key.clone());
@@ -277,6 +279,17 @@ impl Replica {
             }
         }
         self.outputs.push(Output::Answer(id, verdict));
+    }
+
+    /// A budget that is closed because nothing that is written to it stays is not one that was just made.
+    fn name_the_definition(&self, verdict: &mut Verdict) {
+        let Verdict::Deny(blocks) = verdict else { return };
+        for block in blocks.iter_mut().filter(|block| block.reason == Reason::NotOpen) {
+            let desk = block.budget.as_ref().and_then(|key| self.desks.get(key));
+            if desk.is_some_and(|desk| matches!(desk.opening, Some(Opening::Pruned(_)))) {
+                block.reason = Reason::OutdatedDefinition;
+            }
+        }
     }
 
     pub(super) fn give_up_late_asks(&mut self) {

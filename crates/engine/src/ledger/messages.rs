@@ -164,4 +164,6 @@ pub enum Note {
     },
     /// A budget is enforced from now on.
     Opened(BudgetKey),
+    /// What is written to a budget does not stay there, so it cannot be enforced and allows nothing.
+    NothingSticks(BudgetKey),
 }

@@ -7,6 +7,7 @@ use crate::ledger::asks::Consent;
 use crate::ledger::desk::{Rereading, Writing};
 use crate::ledger::messages::{Call, CallId, Note, Output, Reply, Wrote};
 use crate::ledger::replica::{Purpose, Replica};
+use crate::ledger::tend::{Opening, REOPEN_AFTER};
 use crate::verdict::{Block, Reason, Verdict};
 
 impl Replica {
@@ -103,6 +104,9 @@ impl Replica {
             });
             if writing.opens && ledger.enforced == desk.coverage {
                 self.outputs.push(Output::Note(Note::Opened(key.clone())));
+            } else if writing.opens && done && ledger.enforced.is_none() {
+                desk.opening = Some(Opening::Pruned(self.now.after(REOPEN_AFTER)));
+                self.outputs.push(Output::Note(Note::NothingSticks(key.clone())));
             }
             self.joined(key);
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::basics::{Uid, Version};
+use crate::basics::{Time, Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
 use crate::facts::{Budget, BudgetKey};
 use crate::ledger::desk::{Writing, claim_steps};
@@ -16,6 +16,9 @@ use crate::ledger::settings::Rule;
 /// How long the watch is given to show what a read has shown.
 const REREAD_AFTER: Duration = Duration::from_secs(5);
 
+/// How long the opening of a budget rests that the installed definition does not let happen.
+pub(super) const REOPEN_AFTER: Duration = Duration::from_secs(30);
+
 /// How far the opening of a budget has come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Opening {
@@ -25,6 +28,8 @@ pub(super) enum Opening {
     Waiting,
     /// Every replica has acknowledged it; its pods are being listed.
     Surveying,
+    /// It was written, and is not there: the definition that is installed drops it. Tried again from this time on.
+    Pruned(Time),
 }
 
 /// Others write it, by rules that are not known here.
@@ -286,7 +291,8 @@ impl Replica {
         let Some(desk) = self.desks.get_mut(key) else { return };
         match desk.opening {
             Some(Opening::Mustering | Opening::Surveying) => return,
-            Some(Opening::Waiting) | None => {}
+            Some(Opening::Pruned(until)) if self.now < until => return,
+            Some(Opening::Waiting | Opening::Pruned(_)) | None => {}
         }
         if self.without(Rule::ListAfterAcknowledgement) {
             self.survey(key);

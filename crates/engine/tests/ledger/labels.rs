@@ -14,7 +14,7 @@ use crate::plain;
 
 const LABEL: &str = "unavailable-pod.kruise.io/rollout";
 
-fn pod(version: u64, labelled: bool) -> Pod {
+pub(super) fn pod(version: u64, labelled: bool) -> Pod {
     let extra = labelled.then_some((LABEL, "true"));
     Pod {
         labels: Labels::new([ALL].into_iter().chain(extra)),

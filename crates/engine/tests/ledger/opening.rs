@@ -1,10 +1,14 @@
 //! That a budget is open is told once, and not before it is written.
 
 use quorate_engine::basics::{Text, Time, Version};
-use quorate_engine::facts::{Budget, Input};
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::Target;
+use quorate_engine::facts::{Budget, Input, Operation};
 use quorate_engine::ledger::{
     Acknowledged, Call, CallId, Event, Member, Note, Output, Replica, Reply, Settings, Stored, Wrote,
 };
+use quorate_engine::request::Request;
+use quorate_engine::verdict::{Reason, Verdict};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
@@ -21,6 +25,76 @@ fn tell(replica: &mut Replica, event: Event) -> (Option<(CallId, Call)>, usize) 
         }
     }
     (call, notes)
+}
+
+#[test]
+fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
+    let stored = Budget {
+        key: budget_key("a"),
+        uid: Text::from("a"),
+        generation: 1,
+        version: Version(1),
+        spec: Ok(keeps(1, ALL)),
+        ledger: Default::default(),
+        gone: Box::default(),
+    };
+    let pod = super::labels::pod(1, false);
+    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+    let mut writes = 0;
+    let mut answers = Vec::new();
+    let mut step = |event: Event, at: i64, writes: &mut u32| {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for output in replica.step(event, Time(at)) {
+                let (id, reply) = match output {
+                    Output::Call(id, Call::ListReplicas) => (id, Reply::Replicas(Vec::new())),
+                    Output::Call(id, Call::ListPods(_)) => (id, Reply::Pods(vec![pod.clone()], Version(1))),
+                    // It is taken, and nothing of it is kept.
+                    Output::Call(id, Call::Patch(_)) => {
+                        *writes += 1;
+                        (id, Reply::Wrote(Wrote::Done(Box::new(stored.clone()))))
+                    }
+                    Output::Answer(_, verdict) => {
+                        answers.push(verdict);
+                        continue;
+                    }
+                    _ => continue,
+                };
+                events.push(Event::Reply(id, reply));
+            }
+        }
+    };
+    let pods = Event::List(Snapshot::Pods(vec![pod.clone()], Version(1)));
+    let known = Event::Fact(Box::new(Input::Budget(stored.clone())));
+    for event in [pods, Event::Synced, Event::Serving(true), Event::Holder(true), known] {
+        step(event, 0, &mut writes);
+    }
+    assert_eq!(writes, 1);
+    (1..20).for_each(|second| step(Event::Tick, second * 1000, &mut writes));
+    assert_eq!(writes, 1, "it would be the same again");
+    let request = Request {
+        operation: Operation::Evict,
+        pod: pod.key.clone(),
+        object: None,
+        precondition: None,
+        caller: Caller::named("ann"),
+        dry_run: false,
+        target: Target::default(),
+    };
+    let ask = Event::Ask { id: 1, request: Box::new(request), deadline: Time(30_000) };
+    step(ask, 20_000, &mut writes);
+    step(Event::Heard, 31_000, &mut writes);
+    step(Event::Tick, 31_000, &mut writes);
+    assert_eq!(writes, 2, "somebody may have installed the right one");
+    let reasons: Vec<&Reason> = answers.iter().flat_map(reasons).collect();
+    assert_eq!(reasons, [&Reason::OutdatedDefinition]);
+}
+
+fn reasons(verdict: &Verdict) -> Vec<&Reason> {
+    match verdict {
+        Verdict::Allow(_) => Vec::new(),
+        Verdict::Deny(blocks) => blocks.iter().map(|block| &block.reason).collect(),
+    }
 }
 
 #[test]

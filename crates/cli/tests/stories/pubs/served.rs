@@ -83,6 +83,12 @@ async fn they_are_served_beside_openkruise_where_that_is_asked_for(cluster: Clus
     town.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
     never.end().await;
 
+    // One that starts where OpenKruise is at work says so, once it is the one that speaks for all.
+    let auto = Quorate::start_with(&cluster, |_| {}).await;
+    told(&town, "LeftToOpenKruise").await;
+    assert_eq!(town.pub_status("web").await, Value::Null, "nobody looks at it");
+    auto.end().await;
+
     let _always = Quorate::start_with(&cluster, |options| options.serve_pub = ServePub::Always).await;
     town.pub_is("web", "it is enforced", |status| is(status, "Enforced", "True")).await;
     refusal(&town.delete("web-0").await);
