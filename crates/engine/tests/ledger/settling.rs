@@ -5,31 +5,21 @@ use std::collections::BTreeMap;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Claim, Ledger, PROTOCOL, Target, Token};
-use quorate_engine::facts::{Budget, Input, Operation, Phase, Pod};
+use quorate_engine::facts::{Budget, Front, Input, Operation, Phase, Pod};
 use quorate_engine::ledger::{Call, Event, LedgerPatch, Output, Replica, Settings, Step};
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
 use super::world::budget_key;
+use crate::plain;
 
 fn pod(name: &str, version: u64) -> Pod {
     Pod {
-        key: ObjectKey::new("default", name),
-        uid: Uid::from(name),
-        version: Version(version),
         labels: Labels::new([ALL]),
-        node: None,
         phase: Phase::Running,
-        terminating: false,
         ready: true,
-        ready_since: None,
-        consistent: true,
-        probe: None,
-        owners: Box::default(),
-        link: None,
-        group_size: None,
-        containers: Box::default(),
+        ..plain::pod(ObjectKey::new("default", name), Uid::from(name), Version(version))
     }
 }
 
@@ -71,7 +61,7 @@ fn holder() -> Replica {
     let mut replica = Replica::new(Settings::new("r0"), Gates::default());
     for event in [
         Event::List(Snapshot::Pods(pods.to_vec(), Version(4))),
-        Event::List(Snapshot::Budgets(vec![budget])),
+        Event::List(Snapshot::Budgets(Front::DisruptionBudget, vec![budget])),
         Event::Synced,
         Event::Serving(true),
         Event::Holder(true),
