@@ -10,6 +10,9 @@ pub(crate) struct Args {
     /// Only these benchmarks; all of them when none is named.
     #[arg(value_enum)]
     benches: Vec<Bench>,
+    /// Of the evictions, only the storms that have one of these in their names, such as c16_b1.
+    #[arg(long)]
+    only: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,7 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         let (package, program) = bench.program();
         let command = ["bench", "--quiet", "--locked", "--package", package, "--bench", program];
-        workspace::run(&mut workspace::cargo(&command))?;
+        let mut cargo = workspace::cargo(&command);
+        if *bench == Bench::Evictions {
+            cargo.arg("--").args(&args.only);
+        }
+        workspace::run(&mut cargo)?;
     }
     Ok(())
 }

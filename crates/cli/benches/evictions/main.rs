@@ -3,10 +3,11 @@
 //! The same storm on one real control plane without a budget, under a native PodDisruptionBudget and under Quorate.
 //! All budgets have room for everybody: what is measured is what asking costs. Prints one `name=value unit` per line;
 //! in the names `c` is how many evictions are under way at once, `b` over how many budgets the pods are spread, `r` how
-//! many servers there are.
+//! many servers there are. A part of a name as argument runs only the storms that have it in theirs.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on ends")]
 
+mod cost;
 #[path = "../../tests/stories/quorate.rs"]
 #[allow(dead_code, reason = "shared with the stories")]
 mod quorate;
@@ -27,59 +28,80 @@ const SPREADS: [usize; 2] = [1, 30];
 #[tokio::main]
 async fn main() {
     let options = Options { controllers: true, ..Options::default() };
+    // cargo itself adds flags of its own.
+    let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
     let mut rates = BTreeMap::new();
     // A cluster of its own for each number of servers, so that none finds what another has left.
     for servers in [0, 1, 3] {
+        let storms: Vec<(String, Storm)> =
+            storms(servers).into_iter().filter(|(name, _)| wanted(name)).collect();
+        if storms.is_empty() {
+            continue;
+        }
         let cluster = Cluster::whole(Place::Real, options.clone()).await.expect("a control plane");
-        let rules = if servers == 0 { &[Rule::None, Rule::Native][..] } else { &[Rule::Quorate][..] };
         let replicas = match servers {
             0 => None,
             count => Some(Replicas::start(&cluster, count, &[]).await),
         };
         storm::node(&cluster).await;
-        for rule in rules {
-            for spread in SPREADS {
-                for at_once in AT_ONCE {
-                    if *rule == Rule::None && spread != 1 {
-                        continue;
-                    }
-                    let figures = Storm { rule: *rule, spread, at_once }.run(&cluster).await;
-                    let name = match rule {
-                        Rule::None => format!("none_c{at_once}"),
-                        Rule::Native => format!("pdb_c{at_once}_b{spread}"),
-                        Rule::Quorate => format!("quorate_c{at_once}_b{spread}_r{servers}"),
-                    };
-                    say(&name, &figures);
-                    rates.insert(name, figures.rate);
-                }
-            }
+        for (name, storm) in storms {
+            let figures = storm.run(&cluster, replicas.as_ref()).await;
+            say(&name, &figures);
+            rates.insert(name, figures.rate);
         }
-        drop(replicas);
     }
-    let ratio = |of: &str, to: &str| rates[of] / rates[to];
     for at_once in AT_ONCE {
         for servers in [1, 3] {
             for spread in SPREADS {
-                let ours = format!("quorate_c{at_once}_b{spread}_r{servers}");
                 let end = if (servers, spread) == (1, 1) {
                     String::new()
                 } else {
                     format!("_b{spread}_r{servers}")
                 };
-                println!("evict{at_once}_vs_none{end}={:.2} x", ratio(&ours, &format!("none_c{at_once}")));
-                println!(
-                    "evict{at_once}_vs_pdb{end}={:.2} x",
-                    ratio(&ours, &format!("pdb_c{at_once}_b{spread}"))
-                );
+                let ours = rates.get(&format!("quorate_c{at_once}_b{spread}_r{servers}"));
+                for (to, rule) in
+                    [("none", format!("none_c{at_once}")), ("pdb", format!("pdb_c{at_once}_b{spread}"))]
+                {
+                    if let (Some(ours), Some(theirs)) = (ours, rates.get(&rule)) {
+                        println!("evict{at_once}_vs_{to}{end}={:.2} x", ours / theirs);
+                    }
+                }
             }
         }
     }
+}
+
+/// The storms on a cluster with so many servers, by their names.
+fn storms(servers: usize) -> Vec<(String, Storm)> {
+    let rules = if servers == 0 { &[Rule::None, Rule::Native][..] } else { &[Rule::Quorate][..] };
+    let mut storms = Vec::new();
+    for rule in rules.iter().copied() {
+        // Without a rule there is nothing to spread over.
+        let spreads = if rule == Rule::None { &SPREADS[..1] } else { &SPREADS[..] };
+        for spread in spreads.iter().copied() {
+            for at_once in AT_ONCE {
+                let name = match rule {
+                    Rule::None => format!("none_c{at_once}"),
+                    Rule::Native => format!("pdb_c{at_once}_b{spread}"),
+                    Rule::Quorate => format!("quorate_c{at_once}_b{spread}_r{servers}"),
+                };
+                storms.push((name, Storm { rule, spread, at_once }));
+            }
+        }
+    }
+    storms
 }
 
 fn say(name: &str, figures: &Figures) {
     println!("{name}_rate={:.1} /s", figures.rate);
     println!("{name}_p50={:.1} ms", figures.p50.as_secs_f64() * 1000.0);
     println!("{name}_p99={:.1} ms", figures.p99.as_secs_f64() * 1000.0);
+    if let Some(cost) = &figures.cost {
+        println!("{name}_writes={:.2} per eviction", cost.writes);
+        println!("{name}_refused={:.2} per eviction", cost.refused);
+        println!("{name}_processor={:.2} ms per eviction", cost.processor.as_secs_f64() * 1000.0);
+    }
     if figures.retries > 0 {
         println!("{name}_retries={}", figures.retries);
     }

@@ -13,6 +13,9 @@ use quorate_testbed::{Cluster, Patch, User, Wire, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::cost::{Cost, Spent};
+use crate::replicas::Replicas;
+
 /// What watches over the pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
@@ -35,6 +38,8 @@ pub(crate) struct Figures {
     pub(crate) p99: Duration,
     /// Refused and asked again.
     pub(crate) retries: usize,
+    /// Where there are servers.
+    pub(crate) cost: Option<Cost>,
 }
 
 const NODE: &str = "bench";
@@ -46,12 +51,21 @@ pub(crate) async fn node(cluster: &Cluster) {
 }
 
 impl Storm {
-    pub(crate) async fn run(&self, cluster: &Cluster) -> Figures {
+    pub(crate) async fn run(&self, cluster: &Cluster, replicas: Option<&Replicas>) -> Figures {
         // One at a time takes long, and longer tells no more.
         let pods = if self.at_once == 1 { 60 } else { 300 };
         let namespace = cluster.namespace("bench").await.expect("a namespace");
         self.set_up(&cluster.wire(), &namespace, pods).await;
-        let figures = self.rage(cluster, &namespace, pods).await;
+        let wire = cluster.wire();
+        let before = match replicas {
+            Some(replicas) => Some((replicas, Spent::by_now(&wire, replicas).await)),
+            None => None,
+        };
+        let mut figures = self.rage(cluster, &namespace, pods).await;
+        if let Some((replicas, before)) = before {
+            settled(&wire, &namespace).await;
+            figures.cost = Some(before.each(&Spent::by_now(&wire, replicas).await, pods));
+        }
         let path = format!("/api/v1/namespaces/{namespace}");
         cluster.wire().delete(&path, &json!({})).await.expect(200);
         figures
@@ -162,6 +176,21 @@ impl Storm {
             p50: at(50),
             p99: at(99),
             retries: retries.load(Ordering::Relaxed),
+            cost: None,
         }
     }
+}
+
+/// Waits until everything that was admitted is settled and told.
+async fn settled(wire: &Wire, namespace: &str) {
+    let path = format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{namespace}/disruptionbudgets");
+    eventually("the budgets are settled", || async {
+        let list = wire.get(&path).await.expect(200);
+        let open = |budget: &&Value| {
+            budget["status"]["claims"] != json!({}) || budget["status"]["currentHealthy"] != 0
+        };
+        let count = list["items"].as_array().into_iter().flatten().filter(open).count();
+        if count == 0 { Ok(()) } else { Err(format!("{count} are not")) }
+    })
+    .await;
 }

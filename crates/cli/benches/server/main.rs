@@ -113,14 +113,14 @@ async fn flips(wire: &Wire, replicas: &Replicas, namespace: &str) -> Duration {
     let pods = wire.get(&format!("{path}?limit=1")).await.expect(200);
     assert!(pods["items"].as_array().is_some_and(|items| !items.is_empty()), "no pods");
     let all = wire.get(&path).await.expect(200)["items"].as_array().map_or(0, Vec::len);
-    let before = processor_time(replicas);
+    let before = replicas.processor_time();
     for number in 0..FLIPS / 2 {
         let pod = format!("{path}/pod-{}", number % all);
         set_ready(wire, &pod, false).await;
         set_ready(wire, &pod, true).await;
     }
     healthy(wire, namespace, all).await;
-    processor_time(replicas) - before
+    replicas.processor_time() - before
 }
 
 fn resident(replicas: &Replicas) -> f64 {
@@ -129,15 +129,4 @@ fn resident(replicas: &Replicas) -> f64 {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
     let kilobytes: f64 = line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).expect("a number");
     kilobytes * 1024.0
-}
-
-fn processor_time(replicas: &Replicas) -> Duration {
-    // schedstat is in nanoseconds, but counts one thread only.
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", replicas.process_id(0))).expect("a process");
-    let of_task = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
-        let stat =
-            task.and_then(|task| std::fs::read_to_string(task.path().join("schedstat"))).unwrap_or_default();
-        stat.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0)
-    };
-    Duration::from_nanos(tasks.map(of_task).sum())
 }

@@ -71,6 +71,12 @@ impl Replicas {
         replicas
     }
 
+    /// Makes room for so many more.
+    #[allow(dead_code, reason = "not by those who measure")]
+    pub(crate) fn add_places(&mut self, count: usize) {
+        self.places.extend((0..count).map(|_| None));
+    }
+
     /// Starts a server in a place that is empty.
     pub(crate) async fn fill(&mut self, place: usize) {
         self.fill_with(place, &[]).await;
@@ -123,6 +129,23 @@ impl Replicas {
             .as_ref()
             .and_then(|replica| replica.process.id().ok())
             .expect("a server in that place")
+    }
+
+    /// What all servers took of the processors so far.
+    #[allow(dead_code, reason = "for those who measure it")]
+    pub(crate) fn processor_time(&self) -> Duration {
+        let of_task = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("schedstat")));
+            stat.unwrap_or_default().split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        // schedstat is in nanoseconds, but counts one thread only.
+        let of_process = |place: usize| -> u64 {
+            let tasks =
+                std::fs::read_dir(format!("/proc/{}/task", self.process_id(place))).expect("a process");
+            tasks.map(of_task).sum()
+        };
+        let filled = (0..self.places.len()).filter(|place| self.places[*place].is_some());
+        Duration::from_nanos(filled.map(of_process).sum())
     }
 
     /// Kills the server of a place, as a machine that dies does.
