@@ -41,6 +41,8 @@ pub(super) struct Desk {
     pub(super) looked_version: Version,
     /// Since when the pods here are older than the budget asks for.
     behind_since: Option<Time>,
+    /// Since when there are claims that have come to their end.
+    pub(super) ended_since: Option<Time>,
     /// A pod whose token is due is being read.
     pub(super) expiring: Option<Uid>,
     /// When to read again, after such a read showed that the watch will tell.
@@ -126,7 +128,7 @@ impl Desk {
         (self.coverage, closed.then_some(self.seen_at), &self.queue, &self.joins).hash(state);
         (&self.withdrawals, &self.writing, &self.rereading, &self.looking, looked).hash(state);
         (self.looked_version.max(watched), self.behind_since, &self.expiring).hash(state);
-        (self.expire_after, &self.opening).hash(state);
+        (self.expire_after, &self.opening, self.ended_since).hash(state);
     }
 }
 
@@ -219,7 +221,8 @@ impl Replica {
         let Some(desk) = self.desks.get_mut(key) else { return false };
         desk.joins.extend(joins);
         desk.withdrawals.extend(withdrawals);
-        let steps = self.commit_steps(budget, &mut draft);
+        let settled = self.take_along(key, budget, &mut draft.ledger);
+        let steps = self.commit_steps(budget, &mut draft, settled);
         self.start_write(key, steps, draft.writing);
         true
     }
@@ -325,8 +328,8 @@ impl Replica {
         self.note_changes(changes);
     }
 
-    /// The steps that turn the ledger of a budget into the draft's.
-    fn commit_steps(&self, budget: &Budget, draft: &mut Draft) -> Vec<Step> {
+    /// The steps that turn the ledger of a budget into the draft's, with what is settled on the way.
+    fn commit_steps(&self, budget: &Budget, draft: &mut Draft, settled: Option<Version>) -> Vec<Step> {
         let old = &budget.ledger;
         let mut steps = self.preamble(budget);
         if !self.without(Rule::TestGeneration) {
@@ -338,6 +341,9 @@ impl Replica {
         steps.push(Step::SetNumber(old.number + 1));
         if old.protocol.is_none() {
             steps.push(Step::SetProtocol(PROTOCOL));
+        }
+        if let Some(settled) = settled {
+            self.raise_settled(old, settled, &mut steps);
         }
         steps.extend(claim_steps(old, &draft.ledger));
         draft.writing.number = Some(old.number);

@@ -19,6 +19,9 @@ pub struct Settings {
     pub memory: Duration,
     /// How long to wait for the watch before pods are listed instead.
     pub patience: Duration,
+    /// How long claims that have come to their end are gathered before a write of their own takes them out. Nobody waits
+    /// for that: who still counts them is only too careful.
+    pub gather: Duration,
     /// Rules of the protocol that are left out. Always empty, but in the tests which show that each is needed.
     pub without: BTreeSet<Rule>,
 }
@@ -32,6 +35,7 @@ impl Settings {
             expiry: Duration::from_secs(120),
             memory: Duration::from_secs(120),
             patience: Duration::from_millis(100),
+            gather: Duration::from_millis(400),
             without: BTreeSet::new(),
         }
     }

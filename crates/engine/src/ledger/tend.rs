@@ -27,6 +27,11 @@ pub(super) enum Opening {
     Surveying,
 }
 
+/// Others write it, by rules that are not known here.
+fn is_foreign(ledger: &Ledger) -> bool {
+    ledger.protocol.is_some_and(|protocol| protocol != PROTOCOL)
+}
+
 impl Replica {
     /// Whether a budget has something that only time or the holder can finish.
     pub(super) fn needs_tending(&self, key: &BudgetKey) -> bool {
@@ -39,8 +44,7 @@ impl Replica {
 
     /// Does the next thing a budget needs.
     pub(super) fn tend(&mut self, key: &BudgetKey, budget: &Budget) {
-        let foreign = budget.ledger.protocol.is_some_and(|protocol| protocol != PROTOCOL);
-        if foreign || self.settle(key, budget) || self.finish_updates(key, budget) {
+        if is_foreign(&budget.ledger) || self.settle(key, budget) || self.finish_updates(key, budget) {
             return;
         }
         self.find_expired(key, budget);
@@ -53,25 +57,56 @@ impl Replica {
     }
 
     /// Removes the claims of pods that are terminating, gone, or ended for good. Nobody's health comes back by that, so
-    /// the number stays: who still counts the claim is only too careful.
+    /// the number stays: who still counts the claim is only too careful. That is also why it may wait for more of them.
     fn settle(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
-        let mut settled = budget.ledger.settled;
-        let mut over: Vec<Uid> = Vec::new();
-        for (uid, claim) in &budget.ledger.claims {
-            if let Some(version) = self.seen_ending(key, uid, claim) {
-                settled = settled.max(version);
-                over.push(uid.clone());
-            }
-        }
+        let over = self.ended(key, budget);
+        let (now, gather) = (self.now, self.settings.gather);
+        let Some(desk) = self.desks.get_mut(key) else { return false };
         if over.is_empty() {
+            desk.ended_since = None;
             return false;
         }
+        if !gather.is_zero() && now < desk.ended_since.get_or_insert(now).after(gather) {
+            return false;
+        }
+        desk.ended_since = None;
+        let settled = over.iter().map(|(_, version)| *version).fold(budget.ledger.settled, Version::max);
         let mut steps = self.preamble(budget);
         self.raise_settled(&budget.ledger, settled, &mut steps);
         // Whatever was claimed on such a pod meanwhile is as moot as the rest, so the claims need no test.
-        steps.extend(over.into_iter().map(Step::RemoveClaim));
+        steps.extend(over.into_iter().map(|(uid, _)| Step::RemoveClaim(uid)));
         self.start_write(key, steps, Writing::default());
         true
+    }
+
+    /// Takes the claims that have come to their end out of a ledger that is about to be written anyway, and says which
+    /// version of the pods that rests on. A claim that the write adds something to stays: somebody waits to see it there.
+    pub(super) fn take_along(
+        &mut self,
+        key: &BudgetKey,
+        budget: &Budget,
+        draft: &mut Ledger,
+    ) -> Option<Version> {
+        if !self.holder || is_foreign(&budget.ledger) {
+            return None;
+        }
+        let mut settled = None;
+        for (uid, version) in self.ended(key, budget) {
+            if draft.claims.get(&uid) == budget.ledger.claims.get(&uid) {
+                draft.claims.remove(&uid);
+                settled = settled.max(Some(version.max(budget.ledger.settled)));
+            }
+        }
+        if let (Some(desk), Some(_)) = (self.desks.get_mut(key), settled) {
+            desk.ended_since = None;
+        }
+        settled
+    }
+
+    /// The claims of a budget whose pods are seen to be terminating, ended or gone, each with the version that showed it.
+    fn ended(&self, key: &BudgetKey, budget: &Budget) -> Vec<(Uid, Version)> {
+        let claims = budget.ledger.claims.iter();
+        claims.filter_map(|(uid, claim)| Some((uid.clone(), self.seen_ending(key, uid, claim)?))).collect()
     }
 
     /// The version that showed a claimed pod terminating, ended or gone.
@@ -231,7 +266,7 @@ impl Replica {
     }
 
     /// The steps that raise the version which deciding needs, never the other way.
-    fn raise_settled(&self, old: &Ledger, settled: Version, steps: &mut Vec<Step>) {
+    pub(super) fn raise_settled(&self, old: &Ledger, settled: Version, steps: &mut Vec<Step>) {
         if !self.without(Rule::TestSettled) {
             steps.push(Step::TestSettled(old.settled));
         }

@@ -9,6 +9,7 @@
 //! - `alone`: one replica, told by hand what the search does not tell apart.
 //! - `labels`: how long an admitted label counts as a disruption.
 //! - `fronts`: budgets of two kinds, each known by a watch of its own.
+//! - `settling`: how often what has ended is taken out.
 
 mod alone;
 mod fronts;
@@ -17,5 +18,6 @@ mod mutations;
 mod opening;
 mod scenarios;
 mod search;
+mod settling;
 mod truth;
 mod world;

@@ -84,6 +84,8 @@ impl World {
         let settings = Settings {
             patience: Duration::ZERO,
             without: scenario.without.clone(),
+            // Waiting is no state of its own: it only hides what comes after it.
+            gather: Duration::ZERO,
             ..Settings::new(name.clone())
         };
         node.mind = Some(Part::new(Mind::new(settings)));
