@@ -8,7 +8,7 @@ use crate::basics::{Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
 use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
-use crate::facts::{BudgetKey, Covers, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy};
+use crate::facts::{BudgetKey, Controller, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy};
 use crate::report::natural;
 use crate::request::Request;
 use crate::tally::{Seat, Unit};
@@ -303,6 +303,7 @@ impl Question<'_> {
         };
         match self.engine.world.doubt(pod, probe, self.engine.now) {
             None => Ok(()),
+            Some(_) if self.is_one_too_many() => Ok(()),
             Some(why) => {
                 let since = matches!(why, ProbeDoubt::SaysNo(_)).then_some(probe.since).flatten();
                 Err(Reason::Probe { pod: pod.key.name.clone(), why, since })
@@ -318,15 +319,31 @@ impl Question<'_> {
             && self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
     }
 
+    /// The workload whose controller deletes the pod, where it does.
+    fn deleted_by(&self) -> Option<&Controller> {
+        let owner = self.record.fact.controller().filter(|_| self.is_own_controller())?;
+        self.engine.world.scaled(&owner.uid)
+    }
+
     /// The owner of a Deployment with the strategy Recreate asked for the gap.
     fn is_recreated(&self) -> bool {
-        self.is_own_controller()
-            && self
-                .record
-                .fact
-                .controller()
-                .and_then(|owner| self.engine.world.scaled(&owner.uid))
-                .is_some_and(|scaled| scaled.recreate)
+        self.deleted_by().is_some_and(|workload| workload.recreate)
+    }
+
+    /// Whether its controller takes the pod away because the workload wants fewer pods than that controller has, or wants
+    /// a gap. A rollout is no such thing: what it leaves was wanted until now, and may wait.
+    fn is_one_too_many(&self) -> bool {
+        let Some(workload) = self.deleted_by() else { return false };
+        let stays = |id: u32| {
+            let record = &self.engine.pods[id as usize];
+            !record.absent && !record.fact.terminating && !record.fact.phase.is_terminal()
+        };
+        let owner = self.record.fact.controller();
+        let pods = owner
+            .map_or(0, |owner| self.engine.pods_of_controller(&owner.uid).filter(|id| stays(*id)).count());
+        workload.recreate
+            || workload.deleting
+            || workload.replicas.is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
     }
 
     /// The numbers that hold for this request, `own` healthy pods added back.
@@ -433,55 +450,6 @@ impl Engine {
         }
         let (_, owner) = owner_of(tally.wants.scaleless(of_singles)?)?;
         Some(Unresolved::Scale { kind: owner.kind.kind.clone(), name: owner.name.clone() })
-    }
-}
-
-/// What a budget covers, as a number. A budget is open for one coverage: while only its numbers change nobody needs to
-/// be asked again, since a commit tests the generation. A new UID is a new budget.
-pub fn coverage(uid: &str, rules: &Rules) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hash = Fnv::default();
-    uid.hash(&mut hash);
-    match &rules.covers {
-        Covers::Selector(selector) => {
-            let mut requirements: Vec<_> = selector.0.iter().collect();
-            requirements.sort_by(|a, b| a.key.cmp(&b.key));
-            (0u8, requirements).hash(&mut hash);
-        }
-        Covers::Target(kind, name) => (1u8, kind, name).hash(&mut hash),
-    }
-    rules.operations.hash(&mut hash);
-    rules.observe.hash(&mut hash);
-    hash.finish()
-}
-
-/// A coverage that says nothing of what is covered.
-pub(crate) fn bare_coverage(uid: &str) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hash = Fnv::default();
-    uid.hash(&mut hash);
-    hash.finish()
-}
-
-/// FNV-1a: the same in every process and every release, which the standard hasher does not promise.
-#[derive(Clone, Copy)]
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl std::hash::Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
     }
 }
 

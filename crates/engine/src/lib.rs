@@ -5,6 +5,7 @@
 pub mod basics;
 pub mod callers;
 pub mod claims;
+mod coverage;
 mod decide;
 mod engine;
 pub mod facts;
@@ -21,6 +22,6 @@ pub mod verdict;
 mod wants;
 mod world;
 
-pub use decide::coverage;
+pub use coverage::coverage;
 pub use engine::{Changes, Engine, Gates, Snapshot};
 pub use tally::GONE_FOR;

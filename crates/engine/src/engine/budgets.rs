@@ -69,7 +69,7 @@ impl Engine {
         let key = budget.key.clone();
         let gone = budget.gone.clone();
         let coverage = if self.coverage_by_uid {
-            crate::decide::bare_coverage(&budget.uid)
+            crate::coverage::bare_coverage(&budget.uid)
         } else {
             crate::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&rules))
         };

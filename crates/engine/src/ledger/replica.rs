@@ -319,7 +319,7 @@ impl Replica {
 
     fn coverage_of(&self, budget: &Budget) -> u64 {
         match &budget.spec {
-            Ok(_) if self.engine.coverage_by_uid => crate::decide::bare_coverage(&budget.uid),
+            Ok(_) if self.engine.coverage_by_uid => crate::coverage::bare_coverage(&budget.uid),
             Ok(rules) => crate::coverage(&budget.uid, rules),
             Err(_) => 0,
         }

@@ -169,14 +169,15 @@ impl Oracle {
         if let Some(what) = count.unresolved {
             return Err(No::Unresolved(what));
         }
-        if let Some(doubt) = self.doubt(pod).filter(|_| pod.ready && self.gates.disruption_probe) {
+        let own = self.is_own_controller(request, seen);
+        let asked = pod.ready && self.gates.disruption_probe && !(own && self.has_too_many(pod));
+        if let Some(doubt) = self.doubt(pod).filter(|_| asked) {
             return Err(No::Probe(doubt));
         }
         let stray = count.strays.contains(&pod.uid);
         if stray && operation == Operation::Evict {
             return Err(No::Plain("NoGroup"));
         }
-        let own = self.is_own_controller(request, seen);
         let scaled = pod.controller().and_then(|owner| self.scaled(&owner.uid));
         if own && scaled.is_some_and(|scaled| scaled.recreate) {
             return Ok(Ground::Recreate);
@@ -224,6 +225,19 @@ impl Oracle {
                 }
                 _ => false,
             }
+    }
+
+    /// Whether the pod's workload wants fewer pods than its controller has, or none at all for a while.
+    fn has_too_many(&self, pod: &Pod) -> bool {
+        let Some(owner) = pod.controller() else { return false };
+        let Some(workload) = self.scaled(&owner.uid) else { return false };
+        let siblings = self.pods.values().filter(|seen| {
+            let other = &seen.pod;
+            let alive = seen.absent.is_none() && !other.terminating && !other.phase.is_terminal();
+            alive && other.controller().is_some_and(|its| its.uid == owner.uid)
+        });
+        let siblings = u32::try_from(siblings.count()).unwrap();
+        workload.deleting || workload.recreate || workload.replicas.is_some_and(|wants| wants < siblings)
     }
 
     fn numbers(
