@@ -44,6 +44,7 @@ mod own_workloads {
         a_drain_is_blocked_by_the_second_group,
         a_group_that_nobody_describes_is_not_touched,
         pods_that_name_no_workload_are_not_evicted,
+        one_of_two_replicas_on_a_node_may_be_down,
         the_definition_may_go_and_come_back,
         a_native_budget_counts_the_groups_of_a_workload,
     );
@@ -75,6 +76,22 @@ mod own_workloads {
         let refusals = space.drain_is_refused("node-1").await;
         assert!(refusals.contains("quorate.dev/workload"), "it must say what to do: {refusals}");
         space.ready(3).await;
+    }
+
+    /// Two replicas of two pods on the node that is drained: no pod of the second goes while the first is down.
+    async fn one_of_two_replicas_on_a_node_may_be_down(cluster: Cluster) {
+        let space = Space::with_node(cluster, "gang").await;
+        perform(&space, &Gang::new("gang", 2, 2), WorkloadApi::Off).await;
+        space.budget(BUDGET, budget(&json!({"maxUnavailable": 1}))).await;
+        space.budget_is(BUDGET, "one may be down", |status| status["disruptionsAllowed"] == 1).await;
+        let refusals = space.drain_is_refused("node-1").await;
+        assert!(refusals.contains("keeps 1 of 2 groups"), "{refusals}");
+        let left = space.ready_by("gang-group").await;
+        assert_eq!(
+            left.values().copied().collect::<Vec<_>>(),
+            [2],
+            "one whole replica must be left: {left:?}"
+        );
     }
 
     /// As the proposal has it: a native budget, and one word more.

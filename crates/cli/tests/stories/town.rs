@@ -30,13 +30,21 @@ impl Town {
 
     /// Makes a pod that is ready, with these labels. Nobody runs it, so it goes at once when it is deleted.
     pub(crate) async fn pod(&self, name: &str, labels: Value) {
-        let pod = json!({
+        self.pod_with(name, labels, json!({})).await;
+    }
+
+    /// The same, with more in its spec.
+    pub(crate) async fn pod_with(&self, name: &str, labels: Value, more: Value) {
+        let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels},
             "spec": {
                 "nodeName": "by-hand", "terminationGracePeriodSeconds": 0,
                 "containers": [{"name": "main", "image": "main:1"}],
             },
         });
+        for (field, value) in more.as_object().expect("fields") {
+            pod["spec"][field] = value.clone();
+        }
         self.wire.post(&self.pods(), &pod).await.expect(201);
         self.set_ready(name, true).await;
     }

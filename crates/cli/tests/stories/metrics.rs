@@ -1,0 +1,165 @@
+//! What a server counts, as somebody who scrapes it sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use quorate_testbed::{Cluster, eventually};
+use serde_json::json;
+
+use crate::quorate::{Quorate, install};
+use crate::replicas::scrape;
+use crate::town::{Town, refusal};
+
+quorate_testbed::stories!(Whole: a_server_counts_what_it_does);
+
+/// Every metric, its type, and its labels.
+const METRICS: [(&str, &str, &[&str]); 16] = [
+    ("disruption_controller_pdb_grouping_misconfig", "counter", &[]),
+    ("disruption_controller_pdbs_using_pod_grouping", "gauge", &[]),
+    ("disruption_controller_reconciliations", "counter", &["mode"]),
+    ("quorate_claims", "gauge", OF_A_BUDGET),
+    ("quorate_claims_expired", "counter", OF_A_BUDGET),
+    ("quorate_commit_batch_size", "histogram", &[]),
+    ("quorate_commit_conflicts", "counter", &[]),
+    ("quorate_commit_seconds", "histogram", &[]),
+    ("quorate_decision_seconds", "histogram", &[]),
+    ("quorate_denials", "counter", &["namespace", "budget", "reason"]),
+    ("quorate_disruptions_allowed", "gauge", OF_A_BUDGET),
+    ("quorate_pods", "gauge", &[]),
+    ("quorate_requests", "counter", &["operation", "result", "reason"]),
+    ("quorate_units_available", "gauge", OF_A_BUDGET),
+    ("quorate_units_expected", "gauge", OF_A_BUDGET),
+    ("quorate_watch_age_seconds", "gauge", &[]),
+];
+
+const OF_A_BUDGET: &[&str] = &["namespace", "budget"];
+
+/// The words that a label may hold which is neither a namespace nor a budget.
+const WORDS: [(&str, &[&str]); 4] = [
+    ("mode", &["individual", "pod_groups"]),
+    ("operation", &["Evict", "Delete", "Update", "Resize"]),
+    ("result", &["admitted", "denied"]),
+    ("reason", &["Charged", "Surplus", "Exhausted", "MissingWorkloadReference", "NotCovered"]),
+];
+
+/// Soon, so that the story need not wait for it.
+const EXPIRY: Duration = Duration::from_secs(4);
+
+/// One line of a scrape.
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+fn samples(text: &str) -> Vec<Sample> {
+    let lines = text.lines().skip_while(|line| !line.starts_with('#'));
+    let read = |line: &str| {
+        let (head, value) = line.rsplit_once(' ').expect("a value");
+        let (name, labels) = head.split_once('{').unwrap_or((head, ""));
+        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
+        let label = |text: &str| {
+            let (name, value) = text.split_once('=').expect("a label");
+            (name.to_owned(), value.trim_matches('"').to_owned())
+        };
+        Sample {
+            name: name.to_owned(),
+            labels: labels.map(label).collect(),
+            value: value.parse().expect("a number"),
+        }
+    };
+    lines.filter(|line| !line.starts_with('#') && !line.is_empty()).map(read).collect()
+}
+
+/// The metric that a sample belongs to.
+fn metric_of(sample: &str) -> &str {
+    ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| sample.strip_suffix(end)).unwrap_or(sample)
+}
+
+async fn a_server_counts_what_it_does(cluster: Cluster) {
+    install(&cluster).await;
+    let quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = EXPIRY).await;
+    let town = Town::found(&cluster, "counted").await;
+    for group in ["a", "b"] {
+        for number in 0..3 {
+            town.pod(&format!("{group}{number}"), json!({"app": "shard", "group": group})).await;
+        }
+    }
+    let spec = json!({
+        "selector": {"matchLabels": {"app": "shard"}}, "minAvailable": 1, "expectedReplicas": 2,
+        "podGroupPolicy": {"groupLabelKey": "group", "minReadyReplicas": 2},
+    });
+    town.budget("shard", spec, 1).await;
+    // These have no group, which the budget over them counts on.
+    town.pod("lost-0", json!({"app": "lost"})).await;
+    let spec = json!({
+        "selector": {"matchLabels": {"app": "lost"}}, "minAvailable": 1, "budgetScope": "Workload",
+    });
+    town.budget("lost", spec, 0).await;
+    for name in ["goes", "stays"] {
+        town.pod(name, json!({"app": "web"})).await;
+    }
+    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 0}), 2).await;
+
+    town.evict("a0").await.expect(201);
+    town.evict("a1").await.expect(201);
+    town.evict("b0").await.expect(201);
+    refusal(&town.evict("b1").await);
+    town.evict("goes").await.expect(201);
+    // Admitted by us and refused by the API server: nothing comes of it.
+    let later = json!({"preconditions": {"resourceVersion": "1"}});
+    assert_eq!(town.evict_with("stays", later, "").await.code, 409);
+    refusal(&town.evict("lost-0").await);
+    town.allows("shard", 0).await;
+
+    let text = eventually("what was done is counted", || async {
+        let text = scrape(quorate.server.admin).await;
+        let all = samples(&text);
+        let of = |name: &str, labels: &[(&str, &str)]| {
+            let has = |sample: &&Sample| {
+                labels.iter().all(|(name, value)| sample.labels.get(*name).is_some_and(|is| is == value))
+            };
+            all.iter()
+                .filter(|sample| sample.name == name)
+                .filter(has)
+                .map(|sample| sample.value)
+                .sum::<f64>()
+        };
+        let shard = [("namespace", town.namespace.as_str()), ("budget", "shard")];
+        let counted = [
+            of("quorate_requests_total", &[("operation", "Evict"), ("result", "admitted")]),
+            of("quorate_requests_total", &[("operation", "Evict"), ("result", "denied")]),
+            of("quorate_claims_expired_total", &[("budget", "web")]),
+            of("quorate_denials_total", &shard),
+            of("quorate_denials_total", &[("budget", "lost"), ("reason", "MissingWorkloadReference")]),
+            of("quorate_units_expected", &shard),
+            of("quorate_units_available", &shard),
+            of("quorate_disruptions_allowed", &shard),
+            of("quorate_decision_seconds_count", &[]),
+            of("disruption_controller_pdbs_using_pod_grouping", &[]),
+            of("disruption_controller_pdb_grouping_misconfig_total", &[]),
+        ];
+        let told = of("disruption_controller_reconciliations_total", &[("mode", "pod_groups")]) > 0.0
+            && of("disruption_controller_reconciliations_total", &[("mode", "individual")]) > 0.0
+            && of("quorate_commit_seconds_count", &[]) > 0.0
+            && of("quorate_commit_batch_size_count", &[]) > 0.0
+            && of("quorate_pods", &[]) > 0.0;
+        let expected = [5.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 0.0, 7.0, 2.0, 1.0];
+        if told && counted == expected { Ok(text) } else { Err((counted, text)) }
+    })
+    .await;
+
+    let types: BTreeSet<(&str, &str)> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    assert_eq!(types, METRICS.iter().map(|(name, kind, _)| (*name, *kind)).collect(), "{text}");
+    for sample in samples(&text) {
+        let (_, _, labels) =
+            METRICS.iter().find(|(name, ..)| *name == metric_of(&sample.name)).expect("a metric");
+        let names = sample.labels.keys().map(String::as_str).filter(|name| *name != "le");
+        assert_eq!(names.collect::<BTreeSet<_>>(), labels.iter().copied().collect(), "{}", sample.name);
+        for (name, words) in WORDS {
+            let value = sample.labels.get(name).map_or(words[0], String::as_str);
+            assert!(words.contains(&value), "{} has {name}={value}", sample.name);
+        }
+    }
+}
