@@ -3,11 +3,12 @@
 //! Keys are queued, not values: what is written is what holds when it is written. It holds counters, groups and
 //! conditions, and nothing of the ledger, so it never stands in the way of a commit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use kube::Error;
 use quorate_engine::facts::BudgetKey;
 use quorate_engine::status::{ConditionType, Status, reason};
@@ -16,6 +17,7 @@ use quorate_kit::Plain;
 use quorate_kit::election::Election;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::calls::Calls;
@@ -26,7 +28,11 @@ use crate::metrics::Metrics;
 use crate::stored::Stored;
 
 /// Changes come in bursts: a moment later one write tells of all of them.
-const DEBOUNCE: Duration = Duration::from_millis(200);
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// While a budget changes all the time it is written this often: readers see the truth within a second, and whoever
+/// evicts does not pay for a reader at each step.
+const APART: Duration = Duration::from_millis(800);
 
 /// How many are written at once: after a node's loss many change together.
 const AT_ONCE: usize = 16;
@@ -48,34 +54,32 @@ impl Writer {
     /// Writes the status of every budget that changes while this process is the holder, until nobody tells of changes
     /// any more. A new holder is told of all of them.
     pub(crate) async fn run(self, mut changed: mpsc::UnboundedReceiver<BTreeSet<BudgetKey>>) {
-        let mut due = BTreeSet::new();
+        let mut agenda = Agenda::default();
+        let mut writing = FuturesUnordered::new();
         loop {
-            if due.is_empty() {
-                match changed.recv().await {
-                    Some(keys) => due.extend(keys),
+            while writing.len() < AT_ONCE
+                && let Some(key) = agenda.take(Instant::now())
+            {
+                writing.push(self.attempt(key));
+            }
+            let next = agenda.next().filter(|_| writing.len() < AT_ONCE);
+            tokio::select! {
+                keys = changed.recv() => match keys {
+                    Some(keys) => keys.into_iter().for_each(|key| agenda.changed(key, Instant::now())),
                     None => return,
-                }
-            }
-            tokio::time::sleep(DEBOUNCE).await;
-            while let Ok(keys) = changed.try_recv() {
-                due.extend(keys);
-            }
-            let keys = std::mem::take(&mut due);
-            let outcomes = futures::stream::iter(keys).map(|key| async {
-                let written = self.write(&key).await;
-                (key, written)
-            });
-            let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(AT_ONCE));
-            while let Some((key, written)) = outcomes.next().await {
-                if let Err(error) = written {
-                    warn!(budget = %key, error = %Plain(&error), "cannot write the status");
-                    due.insert(key);
-                }
-            }
-            if !due.is_empty() {
-                tokio::time::sleep(PAUSE).await;
+                },
+                Some((key, written)) = writing.next() => agenda.written(key, written, Instant::now()),
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
         }
+    }
+
+    async fn attempt(&self, key: BudgetKey) -> (BudgetKey, bool) {
+        let written = self.write(&key).await;
+        if let Err(error) = &written {
+            warn!(budget = %key, error = %Plain(error), "cannot write the status");
+        }
+        (key, written.is_ok())
     }
 
     async fn write(&self, key: &BudgetKey) -> Result<(), Error> {
@@ -111,9 +115,133 @@ impl Writer {
     }
 }
 
+/// Which budgets are to be written, and when.
+#[derive(Default)]
+struct Agenda {
+    due: BTreeSet<(Instant, BudgetKey)>,
+    budgets: HashMap<BudgetKey, Entry>,
+    /// When budgets were written, the oldest first.
+    recent: VecDeque<(Instant, BudgetKey)>,
+}
+
+/// What is known of a budget that was written lately, is being written, or is to be.
+struct Entry {
+    due: Option<Instant>,
+    written: Option<Instant>,
+    writing: bool,
+}
+
+impl Agenda {
+    fn changed(&mut self, key: BudgetKey, now: Instant) {
+        let entry =
+            self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
+        if entry.due.is_some() {
+            return;
+        }
+        let soonest = now + DEBOUNCE;
+        let due = entry.written.map_or(soonest, |written| soonest.max(written + APART));
+        entry.due = Some(due);
+        // While it is being written nobody else may: what is older would come last.
+        if !entry.writing {
+            self.due.insert((due, key));
+        }
+    }
+
+    /// The next one that is due.
+    fn take(&mut self, now: Instant) -> Option<BudgetKey> {
+        let first = self.due.first().filter(|(due, _)| *due <= now)?.clone();
+        self.due.remove(&first);
+        let (_, key) = first;
+        let entry = self.budgets.get_mut(&key)?;
+        entry.due = None;
+        entry.writing = true;
+        Some(key)
+    }
+
+    /// When one is due.
+    fn next(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    fn written(&mut self, key: BudgetKey, success: bool, now: Instant) {
+        let Some(entry) = self.budgets.get_mut(&key) else { return };
+        entry.writing = false;
+        entry.written = Some(now);
+        entry.due = match (success, entry.due) {
+            (true, due) => due.map(|due| due.max(now + APART)),
+            (false, _) => Some(now + PAUSE),
+        };
+        if let Some(due) = entry.due {
+            self.due.insert((due, key.clone()));
+        }
+        self.recent.push_back((now, key));
+        self.forget(now);
+    }
+
+    /// Whatever was written long ago may be written at once, as what was never written.
+    fn forget(&mut self, now: Instant) {
+        while let Some((written, key)) = self.recent.pop_front_if(|(written, _)| *written + APART <= now) {
+            let idle =
+                |entry: &Entry| entry.due.is_none() && !entry.writing && entry.written == Some(written);
+            if self.budgets.get(&key).is_some_and(idle) {
+                self.budgets.remove(&key);
+            }
+        }
+    }
+}
+
 /// The reason of `BudgetConfigured` as it was last written.
 fn reason_seen(status: &Value) -> Option<&str> {
     let conditions = status.get("conditions")?.as_array()?;
     let configured = conditions.iter().find(|c| c["type"] == ConditionType::BudgetConfigured.name())?;
     configured["reason"].as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_engine::basics::ObjectKey;
+    use quorate_engine::facts::Front;
+
+    use super::*;
+
+    fn budget(name: &str) -> BudgetKey {
+        BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
+    }
+
+    #[test]
+    fn a_first_change_is_told_at_once_and_many_within_a_second() {
+        let mut agenda = Agenda::default();
+        let start = Instant::now();
+        agenda.changed(budget("llm"), start);
+        assert_eq!(agenda.take(start), None, "more may come");
+        assert_eq!(agenda.take(start + DEBOUNCE), Some(budget("llm")));
+        let written = start + DEBOUNCE * 2;
+        agenda.written(budget("llm"), true, written);
+        for step in 1..8 {
+            agenda.changed(budget("llm"), written + DEBOUNCE * step);
+        }
+        assert_eq!(agenda.next(), Some(written + APART));
+        assert_eq!(agenda.take(written + APART), Some(budget("llm")));
+        assert_eq!(agenda.take(written + APART), None, "once");
+    }
+
+    #[test]
+    fn nothing_is_written_twice_at_once_nor_forgotten() {
+        let mut agenda = Agenda::default();
+        let start = Instant::now();
+        agenda.changed(budget("llm"), start);
+        agenda.take(start + DEBOUNCE).expect("one that is due");
+        agenda.changed(budget("llm"), start + DEBOUNCE);
+        assert_eq!(agenda.take(start + PAUSE), None, "it is being written");
+        agenda.written(budget("llm"), true, start + PAUSE);
+        assert_eq!(agenda.take(start + PAUSE + APART), Some(budget("llm")));
+        agenda.written(budget("llm"), false, start + PAUSE * 3);
+        assert_eq!(agenda.next(), Some(start + PAUSE * 4), "what failed is tried again");
+        assert_eq!(agenda.take(start + PAUSE * 4), Some(budget("llm")));
+        agenda.written(budget("llm"), true, start + PAUSE * 5);
+        agenda.changed(budget("other"), start + PAUSE * 9);
+        agenda.take(start + PAUSE * 10).expect("the other");
+        agenda.written(budget("other"), true, start + PAUSE * 10);
+        assert_eq!(agenda.budgets.len(), 1, "what was written long ago is forgotten");
+    }
 }

@@ -2,6 +2,7 @@
 //! which end of a pod a budget takes for what.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
 use quorate_engine::callers::Caller;
@@ -56,7 +57,8 @@ struct Alone {
 
 impl Alone {
     fn new(budget: Budget, pods: &[Pod]) -> Self {
-        let replica = Replica::new(Settings::new("r0"), Gates::default());
+        let replica =
+            Replica::new(Settings { gather: Duration::ZERO, ..Settings::new("r0") }, Gates::default());
         let mut alone = Self { replica, stored: budget, calls: VecDeque::new(), answers: Vec::new() };
         alone.tell(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
         alone.tell(Event::Synced);

@@ -14,12 +14,12 @@ use super::scenarios::{ALL, keeps};
 use super::world::budget_key;
 use crate::plain;
 
-fn pod(name: &str, version: u64) -> Pod {
+fn pod(name: &str) -> Pod {
     Pod {
         labels: Labels::new([ALL]),
         phase: Phase::Running,
         ready: true,
-        ..plain::pod(ObjectKey::new("default", name), Uid::from(name), Version(version))
+        ..plain::pod(ObjectKey { name: name.into(), ..budget_key("a").object }, Uid::from(name), Version(4))
     }
 }
 
@@ -37,7 +37,6 @@ fn claim(pod: &str) -> (Uid, Claim) {
 /// A holder that knows the pods x, y and z under a budget, which has claims on x and y.
 fn holder() -> Replica {
     let spec = keeps(0, ALL);
-    let key = budget_key("a");
     let budget = Budget {
         uid: Text::from("a"),
         generation: 1,
@@ -51,13 +50,9 @@ fn holder() -> Replica {
         },
         spec: Ok(spec),
         gone: Box::default(),
-        key: key.clone(),
+        key: budget_key("a"),
     };
-    let pods = ["x", "y", "z"].map(|name| {
-        let mut pod = pod(name, 4);
-        pod.key.namespace = key.object.namespace.clone();
-        pod
-    });
+    let pods = ["x", "y", "z"].map(pod);
     let mut replica = Replica::new(Settings::new("r0"), Gates::default());
     for event in [
         Event::List(Snapshot::Pods(pods.to_vec(), Version(4))),

@@ -85,6 +85,25 @@ fn another_image_replaces_the_container() {
 }
 
 #[test]
+fn an_image_that_runs_under_its_full_name_is_the_one_that_was_asked_for() {
+    for (asked, shown) in [
+        ("redis", "docker.io/library/redis:latest"),
+        ("docker.io/redis:8", "docker.io/library/redis:8"),
+        ("docker.io/library/redis:8", "redis:8"),
+        ("index.docker.io/bitnami/redis:8", "docker.io/bitnami/redis:8"),
+        ("redis:8@sha256:3333", "docker.io/library/redis@sha256:3333"),
+    ] {
+        let target = self::target(&update("/spec/containers/0/image", json!(asked)), Operation::Update);
+        let value = with(load("pod.json"), "/spec/containers/0/image", json!(asked));
+        let value = with(value, "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
+        let runs = with(value.clone(), "/status/containerStatuses/0/image", json!(shown));
+        assert!(target.is_reached(&objects::pod(&pod(runs)).unwrap()), "{asked} as {shown}");
+        let other = with(value, "/status/containerStatuses/0/image", json!("docker.io/library/redis:7"));
+        assert!(!target.is_reached(&objects::pod(&pod(other)).unwrap()), "{asked} is not redis:7");
+    }
+}
+
+#[test]
 fn other_ways_to_disturb_a_pod() {
     let names = |review: &Value| -> Vec<String> {
         target(review, Operation::Update).containers.iter().map(|change| change.name.to_string()).collect()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_api::budget::StoredBudget;
 use quorate_api::slim;
 use quorate_engine::Snapshot;
-use quorate_engine::basics::{GroupKind, ObjectKey, Text};
+use quorate_engine::basics::{GroupKind, ObjectKey, Text, Uid};
 use quorate_engine::facts::{
     Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Workload,
     WorkloadSource,
@@ -17,7 +17,7 @@ use quorate_kit::watch::{self, Identity, Listed};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::references::References;
+use super::references::{PODS, References};
 use crate::adoption;
 use crate::stored::{self, Stored};
 
@@ -49,19 +49,22 @@ fn complain<K>(listed: &Listed<K>) {
 }
 
 pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Event> {
-    let note = |pod: &Pod| references.owner(pod.controller(), &pod.key.namespace);
     match event {
         watch::Event::Listed(listed) => {
             complain(&listed);
-            listed.objects.iter().for_each(note);
+            let owned = listed.objects.iter().map(|pod| (&pod.uid, pod.controller(), &pod.key.namespace));
+            references.all(&PODS, owned);
             let version = objects::version(&listed.version);
             version.map(|at| vec![Event::List(Snapshot::Pods(listed.objects, at))]).unwrap_or_default()
         }
         watch::Event::Applied(pod) => {
-            note(&pod);
+            references.owner(&PODS, &pod.uid, pod.controller(), &pod.key.namespace);
             fact(Input::Pod(pod))
         }
-        watch::Event::Deleted(pod) => fact(Input::PodGone(pod.uid, pod.version)),
+        watch::Event::Deleted(pod) => {
+            references.gone(&PODS, &pod.uid);
+            fact(Input::PodGone(pod.uid, pod.version))
+        }
         // Without a UID nobody can tell which one it is.
         watch::Event::Unreadable(why) => {
             warn!(%why, "a pod cannot be read");
@@ -145,24 +148,31 @@ pub(super) fn controllers(
     references: &Arc<References>,
 ) -> impl FnMut(watch::Event<Controller>) -> Vec<Event> + Send + 'static {
     let references = references.clone();
-    let note = move |controller: &Controller| {
-        references.owner(controller.owner.as_ref(), &controller.key.namespace);
-    };
     move |event| match event {
         watch::Event::Listed(listed) => {
             complain(&listed);
-            listed.objects.iter().for_each(&note);
+            let owned = listed
+                .objects
+                .iter()
+                .map(|object| (&object.uid, object.owner.as_ref(), &object.key.namespace));
+            references.all(&kind, owned);
             vec![Event::List(Snapshot::Controllers(kind.clone(), listed.objects))]
         }
         watch::Event::Applied(controller) => {
-            note(&controller);
+            references.owner(&kind, &controller.uid, controller.owner.as_ref(), &controller.key.namespace);
             fact(Input::Controller(controller))
         }
-        watch::Event::Deleted(controller) => fact(Input::ControllerGone(controller.uid)),
+        watch::Event::Deleted(controller) => {
+            references.gone(&kind, &controller.uid);
+            fact(Input::ControllerGone(controller.uid))
+        }
         watch::Event::Unreadable(why) => {
             warn!(kind = &*kind.kind, %why, "a controller cannot be read");
-            let uid = Some(why.identity.uid.as_str()).filter(|uid| !uid.is_empty());
-            uid.map(|uid| fact(Input::ControllerGone(uid.into()))).unwrap_or_default()
+            let Some(uid) = Some(Uid::from(why.identity.uid.as_str())).filter(|uid| !uid.is_empty()) else {
+                return Vec::new();
+            };
+            references.gone(&kind, &uid);
+            fact(Input::ControllerGone(uid))
         }
         watch::Event::Bookmark(_) => Vec::new(),
     }

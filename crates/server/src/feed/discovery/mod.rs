@@ -348,6 +348,8 @@ impl Discovery {
             self.stored.retain(Front::PodUnavailableBudget, &[]);
             self.references.budgets(Front::PodUnavailableBudget, &[]);
         }
+        // What these named as their controllers is named by nobody now.
+        self.references.all(&slot.kind(), std::iter::empty());
         self.keeper.tell(slot.nothing()).await;
     }
 }
