@@ -25,6 +25,8 @@ enum Bench {
     Evictions,
     /// The server as a process: memory, processor time, time until it is ready.
     Server,
+    /// The agent as a process: processor time, memory, punctuality, with 1,000 pods probed every second.
+    Agent,
 }
 
 impl Bench {
@@ -35,6 +37,7 @@ impl Bench {
             Self::Cluster => ("quorate-devcluster", "cluster"),
             Self::Evictions => ("quorate", "evictions"),
             Self::Server => ("quorate", "server"),
+            Self::Agent => ("quorate", "agent"),
         }
     }
 }

@@ -258,6 +258,11 @@ where
                 let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
                 sending.send_trailers(trailers).unwrap();
             }
+            // Cut off before its status: what came may not be all.
+            Err((0, _)) => {
+                let mut sending = respond.send_response(head().body(()).unwrap(), false).unwrap();
+                sending.send_data(vec![0, 0, 0, 0, 2, 0x08, 1].into(), true).unwrap();
+            }
             Err((code, message)) => {
                 let head = head().header("grpc-status", code).header("grpc-message", message);
                 respond.send_response(head.body(()).unwrap(), true).unwrap();
@@ -277,6 +282,7 @@ async fn grpc_answers() {
                     "" => Ok(HealthCheckResponse { status: 1 }),
                     "shard" => Ok(HealthCheckResponse { status: 2 }),
                     "old" => Err((12, "")),
+                    "cut" => Err((0, "")),
                     _ => Err((5, "no such service")),
                 }
             }));
@@ -291,6 +297,7 @@ async fn grpc_answers() {
             "old",
             failed("the server has no gRPC health service: it must serve grpc.health.v1.Health"),
         ),
+        (address.port(), "cut", failed("no gRPC answer: an answer without a status")),
         (address.port(), "other", failed("gRPC health fails with status 5: no such service")),
     ] {
         let target = Target::Grpc { host: "127.0.0.1".to_owned(), port, service: service.to_owned() };

@@ -33,7 +33,7 @@ async fn each_kind_of_probe_decides(cluster: Cluster) {
         ("grpc", json!({"grpc": {"port": health_at.port(), "service": "shard"}})),
         ("exec", json!({"exec": {"command": ["is-synced"]}})),
     ] {
-        space.create("v1", "pods", &pod(name, &probe(asks))).await;
+        space.create("v1", "pods", &pod(name, &probe(&asks))).await;
     }
     space.ready(4).await;
     // Pods of hollow nodes have addresses that nobody answers at.
@@ -82,7 +82,7 @@ async fn answers_in_a_row_count(cluster: Cluster) {
     let web = Application::start().await;
     let asks = json!({"httpGet": {"host": "127.0.0.1", "port": web.port}, "successThreshold": 2,
         "failureThreshold": 3, "initialDelaySeconds": 2});
-    space.create("v1", "pods", &pod("a", &probe(asks))).await;
+    space.create("v1", "pods", &pod("a", &probe(&asks))).await;
     space.ready(1).await;
     let _agent = Agent::start(&space.cluster, "node-1").await;
     let first = says_yes(&space, "a").await;
@@ -133,7 +133,7 @@ async fn what_makes_no_sense_is_a_no(cluster: Cluster) {
         ("slow", json!({"httpGet": {"host": "127.0.0.1", "port": web.port}})),
         ("named", json!({"httpGet": {"host": "127.0.0.1", "port": "web"}})),
     ] {
-        space.create("v1", "pods", &pod(name, &probe(asks))).await;
+        space.create("v1", "pods", &pod(name, &probe(&asks))).await;
     }
     web.say(0, "");
     space.ready(4).await;
@@ -164,7 +164,7 @@ async fn ready_is_mirrored_where_that_is_asked_for(cluster: Cluster) {
 
     // The gate is off: nothing is asked, and nothing said.
     let web = Application::start().await;
-    let asks = probe(json!({"httpGet": {"host": "127.0.0.1", "port": web.port}}));
+    let asks = probe(&json!({"httpGet": {"host": "127.0.0.1", "port": web.port}}));
     let off = Agent::start_with(&space.cluster, "node-1", |options| options.enabled = false).await;
     space.create("v1", "pods", &pod("probed", &asks)).await;
     eventually("the pod runs", || async {

@@ -28,7 +28,7 @@ async fn one(cluster: Cluster, stem: &str) -> (Space, Application) {
     let space = Space::with_node(cluster, stem).await;
     let web = Application::start().await;
     let asks = json!({"httpGet": {"host": "127.0.0.1", "port": web.port}});
-    space.create("v1", "pods", &pod("a", &probe(asks))).await;
+    space.create("v1", "pods", &pod("a", &probe(&asks))).await;
     space.ready(1).await;
     space.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "minAvailable": 0})).await;
     (space, web)

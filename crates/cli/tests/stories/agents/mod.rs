@@ -80,7 +80,7 @@ impl Agents {
 }
 
 /// A probe that asks every second.
-fn probe(more: Value) -> Value {
+fn probe(more: &Value) -> Value {
     let mut probe = json!({"periodSeconds": 1, "failureThreshold": 1});
     for (field, value) in more.as_object().expect("fields of a probe") {
         probe[field] = value.clone();

@@ -16,7 +16,7 @@ async fn a_shard_that_syncs_and_serves_is_left_alone(cluster: Cluster) {
     for name in ["db-0", "db-1", "db-2"] {
         let web = Application::start().await;
         let asks = json!({"httpGet": {"host": "127.0.0.1", "port": web.port, "path": "/disruptable"}});
-        space.create("v1", "pods", &pod(name, &probe(asks))).await;
+        space.create("v1", "pods", &pod(name, &probe(&asks))).await;
         replicas.push(web);
     }
     replicas[2].say(503, "syncing shard 7, 40 % done");
@@ -52,7 +52,7 @@ async fn a_yellow_cluster_holds_up_a_drain(cluster: Cluster) {
     let space = Space::with_node(cluster, "search").await;
     let health = Application::start().await;
     let asks =
-        probe(json!({"httpGet": {"host": "127.0.0.1", "port": health.port, "path": "/_cluster/health"}}));
+        probe(&json!({"httpGet": {"host": "127.0.0.1", "port": health.port, "path": "/_cluster/health"}}));
     let mut template = pod("search", &asks);
     let metadata = template["metadata"].as_object_mut().expect("metadata");
     metadata.remove("name");
