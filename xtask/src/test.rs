@@ -134,7 +134,9 @@ fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
     }
     let kubernetes = args.kubernetes;
     step("control plane with kubelet", || control_plane::build(kubernetes, true))?;
-    testbed("nodes", &["--test", "nodes"], kubernetes, counts)
+    testbed("nodes", &["--test", "nodes"], kubernetes, counts)?;
+    let stories = ["--package", "quorate", "--test", "node"];
+    cargo_test("stories on nodes", &stories, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
 }
 
 fn testbed(name: &str, suites: &[&str], kubernetes: Minor, counts: &mut Counts) -> Result<()> {
