@@ -37,11 +37,6 @@ fn is_foreign(ledger: &Ledger) -> bool {
     ledger.protocol.is_some_and(|protocol| protocol != PROTOCOL)
 }
 
-/// Others write it, by rules that are not known here.
-fn is_foreign(ledger: &Ledger) -> bool {
-    ledger.protocol.is_some_and(|protocol| protocol != PROTOCOL)
-}
-
 impl Replica {
     /// Whether a budget has something that only time or the holder can finish.
     pub(super) fn needs_tending(&self, key: &BudgetKey) -> bool {
