@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn pod(status: Value) -> Value {
+    fn pod(status: &Value) -> Value {
         json!({
             "metadata": {"namespace": "db", "name": "db-0", "uid": "u0", "resourceVersion": "7",
                 "annotations": {"quorate.dev/disruption-probe.main": "{\"httpGet\":{\"port\":\"web\"}}"}},
@@ -232,13 +232,13 @@ mod tests {
                 Runs::NoMore,
             ),
         ] {
-            assert_eq!(read(&pod(status.clone())).probed[0].runs, expected, "{status}");
+            assert_eq!(read(&pod(&status)).probed[0].runs, expected, "{status}");
         }
     }
 
     #[test]
     fn a_probe_that_cannot_be_read_says_why() {
-        let mut odd = pod(json!({}));
+        let mut odd = pod(&json!({}));
         odd["metadata"]["annotations"] = json!({
             "quorate.dev/disruption-probe.main": "{}",
             "quorate.dev/disruption-probe.other": "{\"tcpSocket\":{\"port\":1}}",
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_pod() {
-        let sight = read(&pod(json!({"podIP": "10.0.0.1", "phase": "Running", "conditions": [
+        let sight = read(&pod(&json!({"podIP": "10.0.0.1", "phase": "Running", "conditions": [
             {"type": "Ready", "status": "True"},
             {"type": "Disruptable", "status": "False", "reason": "R", "message": "m",
              "lastProbeTime": "1970-01-01T00:00:09Z", "lastTransitionTime": "1970-01-01T00:00:08Z"}]})));
@@ -266,10 +266,10 @@ mod tests {
             since: Some(8),
         };
         assert_eq!(sight.shown, Some(shown));
-        let mut ending = pod(json!({}));
+        let mut ending = pod(&json!({}));
         ending["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:09Z");
         assert!(read(&ending).over);
-        assert!(read(&pod(json!({"phase": "Succeeded"}))).over);
+        assert!(read(&pod(&json!({"phase": "Succeeded"}))).over);
         assert_eq!(Sight::read("{\"metadata\":{}}").unwrap_err(), "it has no UID");
     }
 }

@@ -119,14 +119,14 @@ impl Node {
         }
     }
 
-    fn to_write(&mut self) -> Option<Write> {
+    fn next_write(&mut self) -> Option<Write> {
         let mut writes = self.ward.writes(1, self.now);
         writes.pop()
     }
 
     /// What is to be written is written, and seen.
     fn write(&mut self) -> Option<Shown> {
-        let write = self.to_write()?;
+        let write = self.next_write()?;
         let condition = write.condition.clone();
         self.version += 1;
         self.shown = Some(condition.clone());
@@ -313,12 +313,12 @@ fn what_cannot_be_written_is_tried_again() {
     node.answers("--");
     let mut waits = Vec::new();
     for _ in 0..8 {
-        let write = node.to_write().unwrap();
+        let write = node.next_write().unwrap();
         assert_eq!(write.condition.status, "False");
         assert_eq!(node.beat(), Beat::Hold, "the pod shows a yes that is none any more");
-        assert_eq!(node.to_write(), None, "one at a time");
+        assert_eq!(node.next_write(), None, "one at a time");
         node.ward.wrote(write, Wrote::Failed, node.now);
-        assert_eq!(node.to_write(), None, "not at once");
+        assert_eq!(node.next_write(), None, "not at once");
         let again = node.ward.later.first().unwrap().0;
         waits.push((again - node.now.steady).as_millis());
         node.pass(waits[waits.len() - 1].try_into().unwrap());
