@@ -43,6 +43,8 @@ pub struct Options {
     pub runtime_config: Vec<String>,
     /// Write an audit log with the metadata of every request.
     pub audit: bool,
+    /// After how long a silent node counts as lost, where that is not as in Kubernetes: 50 seconds.
+    pub lost_nodes_after: Option<Duration>,
 }
 
 impl Options {

@@ -1,6 +1,7 @@
 //! Where these stories begin: a server, a real node, its agent, a namespace.
 
 use std::path::Path;
+use std::time::Duration;
 
 use quorate_testbed::{
     Answer, BUSYBOX, Cluster, Kubectl, Node, Options, Patch, Place, Process, Stage, User, Wire, eventually,
@@ -13,7 +14,8 @@ pub(crate) const NODE: &str = "node-1";
 
 /// Tells a story on the ground.
 pub(crate) fn tell<F: Future<Output = ()>>(story: impl FnOnce(Ground) -> F) {
-    let options = Options { controllers: true, scheduler: true, ..Options::default() };
+    let lost_nodes_after = Some(Duration::from_secs(20));
+    let options = Options { controllers: true, scheduler: true, lost_nodes_after, ..Options::default() };
     quorate_testbed::tell(Place::Real, Stage::Bare(options), async |cluster: Cluster| {
         story(Ground::set(cluster).await).await;
     });

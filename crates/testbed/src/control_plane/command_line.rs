@@ -84,6 +84,8 @@ pub(super) fn controller_manager(plane: &ControlPlane) -> Result<Vec<String>> {
         ("leader-elect", "false"),
         ("secure-port", "0"),
     ]);
+    let lost = plane.options.lost_nodes_after;
+    args.extend(lost.map(|after| format!("--node-monitor-grace-period={}s", after.as_secs())));
     args.extend(feature_gates(plane));
     Ok(args)
 }
