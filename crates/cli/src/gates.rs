@@ -9,11 +9,14 @@ pub(crate) struct Features {
     pub(crate) gates: Gates,
     /// Budgets of OpenKruise are looked at.
     pub(crate) pod_unavailable_budget: bool,
+    /// Pods get the owners that their templates name.
+    pub(crate) propagate_owner_references: bool,
 }
 
 /// Reads `Name=true,Other=false`.
 pub(crate) fn parse(text: &str) -> Result<Features, String> {
-    let mut features = Features { gates: Gates::default(), pod_unavailable_budget: true };
+    let mut features =
+        Features { gates: Gates::default(), pod_unavailable_budget: true, propagate_owner_references: false };
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (name, value) =
             item.split_once('=').ok_or_else(|| format!("{item} must be written as {item}=true"))?;
@@ -22,9 +25,11 @@ pub(crate) fn parse(text: &str) -> Result<Features, String> {
             "MultiPodPDBs" => features.gates.multi_pod_pdbs = value,
             "DisruptionProbe" => features.gates.disruption_probe = value,
             "PodUnavailableBudget" => features.pod_unavailable_budget = value,
+            "PropagateOwnerReferences" => features.propagate_owner_references = value,
             _ => {
                 return Err(format!(
-                    "{name} is not known: there are MultiPodPDBs, DisruptionProbe and PodUnavailableBudget"
+                    "{name} is not known: there are MultiPodPDBs, DisruptionProbe, PodUnavailableBudget and \
+                     PropagateOwnerReferences"
                 ));
             }
         }
@@ -38,20 +43,27 @@ mod tests {
 
     #[test]
     fn gates_by_their_names() {
-        let all = Features { gates: Gates::default(), pod_unavailable_budget: true };
+        let all = Features {
+            gates: Gates::default(),
+            pod_unavailable_budget: true,
+            propagate_owner_references: false,
+        };
+        let owned = Features { propagate_owner_references: true, ..all };
         let off = Features { gates: Gates { multi_pod_pdbs: false, ..Gates::default() }, ..all };
         let alone = Features { pod_unavailable_budget: false, ..all };
         for (text, expected) in [
             ("", Ok(all)),
             ("PodUnavailableBudget=false", Ok(alone)),
             ("MultiPodPDBs=false", Ok(off)),
+            ("PropagateOwnerReferences=true", Ok(owned)),
             (" MultiPodPDBs=false , DisruptionProbe=true,", Ok(off)),
             ("MultiPodPDBs", Err("MultiPodPDBs must be written as MultiPodPDBs=true")),
             ("MultiPodPDBs=off", Err("MultiPodPDBs must be true or false, not off")),
             (
                 "Nonsense=true",
                 Err(
-                    "Nonsense is not known: there are MultiPodPDBs, DisruptionProbe and PodUnavailableBudget",
+                    "Nonsense is not known: there are MultiPodPDBs, DisruptionProbe, PodUnavailableBudget and \
+                     PropagateOwnerReferences",
                 ),
             ),
         ] {

@@ -75,6 +75,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             _ => Source::Own(Pace::default()),
         },
         gates: args.feature_gates.gates,
+        propagate_owner_references: args.feature_gates.propagate_owner_references,
         serve_pub: if args.feature_gates.pod_unavailable_budget { args.serve_pub } else { ServePub::Never },
         claim_expiry: Duration::from_secs(args.claim_expiry_seconds),
         lingers: Duration::from_secs(args.shutdown_delay_seconds),

@@ -19,6 +19,8 @@ pub enum Entry {
     Changes,
     /// CREATE and UPDATE of `pods`, for the probes that they declare.
     Probes,
+    /// CREATE of `pods`, for the owners that their templates name.
+    Owners,
 }
 
 /// A condition: a name, and an expression in CEL.
@@ -54,6 +56,9 @@ pub fn match_conditions(entry: Entry) -> Vec<MatchCondition> {
     if entry == Entry::Probes {
         conditions.push(condition("declares-a-probe", declares_a_probe()));
     }
+    if entry == Entry::Owners {
+        conditions.push(condition("has-a-controller", HAS_A_CONTROLLER.to_owned()));
+    }
     conditions
 }
 
@@ -63,6 +68,10 @@ fn condition(name: &str, expression: String) -> MatchCondition {
 
 const IS_RESIZE: &str = "(has(request.subResource) && request.subResource == 'resize')";
 
+/// Nobody made the others from a template.
+const HAS_A_CONTROLLER: &str = "has(object.metadata.ownerReferences) \
+     && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)";
+
 /// An expression that tells an exempt caller; `None` where such a request never comes through this webhook.
 fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     let who = match exempt.who {
@@ -71,7 +80,7 @@ fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     };
     match (&exempt.when, entry) {
         (When::Always, _) => Some(who),
-        (When::Deletes | When::PreciseDeletes, Entry::Evictions | Entry::Probes) => None,
+        (When::Deletes | When::PreciseDeletes, Entry::Evictions | Entry::Probes | Entry::Owners) => None,
         (When::Deletes, Entry::Changes) => Some(format!("request.operation == 'DELETE' && {who}")),
         (When::PreciseDeletes, Entry::Changes) => {
             let names_uid = "has(request.options.preconditions) && has(request.options.preconditions.uid) \

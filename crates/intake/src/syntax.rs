@@ -66,6 +66,20 @@ pub(crate) fn is_api_version(text: &str) -> bool {
     version_fits && group.is_none_or(is_subdomain)
 }
 
+/// The same, with any name for the version: custom kinds may have others.
+pub(crate) fn is_group_version(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((group, version)) => is_subdomain(group) && is_dns_label(version),
+        None => is_dns_label(text),
+    }
+}
+
+/// What can stand in a path as the name of an object; each kind has narrower rules of its own.
+pub(crate) fn is_object_name(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_graphic() && !b"/%?#".contains(&b);
+    !text.is_empty() && text.len() <= 253 && text.bytes().all(fits) && text != "." && text != ".."
+}
+
 /// The name of a port: at most 15 lower-case letters, digits and single '-', with at least one letter.
 pub(crate) fn is_port_name(text: &str) -> bool {
     text.len() <= 15

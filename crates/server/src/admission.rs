@@ -2,7 +2,7 @@
 //!
 //! `POST /evictions` decides `pods/eviction` and pins the pod that it decided on; `POST /pods` decides deletes, updates
 //! and resizes of pods; `POST /budgets` says whether our own objects make sense, `POST /probes` whether the probes of a
-//! pod do. Every body gets an answer, and none a panic.
+//! pod do; `POST /owners` adds to a pod the owners that its template names. Every body gets an answer, and none a panic.
 
 mod own;
 
@@ -29,6 +29,7 @@ use crate::clock;
 use crate::events::Events;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::owners::Owners;
 use crate::pubs::ServedHere;
 
 /// Where evictions are decided.
@@ -39,6 +40,8 @@ pub const PODS: &str = "/pods";
 pub const BUDGETS: &str = "/budgets";
 /// Where the probes that pods declare are validated.
 pub const PROBES: &str = "/probes";
+/// Where pods get the owners that their templates name.
+pub const OWNERS: &str = "/owners";
 
 /// How much of a body is read. An object has 1.5 MiB in etcd at most, and a review may hold it twice.
 const LIMIT: usize = 8 << 20;
@@ -60,6 +63,8 @@ pub struct Desk {
     metrics: Arc<Metrics>,
     /// Whether budgets of OpenKruise are for us to judge.
     kruise: ServedHere,
+    /// Who adds owners to pods, where that is switched on.
+    owners: Option<Owners>,
 }
 
 impl Desk {
@@ -73,7 +78,13 @@ impl Desk {
         may_answer: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { keeper, gates, may_answer: Arc::new(may_answer), seats, events, metrics, kruise }
+        let may_answer = Arc::new(may_answer);
+        Self { keeper, gates, may_answer, seats, events, metrics, kruise, owners: None }
+    }
+
+    /// Adds owners to pods too, where there is somebody who does.
+    pub(crate) fn with_owners(self, owners: Option<Owners>) -> Self {
+        Self { owners, ..self }
     }
 
     /// Decides a request. The seat is given back when the answer is there.
@@ -122,6 +133,7 @@ pub fn router(desk: Desk, ending: impl Fn() -> bool + Clone + Send + Sync + 'sta
         .route(PODS, post(decide))
         .route(BUDGETS, post(validate))
         .route(PROBES, post(validate))
+        .route(OWNERS, post(add_owners))
         .with_state(desk)
         .layer(map_response(farewell))
 }
@@ -133,6 +145,23 @@ async fn decide(State(desk): State<Desk>, Query(params): Query<Params>, body: Bo
 
 async fn validate(State(desk): State<Desk>, body: Body) -> Json<Value> {
     reply(body, async |body| own::validate(&desk, body).await).await
+}
+
+/// No pod fails to start because of this: what cannot be understood passes as it is. Where the feature is off, servers
+/// of before or after the switch may still be asked.
+async fn add_owners(State(desk): State<Desk>, body: Body) -> Json<Value> {
+    let answer = async |body: &[u8]| match &desk.owners {
+        Some(owners) => owners.answer(body, LIMIT).await,
+        None => reviews::read(body, LIMIT).map(|review| reviews::allow(review.uid())),
+    };
+    reply(body, async |body| match answer(body).await {
+        Err(Rejected { uid: Some(uid), fault }) => {
+            warn!(%fault, "a pod cannot be understood, and is made as it is");
+            Ok(reviews::allow(&uid))
+        }
+        answered => answered,
+    })
+    .await
 }
 
 /// Reads a body and answers it; one that cannot be understood is told so.

@@ -4,11 +4,12 @@
 //! tell than can be written, the rest is dropped: nothing may wait for an Event.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::core::Resource;
@@ -61,6 +62,14 @@ enum On {
     Budget(BudgetKey),
     /// The webhooks of OpenKruise, as the reason why its budgets are left alone.
     OpenKruise,
+    /// The controller of pods, and which of the owners that its template names this is about.
+    Controller {
+        api_version: String,
+        kind: String,
+        key: ObjectKey,
+        uid: String,
+        about: String,
+    },
 }
 
 impl Events {
@@ -165,6 +174,29 @@ impl Events {
         });
     }
 
+    /// An owner that a template names is not given to the pods. Told on their controller.
+    pub(crate) fn owner_left_out(
+        &self,
+        namespace: &str,
+        controller: &OwnerReference,
+        about: String,
+        note: String,
+    ) {
+        self.tell(Happening {
+            on: On::Controller {
+                api_version: controller.api_version.clone(),
+                kind: controller.kind.clone(),
+                key: ObjectKey::new(namespace, controller.name.as_str()),
+                uid: controller.uid.clone(),
+                about,
+            },
+            warning: true,
+            reason: "OwnerLeftOut",
+            action: "Propagate",
+            note,
+        });
+    }
+
     /// A budget cannot do what it was written for.
     pub(crate) fn misconfigured(&self, budget: &BudgetKey, reason: &'static str, message: &str) {
         self.tell(Happening {
@@ -234,13 +266,25 @@ async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Hap
             name: Some(kruise::WEBHOOKS.to_owned()),
             ..ObjectReference::default()
         },
+        On::Controller { api_version, kind, key, uid, .. } => {
+            reference(api_version, kind, key, Some(uid.clone()))
+        }
     };
     let name = regarding.name.clone().unwrap_or_default();
+    let suffix = match &happening.on {
+        // Every pod of the controller finds the same, whichever server is asked: the API server takes one of a name.
+        On::Controller { .. } => {
+            let mut hasher = DefaultHasher::new();
+            (&happening.on, &happening.note).hash(&mut hasher);
+            format!("{:x}", hasher.finish())
+        }
+        _ => format!("{:x}", Timestamp::now().as_nanosecond()),
+    };
     // Of what has no namespace is told in this one.
     let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let event = Event {
         metadata: ObjectMeta {
-            name: Some(format!("{name}.{:x}", Timestamp::now().as_nanosecond())),
+            name: Some(format!("{name}.{suffix}")),
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
         },

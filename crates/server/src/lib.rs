@@ -24,6 +24,7 @@ mod keeper;
 mod members;
 pub mod metrics;
 mod namespaces;
+mod owners;
 mod pubs;
 mod run;
 mod status;

@@ -26,6 +26,7 @@ use crate::events::Events;
 use crate::keeper::{self, Keeper, Outbox};
 use crate::members::{self, Members};
 use crate::metrics::Metrics;
+use crate::owners::Owners;
 use crate::pubs::{self, ServePub};
 use crate::status::Writer;
 use crate::stored::Stored;
@@ -51,6 +52,8 @@ pub struct Options {
     pub certificates: Source,
     /// Which features are on.
     pub gates: Gates,
+    /// Pods get the owners that their templates name.
+    pub propagate_owner_references: bool,
     /// Whether to serve OpenKruise's budgets.
     pub serve_pub: ServePub,
     /// After how long what was admitted and did not happen counts again, and how long a new budget is told of it.
@@ -140,7 +143,17 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     if options.serve_pub == ServePub::Auto {
         chores.spawn(pubs::tell(kruise.clone(), is_held.clone(), events.clone()));
     }
-    chores.spawn(webhooks::keep(client.clone(), registered, options.namespace, bundle, is_held, in_force));
+    let propagates = options.propagate_owner_references;
+    let owners = propagates.then(|| Owners::new(client.clone(), events.clone()));
+    chores.spawn(webhooks::keep(
+        client.clone(),
+        registered,
+        options.namespace,
+        propagates,
+        bundle,
+        is_held,
+        in_force,
+    ));
     chores.spawn(tell_holder(keeper.clone(), is_in_force));
 
     let stopping = Arc::new(AtomicBool::new(false));
@@ -154,6 +167,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let current = members.clone();
     let desk =
         Desk::new(keeper.clone(), options.gates, events, metrics, kruise, move || current.is_current());
+    let desk = desk.with_owners(owners);
     let closing = CancellationToken::new();
     let tls = certificates.shown().server_config()?;
     let told = stopping.clone();

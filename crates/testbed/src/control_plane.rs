@@ -41,6 +41,8 @@ pub struct Options {
     pub feature_gates: Vec<String>,
     /// More API versions, as in `scheduling.k8s.io/v1alpha2=true`.
     pub runtime_config: Vec<String>,
+    /// Admission plugins that are off by default, for a real API server.
+    pub admission_plugins: Vec<String>,
     /// Write an audit log with the metadata of every request.
     pub audit: bool,
     /// After how long a silent node counts as lost, where that is not as in Kubernetes: 50 seconds.

@@ -75,7 +75,7 @@ enum Subject {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let subject = subject(args.what.as_deref())?;
     let (client, default) = args.place.cluster.connect().await?;
-    let Features { gates, pod_unavailable_budget } = args.feature_gates;
+    let Features { gates, pod_unavailable_budget, .. } = args.feature_gates;
     let serve_pub = if pod_unavailable_budget { ServePub::Auto } else { ServePub::Never };
     let mut view = View::look(&client, gates, serve_pub, &args.place.cluster.quorate_namespace).await?;
     let namespace = args.place.namespace.unwrap_or(default);

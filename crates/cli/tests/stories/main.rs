@@ -21,6 +21,7 @@ mod must_pass;
 mod newborn;
 mod operations;
 mod outdated;
+mod owners;
 mod policy;
 mod probes;
 mod pubs;

@@ -51,6 +51,7 @@ impl Quorate {
             register_webhooks: true,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
+            propagate_owner_references: false,
             serve_pub: ServePub::Auto,
             claim_expiry: Duration::from_secs(120),
             lingers: Duration::ZERO,

@@ -15,7 +15,7 @@ pub fn answer(uid: &str, disruption: &Disruption, verdict: &Verdict, now: Time) 
     match verdict {
         Verdict::Deny(blocks) => deny(uid, &disruption.request.pod, blocks, now),
         Verdict::Allow(ground) => match (disruption.pin, ground.pin()) {
-            (Some(pin), Some(pod)) => review(uid, with_patch(json!({ "allowed": true }), pin, pod)),
+            (Some(pin), Some(pod)) if pin != Pin::Pinned => allow_with_patch(uid, &pin_patch(pin, pod)),
             _ => allow(uid),
         },
     }
@@ -32,6 +32,12 @@ pub fn allow_with_warnings(uid: &str, warnings: &[String]) -> Value {
         return allow(uid);
     }
     review(uid, json!({ "allowed": true, "warnings": warnings }))
+}
+
+/// Go ahead, with this JSON Patch.
+pub fn allow_with_patch(uid: &str, patch: &Value) -> Value {
+    let patch = ByteString(patch.to_string().into_bytes());
+    review(uid, json!({ "allowed": true, "patchType": "JSONPatch", "patch": patch }))
 }
 
 /// Not now. 429 is what makes `kubectl drain` and the autoscalers ask again; with `retryAfterSeconds` the client
@@ -100,14 +106,6 @@ pub fn pin_patch(pin: Pin, pod: &str) -> Value {
         Pin::NoUid => add("/deleteOptions/preconditions/uid", json!(pod)),
         Pin::Pinned => json!([]),
     }
-}
-
-fn with_patch(mut response: Value, pin: Pin, pod: &str) -> Value {
-    if pin != Pin::Pinned {
-        response["patchType"] = json!("JSONPatch");
-        response["patch"] = json!(ByteString(pin_patch(pin, pod).to_string().into_bytes()));
-    }
-    response
 }
 
 fn review(uid: &str, mut response: Value) -> Value {

@@ -1,5 +1,7 @@
 //! The envelope of a review.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -90,6 +92,9 @@ pub(super) struct Resource {
 #[serde(default)]
 pub(super) struct UserInfo {
     pub(super) username: String,
+    pub(super) uid: Option<String>,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
 #[derive(Deserialize)]

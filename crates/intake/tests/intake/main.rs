@@ -15,6 +15,7 @@ mod hostile;
 mod kruise;
 mod ledgers;
 mod match_conditions;
+mod newborns;
 mod objects;
 mod own_objects;
 mod pods;

@@ -190,9 +190,41 @@ fn only_a_probe_that_is_new_is_asked_about() {
     );
 }
 
+/// Through the condition and through intake: whatever is kept out, intake would have let pass as it is.
+#[test]
+fn only_a_pod_with_a_controller_is_asked_about() {
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "etl", "uid": "j"});
+    let made = with(job.clone(), "/controller", json!(true));
+    let shared = with(job.clone(), "/controller", json!(false));
+    for (owners, asked) in [
+        (json!([made]), true),
+        (json!([shared, made]), true),
+        (json!([shared]), false),
+        (json!([job]), false),
+        (json!([]), false),
+        (json!(null), false),
+    ] {
+        let pod = with(json!({"metadata": {"generateName": "etl-"}}), "/metadata/ownerReferences", owners);
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "r", "operation": "CREATE", "userInfo": {"username": "alice"}, "namespace": "lab",
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod, "oldObject": null}});
+        let out = kept_out_by(Entry::Owners, &review);
+        assert_eq!(out.as_deref(), (!asked).then_some("has-a-controller"), "{pod}");
+        let body = review.to_string();
+        let read = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
+        assert_eq!(read.newborn().unwrap().is_some(), asked, "{pod}");
+        let mirror = by("system:node:worker-1", review.clone());
+        assert_eq!(
+            kept_out_by(Entry::Owners, &mirror).as_deref(),
+            Some("not-kubelet"),
+            "a static pod's mirror"
+        );
+    }
+}
+
 #[test]
 fn within_the_limits_of_the_api_server() {
-    for entry in [Entry::Evictions, Entry::Changes, Entry::Probes] {
+    for entry in [Entry::Evictions, Entry::Changes, Entry::Probes, Entry::Owners] {
         let conditions = match_conditions(entry);
         assert!(conditions.len() <= 64);
         let mut names: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();

@@ -18,12 +18,17 @@ use crate::keeper::{self, Outbox};
 use crate::members::Members;
 use crate::stored::Stored;
 
-/// A keeper that has seen an empty cluster, whose API server never answers; `synced` if it may decide.
-async fn desk(synced: bool) -> Desk {
+/// A client whose API server never answers.
+fn silence() -> kube::Client {
     let silent = tower::service_fn(|_: Request<KubeBody>| async {
         std::future::pending::<Result<http::Response<KubeBody>, std::convert::Infallible>>().await
     });
-    let client = kube::Client::new(silent, "default");
+    kube::Client::new(silent, "default")
+}
+
+/// A keeper that has seen an empty cluster, whose API server never answers; `synced` if it may decide.
+async fn desk(synced: bool) -> Desk {
+    let client = silence();
     let members =
         Arc::new(Members::new(client.clone(), "quorate".to_owned(), "test".to_owned(), Duration::ZERO));
     let stored = Arc::new(Stored::default());
@@ -135,6 +140,22 @@ async fn a_probe_that_makes_no_sense_is_refused_where_probes_are_read() {
 
     let off = Desk { gates: Gates { disruption_probe: false, ..Gates::default() }, ..desk(true).await };
     assert_eq!(post(off, PROBES, review(&creation())).await["allowed"], true);
+}
+
+/// With the gate off, and whatever it is that cannot be read.
+#[tokio::test]
+async fn a_pod_is_made_though_nobody_adds_owners() {
+    let mut odd = creation();
+    odd["object"]["metadata"] = json!(7);
+    for body in [review(&creation()), review(&odd)] {
+        let off = desk(false).await;
+        let owners = Owners::new(silence(), off.events.clone());
+        let on = desk(false).await.with_owners(Some(owners));
+        for desk in [off, on] {
+            let response = post(desk, OWNERS, body.clone()).await;
+            assert_eq!(response, json!({"uid": "u-3", "allowed": true}));
+        }
+    }
 }
 
 #[tokio::test]

@@ -30,6 +30,7 @@ pub(crate) async fn keep(
     client: Client,
     place: Option<Place>,
     namespace: String,
+    owners: bool,
     mut bundle: watch::Receiver<String>,
     mut held: watch::Receiver<bool>,
     in_force: watch::Sender<bool>,
@@ -49,6 +50,7 @@ pub(crate) async fn keep(
                 place: place.clone(),
                 bundle: bundle.borrow_and_update().clone(),
                 namespace: namespace.clone(),
+                owners,
             };
             match write(&client, &address).await {
                 Ok(changed) => {

@@ -20,7 +20,7 @@ use kube::api::ObjectMeta;
 use quorate_api::names::ENFORCED;
 use quorate_intake::match_conditions::{self, Entry};
 
-use crate::admission::{BUDGETS, EVICTIONS, PODS, PROBES};
+use crate::admission::{BUDGETS, EVICTIONS, OWNERS, PODS, PROBES};
 use crate::feed::EXCLUDED;
 pub(crate) use keep::keep;
 
@@ -29,6 +29,9 @@ pub const NAME: &str = "quorate";
 
 /// As long as the API server waits by default.
 const TIMEOUT_SECONDS: i32 = 10;
+
+/// Longer than owners are looked up, and not so long that a pod waits for a server that is gone.
+const OWNERS_TIMEOUT_SECONDS: i32 = 3;
 
 /// Where the API server finds us.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +76,8 @@ pub struct Address {
     pub bundle: String,
     /// Our own namespace: Quorate does not decide on itself.
     pub namespace: String,
+    /// Whether pods get the owners that their templates name.
+    pub owners: bool,
 }
 
 /// Which namespaces an entry is for.
@@ -148,7 +153,7 @@ fn requirement(key: &str, operator: &str, values: Option<Vec<String>>) -> LabelS
     LabelSelectorRequirement { key: key.to_owned(), operator: operator.to_owned(), values }
 }
 
-/// Evictions are decided where they can be pinned to a pod.
+/// Evictions are decided where they can be pinned to a pod, and owners added before anybody validates the pod.
 pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     let entry = |place: Where| MutatingWebhook {
         name: place.name("evictions"),
@@ -162,9 +167,25 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
         admission_review_versions: vec!["v1".to_owned()],
         ..MutatingWebhook::default()
     };
+    let owners = MutatingWebhook {
+        name: "owners.quorate.dev".to_owned(),
+        client_config: address.client_config(OWNERS),
+        rules: Some(vec![rule("", "v1", &["CREATE"], &["pods"])]),
+        namespace_selector: Some(address.everywhere()),
+        match_conditions: Some(conditions(Entry::Owners)),
+        // A pod that starts without an owner is better than one that does not start.
+        failure_policy: Some("Ignore".to_owned()),
+        // Asked again after others changed the pod, it adds what is missing and nothing twice.
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        side_effects: "NoneOnDryRun".to_owned(),
+        timeout_seconds: Some(OWNERS_TIMEOUT_SECONDS),
+        admission_review_versions: vec!["v1".to_owned()],
+        ..MutatingWebhook::default()
+    };
+    let owners = address.owners.then_some(owners);
     MutatingWebhookConfiguration {
         metadata: named(),
-        webhooks: Some(Where::BOTH.into_iter().map(entry).collect()),
+        webhooks: Some(Where::BOTH.into_iter().map(entry).chain(owners).collect()),
     }
 }
 
@@ -254,7 +275,7 @@ mod tests {
     use super::*;
 
     fn address(place: Place) -> Address {
-        Address { place, bundle: "PEM".to_owned(), namespace: "quorate-system".to_owned() }
+        Address { place, bundle: "PEM".to_owned(), namespace: "quorate-system".to_owned(), owners: false }
     }
 
     #[test]
@@ -299,6 +320,21 @@ mod tests {
             (name.to_owned(), Some(policy.to_owned()), Some(url))
         });
         assert_eq!(entries, expected);
+    }
+
+    #[test]
+    fn owners_are_asked_about_only_while_they_are_added() {
+        let off = address(Place::Url("https://quorate.example:9443".to_owned()));
+        let names = |address: &Address| -> Vec<String> {
+            mutating(address).webhooks.unwrap().into_iter().map(|entry| entry.name).collect()
+        };
+        let on = Address { owners: true, ..off.clone() };
+        assert_eq!(names(&on)[..2], names(&off)[..]);
+        let entry = mutating(&on).webhooks.unwrap().remove(2);
+        assert_eq!(entry.name, "owners.quorate.dev");
+        assert_eq!(entry.failure_policy.as_deref(), Some("Ignore"), "a pod starts in any case");
+        assert_eq!(entry.reinvocation_policy.as_deref(), Some("IfNeeded"));
+        assert!(entry.match_conditions.unwrap().iter().any(|condition| condition.name == "has-a-controller"));
     }
 
     #[test]

@@ -70,6 +70,9 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
         args.push(format!("--audit-policy-file={}", path(&policy)));
         args.push(format!("--audit-log-path={}", path(&plane.folder.path().join(AUDIT_LOG))));
     }
+    if !plane.options.admission_plugins.is_empty() {
+        args.push(format!("--enable-admission-plugins={}", plane.options.admission_plugins.join(",")));
+    }
     args.extend(feature_gates(plane));
     Ok(args)
 }

@@ -27,6 +27,7 @@ mod patches;
 mod pod_deletion;
 mod subresources;
 mod tables;
+mod template_owners;
 mod updates;
 mod validating_webhooks;
 mod watching;

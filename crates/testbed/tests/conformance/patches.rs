@@ -15,7 +15,34 @@ stories!(ApiServer:
     what_is_missing_cannot_be_patched,
     an_unknown_kind_of_patch_is_refused,
     a_patch_cannot_rename,
+    what_is_applied_no_more_goes_from_a_list,
 );
+
+/// A list right under the object, merged by the names in it.
+async fn what_is_applied_no_more_goes_from_a_list(cluster: Cluster) {
+    let wire = cluster.wire();
+    let name = cluster.unique("applied");
+    let path = format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}");
+    let entry = |name: &str| {
+        json!({"name": format!("{name}.example.com"), "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["nothings"]}],
+            "failurePolicy": "Ignore", "sideEffects": "None", "admissionReviewVersions": ["v1"]})
+    };
+    let apply = async |entries: &[&str], code| {
+        let entries: Vec<_> = entries.iter().map(|name| entry(name)).collect();
+        let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": name}, "webhooks": entries});
+        let path = format!("{path}?fieldManager=me&force=true");
+        let after = wire.call("PATCH", &path, "application/apply-patch+yaml", Some(&body)).await.expect(code);
+        let left = after["webhooks"].as_array().cloned().unwrap_or_default();
+        left.iter().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(apply(&["a", "b"], 201).await, ["a.example.com", "b.example.com"]);
+    assert_eq!(apply(&["a"], 200).await, ["a.example.com"]);
+    assert_eq!(apply(&["a", "b"], 200).await, ["a.example.com", "b.example.com"]);
+    wire.delete(&path, &json!({})).await.expect(200);
+}
 
 async fn a_merge_patch_merges_and_removes(cluster: Cluster) {
     let space = Space::new(&cluster, "merge").await;

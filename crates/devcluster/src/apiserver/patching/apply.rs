@@ -198,7 +198,15 @@ fn fields_of(applied: &Value, kind: &str) -> Fields {
                         &mut fields,
                     );
                 }
-                _ => collect(value, kind, field, vec![Step::Field(field.clone())], &mut fields),
+                _ => {
+                    let path = vec![Step::Field(field.clone())];
+                    match (value, merge_key(kind, "", field)) {
+                        (Value::Array(items), Some(how)) => {
+                            collect_items(items, how, kind, field, &path, &mut fields);
+                        }
+                        _ => collect(value, kind, field, path, &mut fields),
+                    }
+                }
             }
         }
     }

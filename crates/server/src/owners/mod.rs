@@ -1,0 +1,159 @@
+//! Owners that a pod template names, given to the pods that are made from it.
+//!
+//! Controllers leave the owner references of a template behind. On the creation of a pod with a controller, the
+//! controller's template is read, and the owners that it names are added behind the controller; those in the annotation
+//! of the template too, which controllers copy to the pod, for kinds that lose the references or cannot be read.
+//!
+//! An owner is added only if it is there, is the one that is meant and stays: a reference to anything else would have
+//! the garbage collector look for it for ever, or take the pod as soon as its controller lets go of it. Whatever is left
+//! out is told once, on the controller. No pod waits long for any of this, and none is refused.
+
+mod lookup;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
+use quorate_api::names::OWNER_REFERENCES;
+use quorate_intake::admission::{self as reviews, Newborn, Rejected};
+use quorate_intake::template::{self, Sorted};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, info};
+
+use crate::events::Events;
+use lookup::{Absence, Lookup};
+
+/// A pod waits no longer than this for its owners to be looked up.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// A template may name more, but nobody looks them all up while a pod waits.
+const MOST: usize = 32;
+
+/// How many are looked up at once.
+const AT_ONCE: usize = 8;
+
+/// Adds owners to pods that are being made.
+#[derive(Clone)]
+pub(crate) struct Owners {
+    lookup: Lookup,
+    events: Events,
+}
+
+/// What comes of the owners that a template names.
+#[derive(Debug, Default, PartialEq)]
+struct Outcome {
+    added: Vec<OwnerReference>,
+    /// Each of the others by its name and UID, and why it is left out.
+    left_out: Vec<(String, String)>,
+}
+
+impl Owners {
+    pub(crate) fn new(client: Client, events: Events) -> Self {
+        Self { lookup: Lookup::new(client), events }
+    }
+
+    /// Answers a review of a pod that is being made: always with yes.
+    pub(crate) async fn answer(&self, body: &[u8], limit: usize) -> Result<Value, Rejected> {
+        let review = reviews::read(body, limit)?;
+        let Some(newborn) = review.newborn()? else { return Ok(reviews::allow(review.uid())) };
+        let outcome = self.find(&newborn, Instant::now() + LONGEST).await;
+        let controller = &newborn.controller;
+        if !outcome.added.is_empty() {
+            let names: Vec<&str> = outcome.added.iter().map(|owner| owner.name.as_str()).collect();
+            info!(controller = controller.name, namespace = newborn.namespace, owners = ?names, "given to a pod");
+        }
+        if !newborn.dry_run {
+            for (about, note) in outcome.left_out {
+                self.events.owner_left_out(&newborn.namespace, controller, about, note);
+            }
+        }
+        Ok(reviews::give_owners(review.uid(), &outcome.added))
+    }
+
+    async fn find(&self, newborn: &Newborn, deadline: Instant) -> Outcome {
+        let mut outcome = Outcome::default();
+        let named = self.named(newborn, deadline, &mut outcome).await;
+        let Sorted { mut added, flawed } = template::sort(&named, &newborn.present);
+        let left_out = |owner: &OwnerReference, why: &str| {
+            let about = format!("{}/{}", owner.name, owner.uid);
+            let who = format!("{} {}", owner.kind, owner.name);
+            (about, format!("{} is left out as an owner of the pods: {why}", who.trim()))
+        };
+        outcome.left_out.extend(flawed.iter().map(|(owner, flaw)| left_out(owner, &flaw.to_string())));
+        for owner in added.drain(MOST.min(added.len())..) {
+            let why = format!("more than {MOST} are named. Name fewer.");
+            outcome.left_out.push(left_out(&owner, &why));
+        }
+        let checked = stream::iter(added).map(|owner| async {
+            let checked = timeout_at(deadline, self.check(newborn, &owner)).await;
+            (owner, checked.unwrap_or_else(|_| Err(Absence::Unknown("no answer in time".to_owned()))))
+        });
+        let checked: Vec<_> = checked.buffered(AT_ONCE).collect().await;
+        for (owner, checked) in checked {
+            match checked {
+                Ok(owner) => outcome.added.push(owner),
+                Err(absence) => outcome.left_out.push(left_out(&owner, &absence.to_string())),
+            }
+        }
+        outcome
+    }
+
+    /// Everything that is named: in the controller's template, in the template's annotation, in the pod's copy of it.
+    async fn named(
+        &self,
+        newborn: &Newborn,
+        deadline: Instant,
+        outcome: &mut Outcome,
+    ) -> Vec<OwnerReference> {
+        let controller = &newborn.controller;
+        let template = timeout_at(deadline, self.lookup.template(&newborn.namespace, controller)).await;
+        let template = match template {
+            Ok(Ok(template)) => template,
+            // The pod is there to be made; what its annotation says holds anyway.
+            Ok(Err(why)) => {
+                debug!(controller = controller.name, %why, "no template");
+                None
+            }
+            Err(_) => {
+                debug!(controller = controller.name, "no template in time");
+                None
+            }
+        };
+        let template = template.unwrap_or_default();
+        let mut named = template.owner_references;
+        let annotated = template.annotations.and_then(|mut all| all.remove(OWNER_REFERENCES));
+        let texts: BTreeSet<String> = annotated.into_iter().chain(newborn.annotation.clone()).collect();
+        for text in texts {
+            match template::annotated(&text) {
+                Ok(owners) => named.extend(owners),
+                Err(why) => {
+                    let note = format!(
+                        "the annotation {OWNER_REFERENCES} of the pod template cannot be read, and gives the pods no \
+                         owner: {why}. Write a JSON list of owner references."
+                    );
+                    outcome.left_out.push((OWNER_REFERENCES.to_owned(), note));
+                }
+            }
+        }
+        named
+    }
+
+    /// The owner as the pod may have it.
+    async fn check(&self, newborn: &Newborn, owner: &OwnerReference) -> Result<OwnerReference, Absence> {
+        let kind = self.lookup.find(&newborn.namespace, owner).await?;
+        let mut owner = owner.clone();
+        // An API server that enforces it would refuse the pod: whoever makes the pod must be allowed to keep the owner
+        // from being deleted.
+        if owner.block_owner_deletion == Some(true)
+            && !self.lookup.may_block(&newborn.creator, &newborn.namespace, &kind, &owner.name).await
+        {
+            owner.block_owner_deletion = Some(false);
+        }
+        Ok(owner)
+    }
+}
