@@ -138,10 +138,21 @@ async fn an_owner_that_is_there_is_added() {
         (vec!["t", "g"], vec![]),
         "one of the cluster, one of the namespace"
     );
+}
+
+#[tokio::test]
+async fn where_a_kind_is_served_is_asked_once() {
+    let api = FakeApi::with_job(json!({"ownerReferences": [group("nightly", "g")]}));
+    let owners = api.owners();
+    for _ in 0..3 {
+        owners.answer(review(None, false).as_bytes(), 1 << 20).await.unwrap();
+    }
+    let asked = |path: &str| api.0.lock().asked.iter().filter(|asked| *asked == path).count();
+    assert_eq!((asked("/apis/batch/v1"), asked("/apis/example.com/v1")), (1, 1));
     assert_eq!(
-        api.0.lock().asked.iter().filter(|path| *path == "/apis/example.com/v1").count(),
-        1,
-        "asked once"
+        (asked(JOB), asked(&format!("{GROUPS}/nightly"))),
+        (3, 3),
+        "what is there now is looked at each time"
     );
 }
 
