@@ -89,7 +89,7 @@ fn the_rules_one_by_one() {
             vec![owner("X", "x", Some(true)), plain("x")],
             vec!["x"],
         ),
-        ("whether it blocks is not for this to say", vec![blocking.clone()], vec!["g"]),
+        ("whether it blocks is not for this to say", vec![blocking], vec!["g"]),
     ] {
         let pod = pod_from_template(&template(&named), Some(&job), true);
         let owners = pod.metadata.owner_references.unwrap();
@@ -169,7 +169,7 @@ proptest! {
         let off = pod_from_template(&template, controller, false);
         let bare = pod_from_template(&PodTemplateSpec {
             metadata: template.metadata.clone().map(|mut meta| { meta.owner_references = None; meta }),
-            ..template.clone()
+            ..template
         }, controller, false);
         prop_assert_eq!(json!(off).to_string(), json!(bare).to_string(), "off: byte for byte as before");
 

@@ -28,9 +28,11 @@ const KINDS: usize = 1000;
 #[derive(Clone)]
 pub(super) struct Lookup {
     client: Client,
-    /// By API version and kind.
-    kinds: Arc<Mutex<HashMap<(String, String), (Instant, Kind)>>>,
+    kinds: Arc<Mutex<Kinds>>,
 }
+
+/// By API version and kind, and since when.
+type Kinds = HashMap<(String, String), (Instant, Kind)>;
 
 /// Where a kind is served.
 #[derive(Clone, Debug)]
