@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::data::{load, object, pod, with};
 
+#[expect(clippy::needless_pass_by_value, reason = "what is written in place is given away")]
 fn stored(annotations: Value, spec: Value) -> Value {
     json!({
         "apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
@@ -133,6 +134,7 @@ fn refused(spec: Value, neighbours: &[(&str, Value)]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what is written in place is given away")]
 fn labels(labels: Value) -> Value {
     json!({ "selector": { "matchLabels": labels }, "maxUnavailable": 1 })
 }

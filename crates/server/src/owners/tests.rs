@@ -31,6 +31,7 @@ struct State {
 
 impl FakeApi {
     /// With the Job etl, whose template names these owners, and the JobGroup nightly.
+    #[expect(clippy::needless_pass_by_value, reason = "what is written in place is given away")]
     fn with_job(template: Value) -> Self {
         let api = Self::default();
         let kind = |name: &str, kind: &str, namespaced: bool| json!({"name": name, "kind": kind, "namespaced": namespaced, "singularName": "", "verbs": ["get"]});
