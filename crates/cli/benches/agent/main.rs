@@ -7,12 +7,12 @@
 
 mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use quorate_testbed::{Cluster, Options, Patch, Place, Process, User, Wire, eventually};
+use quorate_testbed::{Cluster, Options, Patch, Place, Process, User, Wire};
 use serde_json::{Value, json};
 use target::Target;
 
@@ -107,14 +107,23 @@ fn running(number: usize) -> Value {
     }})
 }
 
-/// Waits until so many pods say this.
+/// Waits until so many pods say this. Looked at once and then watched: lists of all of them, again and again, would take
+/// the processor from whom they wait for.
 async fn told(wire: &Wire, pods: &str, status: &str, count: usize) {
-    eventually("all pods say so", || async {
-        let list = wire.get(pods).await.expect(200);
-        let says = list["items"].as_array().into_iter().flatten().filter(|pod| said(pod) == status).count();
-        if says == count { Ok(()) } else { Err(says) }
-    })
-    .await;
+    let list = wire.get(pods).await.expect(200);
+    let name = |pod: &Value| pod["metadata"]["name"].to_string();
+    let there = list["items"].as_array().into_iter().flatten();
+    let mut say: BTreeSet<String> = there.filter(|pod| said(pod) == status).map(name).collect();
+    let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+    let mut changes = wire.watch(&format!("{pods}?watch=1&resourceVersion={version}")).await;
+    while say.len() < count {
+        let (_, pod) = changes.next().await.expect("a change");
+        if said(&pod) == status {
+            say.insert(name(&pod));
+        } else {
+            say.remove(&name(&pod));
+        }
+    }
 }
 
 fn said(pod: &Value) -> &str {
