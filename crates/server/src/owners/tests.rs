@@ -1,5 +1,7 @@
 //! In front of an API server that serves what the test gives it.
 
+#![allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
