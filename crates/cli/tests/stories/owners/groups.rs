@@ -69,6 +69,7 @@ async fn one_group_of_jobs_goes_down_at_a_time(cluster: Cluster) {
     assert!(refused.message().contains("Waits for group north."), "{}", refused.message());
     // The rest of a group that is down costs nothing.
     lab.evict("north-sum").await.expect(201);
+    lab.budget_is("one group is down", |status| status["currentHealthyReplicas"] == 1).await;
 
     // The Jobs replace what they lost, in the same group: then the other one may go.
     lab.cordon(false).await;
