@@ -1,6 +1,8 @@
 //! People who keep to the native budget, and ask for groups by an annotation.
 
-use quorate_devcluster::actors::Gang;
+use std::time::Duration;
+
+use quorate_devcluster::actors::{Gang, Timing};
 use quorate_devcluster::apiserver::WorkloadApi;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
@@ -226,6 +228,9 @@ async fn a_native_budget_and_a_budget_on_one_pod_must_both_agree(cluster: Cluste
         space.budget_is("groups", "nothing is claimed", |status| status["claims"] == json!({})).await;
     assert_eq!(status["disruptionsAllowed"], 1);
 
+    // Whatever is taken stays away for as long as is asked here.
+    let slow = Timing { start: Duration::from_secs(60), ..Timing::default() };
+    space.cluster.actors().kubelets().set_timing(slow);
     space.change(POLICY, PDBS, "gang", &json!({"spec": {"minAvailable": 0}})).await;
     eventually("the first group may go", || async {
         let answer = space.evict("gang-0-0").await;
