@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
@@ -50,6 +51,14 @@ async fn an_agent_is_replaced_and_nobody_notices(cluster: Cluster) {
     let list = space.cluster.wire().get(&budgets).await.expect(200);
     let version = list["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
     drop(first);
+    // A Lease tells in whole seconds when its agent began: two that began in one look alike.
+    let began: Timestamp =
+        before["spec"]["acquireTime"].as_str().and_then(|at| at.parse().ok()).expect("a time");
+    eventually("another second has come", async || {
+        let now = Timestamp::now();
+        if now.as_second() > began.as_second() { Ok(()) } else { Err(now) }
+    })
+    .await;
     let _second = agents.start();
     eventually("the next one has the Lease", || async {
         let now = lease().await.expect(200);
