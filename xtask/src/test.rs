@@ -93,25 +93,26 @@ fn lint() -> Result<()> {
     Ok(())
 }
 
+/// The test targets of the suites that need a cluster. Unit tests are all others.
+const CONFORMANCE: [&str; 3] = ["actors", "conformance", "lifetime"];
+const STORIES: [&str; 1] = ["stories"];
+const NODES: [&str; 2] = ["node", "nodes"];
+
 fn unit(counts: &mut Counts) -> Result<()> {
-    let apart = ["--workspace", "--exclude", "quorate-testbed", "--exclude", "quorate"];
-    cargo_test("unit tests", &apart, &[], counts)?;
-    // Its tests of another kind are the stories.
-    cargo_test(
-        "command line",
-        &["--package", "quorate", "--bins", "--test", "demo", "--test", "docs"],
-        &[],
-        counts,
-    )
+    let clustered = [&CONFORMANCE[..], &STORIES, &NODES].concat();
+    let targets = workspace::test_targets()?;
+    let targets = targets.iter().map(String::as_str).filter(|name| !clustered.contains(name));
+    cargo_test("unit tests", &[&["--lib", "--bins"], &*named(targets)].concat(), None, counts)?;
+    // Cargo runs the examples in documentation by themselves or not at all; the testbed's need a control plane.
+    let examples = ["--doc", "--exclude", "quorate-testbed"];
+    cargo_test("examples in documentation", &examples, None, counts)
 }
 
 fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(kubernetes, false))?;
-    let suites = ["--lib", "--test", "conformance", "--test", "actors", "--test", "lifetime"];
     let name = format!("conformance with {}", kubernetes.name());
-    testbed(&name, &suites, kubernetes, counts)?;
-    // Cargo runs the examples in documentation by themselves or not at all.
-    testbed("the testbed's documentation", &["--doc"], kubernetes, counts)
+    cargo_test(&name, &named(CONFORMANCE), Some(kubernetes), counts)?;
+    cargo_test("all examples in documentation", &["--doc"], Some(kubernetes), counts)
 }
 
 fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
@@ -119,8 +120,7 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     // Only this release has Workloads that hold their groups themselves.
     step("control plane of 1.35", || control_plane::build(Minor::V1_35, false))?;
     let name = format!("stories with {}", kubernetes.name());
-    let args = ["--package", "quorate", "--test", "stories"];
-    cargo_test(&name, &args, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
+    cargo_test(&name, &named(STORIES), Some(kubernetes), counts)
 }
 
 fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
@@ -134,23 +134,22 @@ fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
     }
     let kubernetes = args.kubernetes;
     step("control plane with kubelet", || control_plane::build(kubernetes, true))?;
-    testbed("nodes", &["--test", "nodes"], kubernetes, counts)?;
-    let stories = ["--package", "quorate", "--test", "node"];
-    cargo_test("stories on nodes", &stories, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
+    cargo_test("nodes", &named(NODES), Some(kubernetes), counts)
 }
 
-fn testbed(name: &str, suites: &[&str], kubernetes: Minor, counts: &mut Counts) -> Result<()> {
-    let args = [&["--package", "quorate-testbed"], suites].concat();
-    cargo_test(name, &args, &[("QUORATE_KUBERNETES", kubernetes.name())], counts)
+/// The arguments that choose these test targets.
+fn named<'a>(targets: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    targets.into_iter().flat_map(|name| ["--test", name]).collect()
 }
 
-/// Runs `cargo test` with `args` and `env`, passes its output on, and adds what it counted.
-fn cargo_test(name: &str, args: &[&str], env: &[(&str, &str)], counts: &mut Counts) -> Result<()> {
+/// Runs `cargo test` with `args`, passes its output on, and adds what it counted. The whole workspace is chosen each
+/// time: with fewer crates their dependencies have fewer features, and all of them are built once more.
+fn cargo_test(name: &str, args: &[&str], kubernetes: Option<Minor>, counts: &mut Counts) -> Result<()> {
     step(name, || {
-        let mut command = workspace::cargo(&["test", "--locked", "--no-fail-fast"]);
+        let mut command = workspace::cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
         let mut child = command
             .args(args)
-            .envs(env.iter().copied())
+            .envs(kubernetes.map(|kubernetes| ("QUORATE_KUBERNETES", kubernetes.name())))
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start cargo test")?;

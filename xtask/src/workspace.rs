@@ -1,9 +1,11 @@
 //! Where things are, and how commands are run in it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
 /// The root of the workspace.
 pub(crate) fn root() -> &'static Path {
@@ -29,6 +31,33 @@ pub(crate) fn crates() -> Result<Vec<String>> {
     let manifests =
         folders.iter().map(|folder| folder.join("Cargo.toml")).filter(|manifest| manifest.exists());
     manifests.map(|manifest| package_name(&std::fs::read_to_string(&manifest)?)).collect()
+}
+
+/// The names of all test targets: what `cargo test --test` takes.
+pub(crate) fn test_targets() -> Result<BTreeSet<String>> {
+    let output = cargo(&["metadata", "--no-deps", "--locked", "--format-version=1"])
+        .output()
+        .context("cannot start cargo metadata")?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+    let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
+    Ok(targets.filter(|target| target.kind == ["test"]).map(|target| target.name).collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
 }
 
 /// The name in a manifest: the binary's crate is not called after its folder.
