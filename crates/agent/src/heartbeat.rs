@@ -32,8 +32,8 @@ impl Heartbeat {
         }
     }
 
-    /// Renews it, as an agent that began in this second since 1970.
-    pub(crate) async fn renew(&self, began: i64) -> Result<(), Error> {
+    /// Renews it at this millisecond since 1970, as an agent that began in this second.
+    pub(crate) async fn renew(&self, began: i64, now: i64) -> Result<(), Error> {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -42,7 +42,7 @@ impl Heartbeat {
                 "holderIdentity": self.node,
                 "leaseDurationSeconds": HOLDS.as_secs(),
                 "acquireTime": MicroTime(Timestamp::from_second(began).unwrap_or_default()),
-                "renewTime": MicroTime(Timestamp::now()),
+                "renewTime": MicroTime(Timestamp::from_millisecond(now).unwrap_or_default()),
             },
         });
         let params = PatchParams::default();

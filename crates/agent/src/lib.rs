@@ -17,4 +17,5 @@ mod tell;
 mod verdict;
 mod ward;
 
+pub use moment::TimeOfDay;
 pub use run::{Options, Running, start};

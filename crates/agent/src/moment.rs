@@ -1,6 +1,37 @@
 //! Time, as an argument.
 
-use std::time::Duration;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where the time of day comes from: the system, or somebody who shows what happens when that clock is set.
+#[derive(Clone)]
+pub struct TimeOfDay(Arc<dyn Fn() -> SystemTime + Send + Sync>);
+
+impl TimeOfDay {
+    /// As this tells it.
+    pub fn told_by(clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(Arc::new(clock))
+    }
+
+    /// Since 1970.
+    pub(crate) fn milliseconds(&self) -> i64 {
+        let since = (self.0)().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Default for TimeOfDay {
+    fn default() -> Self {
+        Self::told_by(SystemTime::now)
+    }
+}
+
+impl fmt::Debug for TimeOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TimeOfDay")
+    }
+}
 
 /// A moment by both clocks of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

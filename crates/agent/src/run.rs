@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use kube::Client;
@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use crate::ask::Asker;
 use crate::heartbeat::{self, Heartbeat};
 use crate::metrics::Metrics;
-use crate::moment::Moment;
+use crate::moment::{Moment, TimeOfDay};
 use crate::round::Answer;
 use crate::sight::Sight;
 use crate::tell::tell;
@@ -57,6 +57,8 @@ pub struct Options {
     pub admin: SocketAddr,
     /// Whether anything is probed at all.
     pub enabled: bool,
+    /// The clock that anybody may set.
+    pub time_of_day: TimeOfDay,
 }
 
 /// An agent at work.
@@ -111,7 +113,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         info!("the feature DisruptionProbe is off: nothing is probed");
         face.state.lock().listed = true;
     }
-    let clock = Clock::new();
+    let clock = Clock::new(options.time_of_day);
     let agent = Agent {
         ward: Ward::new(options.mirror_ready, clock.now()),
         clock,
@@ -153,16 +155,16 @@ fn places() -> usize {
 
 struct Clock {
     start: Instant,
+    day: TimeOfDay,
 }
 
 impl Clock {
-    fn new() -> Self {
-        Self { start: Instant::now() }
+    fn new(day: TimeOfDay) -> Self {
+        Self { start: Instant::now(), day }
     }
 
     fn now(&self) -> Moment {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { steady: self.start.elapsed(), wall: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
+        Moment { steady: self.start.elapsed(), wall: self.day.milliseconds() }
     }
 }
 
@@ -267,7 +269,7 @@ impl Agent {
                 self.leased = true;
                 self.beats_at = now.steady + BEAT;
                 self.beating.spawn(async move {
-                    match tokio::time::timeout(heartbeat::PATIENCE, heartbeat.renew(began)).await {
+                    match tokio::time::timeout(heartbeat::PATIENCE, heartbeat.renew(began, now.wall)).await {
                         Ok(Ok(())) => return true,
                         Ok(Err(error)) => warn!(error = %Plain(&error), "cannot renew the Lease"),
                         Err(_) => warn!("cannot renew the Lease: no answer"),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use quorate_agent::Options;
+use quorate_agent::{Options, TimeOfDay};
 use tokio_util::sync::CancellationToken;
 
 use crate::gates::Features;
@@ -45,6 +45,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         mirror_ready: args.mirror_ready,
         admin: args.admin_listen,
         enabled: args.feature_gates.gates.disruption_probe,
+        time_of_day: TimeOfDay::default(),
     };
     let stop = CancellationToken::new();
     let agent = quorate_agent::start(options, stop.clone()).await?;

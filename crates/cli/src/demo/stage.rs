@@ -147,6 +147,7 @@ impl Stage {
                 mirror_ready: false,
                 admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
                 enabled: true,
+                time_of_day: quorate_agent::TimeOfDay::default(),
             };
             quorate_agent::start(options, stop.clone()).await?;
         }

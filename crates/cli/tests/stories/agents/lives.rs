@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::target::Application;
-use super::{Agent, Agents, account, pod, probe, says, says_yes};
+use super::{Agent, Agents, account, pod, probe, refused, says, says_yes};
 use crate::quorate::ANYWHERE;
 use crate::space::Space;
 
@@ -22,10 +22,10 @@ quorate_testbed::stories!(Whole:
     what_an_agent_could_not_write_comes_before_its_lease,
 );
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/quorate-system/leases";
+pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/quorate-system/leases";
 
 /// One pod, which says yes, under a budget that lets it go.
-async fn one(cluster: Cluster, stem: &str) -> (Space, Application) {
+pub(super) async fn one(cluster: Cluster, stem: &str) -> (Space, Application) {
     let space = Space::with_node(cluster, stem).await;
     let web = Application::start().await;
     let asks = json!({"httpGet": {"host": "127.0.0.1", "port": web.port}});
@@ -103,9 +103,7 @@ async fn an_agent_that_is_gone_is_not_believed(cluster: Cluster) {
     drop(agent);
     space.budget_is("db", "its Lease ran out", |status| status["currentHealthy"] == 0).await;
     says_yes(&space, "a").await;
-    let refused = space.evict("a").await;
-    assert_eq!(refused.code, 429, "{:#}", refused.body);
-    assert!(refused.message().contains("the agent on its node has gone quiet"), "{}", refused.message());
+    refused(&space, "a", "the agent on its node has gone quiet").await;
     let _agent = agents.start();
     space.budget_is("db", "it is believed again", |status| status["disruptionsAllowed"] == 1).await;
 }

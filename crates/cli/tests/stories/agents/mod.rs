@@ -1,5 +1,6 @@
 //! Nodes with agents on them, and pods that answer.
 
+mod clocks;
 mod kinds;
 mod lives;
 mod seeds;
@@ -7,7 +8,7 @@ mod target;
 
 use std::path::{Path, PathBuf};
 
-use quorate_agent::Options;
+use quorate_agent::{Options, TimeOfDay};
 use quorate_testbed::{Cluster, Process, User, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -41,6 +42,7 @@ impl Agent {
             mirror_ready: false,
             admin: ANYWHERE,
             enabled: true,
+            time_of_day: TimeOfDay::default(),
         };
         change(&mut options);
         let stop = CancellationToken::new();
@@ -113,6 +115,17 @@ async fn says(space: &Space, pod: &str, status: &str, reason: &str, message: &st
         if is { Ok(shown) } else { Err(shown) }
     })
     .await
+}
+
+/// Asks for a pod's eviction until it is refused for this reason; it is refused for whatever reason until then.
+async fn refused(space: &Space, pod: &str, why: &str) {
+    eventually(&format!("{pod} is refused: {why}"), || async {
+        let answer = space.evict(pod).await;
+        assert_eq!(answer.code, 429, "{:#}", answer.body);
+        let message = answer.message();
+        if message.contains(why) { Ok(()) } else { Err(message.to_owned()) }
+    })
+    .await;
 }
 
 async fn says_yes(space: &Space, pod: &str) -> Value {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ struct State {
     body: String,
     /// Answers before that one, in order.
     script: Vec<u16>,
-    asked: usize,
+    asked: Vec<Instant>,
 }
 
 impl Application {
@@ -32,7 +33,7 @@ impl Application {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind(ANYWHERE).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = State { status: 200, body: String::new(), script: Vec::new(), asked: 0 };
+        let state = State { status: 200, body: String::new(), script: Vec::new(), asked: Vec::new() };
         let state = Arc::new(Mutex::new(state));
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, state.clone()));
@@ -53,7 +54,12 @@ impl Application {
 
     /// How often it was asked.
     pub(crate) fn asked(&self) -> usize {
-        self.state.lock().asked
+        self.state.lock().asked.len()
+    }
+
+    /// When it was asked.
+    pub(crate) fn asked_at(&self) -> Vec<Instant> {
+        self.state.lock().asked.clone()
     }
 
     /// How many answers of the script are left.
@@ -80,7 +86,7 @@ async fn answer(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     }
     let (status, body) = {
         let mut state = state.lock();
-        state.asked += 1;
+        state.asked.push(Instant::now());
         (state.script.pop().unwrap_or(state.status), state.body.clone())
     };
     if status == 0 {
