@@ -251,6 +251,8 @@ pub struct Namespace {
     pub terminating: bool,
     /// The webhooks do not look at it.
     pub excluded: bool,
+    /// It has the label that makes the API server ask about every operation, and take no answer for a no.
+    pub guarded: bool,
 }
 
 /// A node.

@@ -345,7 +345,7 @@ fn enforced(budget: &BudgetRecord) -> Condition {
         (false, None) => (
             false,
             reason::JUST_CREATED,
-            "Not every replica knows it yet; until then it allows nothing.".to_owned(),
+            "Not every replica knows it yet, or its namespace has no label yet; until then it allows nothing.".to_owned(),
         ),
     };
     Condition { kind: ConditionType::Enforced, status, reason, message }

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use quorate_testbed::Cluster;
+use quorate_devcluster::apiserver::{Fault, FaultGuard, Which};
+use quorate_testbed::{Cluster, Patch, eventually};
 use serde_json::{Value, json};
 
-use crate::quorate::Quorate;
+use crate::quorate::{Quorate, apply, service_account};
 use crate::replicas::Replicas;
-use crate::town::{Town, refusal};
+use crate::town::{Town, is, refusal};
 
 quorate_testbed::stories!(Whole:
     a_budget_just_made_says_not_now_and_then_keeps_its_rule,
     a_budget_waits_for_a_server_that_was_just_killed,
+    a_budget_is_not_enforced_before_its_namespace_is_labelled,
     a_budget_deleted_and_made_again_forgets_nothing,
 );
 
@@ -44,7 +46,7 @@ async fn a_budget_just_made_says_not_now_and_then_keeps_its_rule(cluster: Cluste
                 _ => drop(refusal(&answer)),
             }
         }
-        if crate::town::is(&town.status("web").await, "Enforced", "True") && admitted > 0 {
+        if is(&town.status("web").await, "Enforced", "True") && admitted > 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -57,13 +59,79 @@ async fn a_budget_waits_for_a_server_that_was_just_killed(cluster: Cluster) {
     let town = two_pods(&cluster).await;
     replicas.kill(1);
     town.new_budget("web", one_of_two()).await.expect(201);
-    town.status_is("web", "it waits", |status| crate::town::is(status, "Enforced", "False")).await;
+    town.status_is("web", "it waits", |status| is(status, "Enforced", "False")).await;
     // Nobody can ask that server what it admitted: nothing is admitted before that has happened or cannot any more.
     let sentence = refusal(&town.evict("web-0").await);
     assert!(sentence.starts_with(&format!("{}/web: not now", town.namespace)), "{sentence}");
     town.allows("web", 1).await;
     town.evict("web-0").await.expect(201);
     refusal(&town.evict("web-1").await);
+}
+
+async fn a_budget_is_not_enforced_before_its_namespace_is_labelled(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let town = two_pods(&cluster).await;
+    let labelled = two_pods(&cluster).await;
+    let label = json!({"metadata": {"labels": {"quorate.dev/enforced": "true"}}});
+    let path = format!("/api/v1/namespaces/{}", labelled.namespace);
+    cluster.wire().patch(&path, Patch::Merge, &label).await.expect(200);
+
+    let hindered = Hindered::start(&cluster).await;
+    town.new_budget("web", one_of_two()).await.expect(201);
+    town.status_is("web", "it waits", |status| is(status, "Enforced", "False")).await;
+    // Made later, and enforced: it is not for want of time that the other is not.
+    labelled.budget("web", one_of_two(), 1).await;
+    assert!(is(&town.status("web").await, "Enforced", "False"));
+    let sentence = refusal(&town.evict("web-0").await);
+    assert!(sentence.starts_with(&format!("{}/web: not now", town.namespace)), "{sentence}");
+
+    hindered.end(&cluster).await;
+    town.allows("web", 1).await;
+    let namespace = cluster.wire().get(&format!("/api/v1/namespaces/{}", town.namespace)).await.expect(200);
+    assert_eq!(namespace["metadata"]["labels"]["quorate.dev/enforced"], "true");
+    town.evict("web-0").await.expect(201);
+    refusal(&town.evict("web-1").await);
+}
+
+/// While this lasts the server cannot write to namespaces.
+struct Hindered {
+    fault: Option<FaultGuard>,
+}
+
+const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate-server";
+
+impl Hindered {
+    async fn start(cluster: &Cluster) -> Self {
+        let fault = cluster.embedded().map(|server| {
+            let writes = Which::any().user(service_account().name()).resource("namespaces").verb("patch");
+            server.faults().requests(writes, Fault::InternalError)
+        });
+        if cluster.control_plane().is_some() {
+            let role = cluster.wire().get(RIGHTS).await.expect(200);
+            let mut rules = role["rules"].as_array().cloned().expect("rules");
+            rules.retain(|rule| {
+                !(rule["resources"] == json!(["namespaces"]) && rule["verbs"] == json!(["patch"]))
+            });
+            cluster.wire().patch(RIGHTS, Patch::Merge, &json!({"rules": rules})).await.expect(200);
+            let asked = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": {"user": service_account().name(),
+                    "resourceAttributes": {"verb": "patch", "resource": "namespaces"}}});
+            eventually("the right is gone", || async {
+                let answer =
+                    cluster.wire().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &asked).await;
+                if answer.body["status"]["allowed"] == true { Err(answer.body) } else { Ok(()) }
+            })
+            .await;
+        }
+        Self { fault }
+    }
+
+    async fn end(self, cluster: &Cluster) {
+        drop(self.fault);
+        if cluster.control_plane().is_some() {
+            apply(cluster, "rbac/server.yaml").await;
+        }
+    }
 }
 
 async fn a_budget_deleted_and_made_again_forgets_nothing(cluster: Cluster) {
@@ -77,7 +145,7 @@ async fn a_budget_deleted_and_made_again_forgets_nothing(cluster: Cluster) {
     town.new_budget("web", one_of_two()).await.expect(201);
     town.status_is("web", "it knows of what was admitted before", |status| {
         let claims = status["claims"].as_object().map_or(0, serde_json::Map::len);
-        crate::town::is(status, "Enforced", "True") && claims == 1 && status["disruptionsAllowed"] == 0
+        is(status, "Enforced", "True") && claims == 1 && status["disruptionsAllowed"] == 0
     })
     .await;
     refusal(&town.evict("web-1").await);

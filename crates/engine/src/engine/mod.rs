@@ -256,6 +256,14 @@ impl Engine {
         self.by_key.get(key).map(|id| &self.budgets[*id as usize].fact)
     }
 
+    /// Whether the API server asks about all that this budget guards, or never will.
+    pub(crate) fn is_guarded(&self, key: &BudgetKey) -> bool {
+        let observes =
+            self.budget(key).is_some_and(|budget| budget.spec.as_ref().is_ok_and(|rules| rules.observe));
+        let namespace = self.world.namespaces.get(&key.object.namespace);
+        observes || namespace.is_some_and(|namespace| namespace.guarded || namespace.excluded)
+    }
+
     /// All budgets.
     pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
         self.budgets.iter().map(|(_, record)| &record.fact)

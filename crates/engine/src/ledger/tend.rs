@@ -288,6 +288,10 @@ impl Replica {
             }
             return;
         }
+        // Once it is, the engine tells that this budget has changed.
+        if !self.settings.opens_unguarded && !self.engine.is_guarded(key) {
+            return;
+        }
         let Some(desk) = self.desks.get_mut(key) else { return };
         match desk.opening {
             Some(Opening::Mustering | Opening::Surveying) => return,

@@ -57,8 +57,10 @@ struct Alone {
 
 impl Alone {
     fn new(budget: Budget, pods: &[Pod]) -> Self {
-        let replica =
-            Replica::new(Settings { gather: Duration::ZERO, ..Settings::new("r0") }, Gates::default());
+        let replica = Replica::new(
+            Settings { gather: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") },
+            Gates::default(),
+        );
         let mut alone = Self { replica, stored: budget, calls: VecDeque::new(), answers: Vec::new() };
         alone.tell(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
         alone.tell(Event::Synced);

@@ -25,7 +25,8 @@ fn budget(front: Front, version: u64) -> Budget {
 }
 
 fn replica() -> Replica {
-    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+    let mut replica =
+        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     let pods = Event::List(Snapshot::Pods(Vec::new(), Version(1)));
     for event in [pods, Event::Synced, Event::Serving(true), Event::Holder(true)] {
         replica.step(event, Time(0));

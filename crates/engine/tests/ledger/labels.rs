@@ -71,7 +71,8 @@ fn tell(replica: &mut Replica, stored: &mut Budget, event: Event) -> bool {
 #[test]
 fn a_pod_is_held_until_the_label_was_seen_and_has_gone_again() {
     let mut stored = budget();
-    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+    let mut replica =
+        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     let seen = |version, labelled| Event::Fact(Box::new(Input::Pod(pod(version, labelled))));
     for event in [
         Event::List(Snapshot::Pods(vec![pod(1, false)], Version(1))),

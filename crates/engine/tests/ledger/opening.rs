@@ -1,9 +1,9 @@
-//! That a budget is open is told once, and not before it is written.
+//! A budget opens once its namespace is guarded; that it is open is told once, and not before it is written.
 
 use quorate_engine::basics::{Text, Time, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
-use quorate_engine::facts::{Budget, Input, Operation};
+use quorate_engine::facts::{Budget, Input, Namespace, Operation, Rules};
 use quorate_engine::ledger::{
     Acknowledged, Call, CallId, Event, Member, Note, Output, Replica, Reply, Settings, Stored, Wrote,
 };
@@ -27,9 +27,8 @@ fn tell(replica: &mut Replica, event: Event) -> (Option<(CallId, Call)>, usize) 
     (call, notes)
 }
 
-#[test]
-fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
-    let stored = Budget {
+fn stored() -> Budget {
+    Budget {
         key: budget_key("a"),
         uid: Text::from("a"),
         generation: 1,
@@ -37,9 +36,21 @@ fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
         spec: Ok(keeps(1, ALL)),
         ledger: Default::default(),
         gone: Box::default(),
-    };
+    }
+}
+
+/// What makes a replica serve, and hold the lease.
+fn serving() -> [Event; 4] {
+    let pods = Event::List(Snapshot::Pods(Vec::new(), Version(1)));
+    [pods, Event::Synced, Event::Serving(true), Event::Holder(true)]
+}
+
+#[test]
+fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
+    let stored = stored();
     let pod = super::labels::pod(1, false);
-    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+    let mut replica =
+        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     let mut writes = 0;
     let mut answers = Vec::new();
     let mut step = |event: Event, at: i64, writes: &mut u32| {
@@ -99,22 +110,10 @@ fn reasons(verdict: &Verdict) -> Vec<&Reason> {
 
 #[test]
 fn a_budget_is_said_to_be_open_once_it_is_written() {
-    let mut stored = Budget {
-        key: budget_key("a"),
-        uid: Text::from("a"),
-        generation: 1,
-        version: Version(1),
-        spec: Ok(keeps(1, ALL)),
-        ledger: Default::default(),
-        gone: Box::default(),
-    };
-    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
-    for event in [
-        Event::List(Snapshot::Pods(Vec::new(), Version(1))),
-        Event::Synced,
-        Event::Serving(true),
-        Event::Holder(true),
-    ] {
+    let mut stored = stored();
+    let mut replica =
+        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
+    for event in serving() {
         tell(&mut replica, event);
     }
     let (mut next, mut notes) = tell(&mut replica, Event::Fact(Box::new(Input::Budget(stored.clone()))));
@@ -152,4 +151,37 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
         }
     }
     assert_eq!((writes, notes, told_at), (2, 1, vec![(2, true)]), "told by the read after the second write");
+}
+
+#[test]
+fn a_budget_opens_when_its_namespace_is_guarded() {
+    let free = Namespace { terminating: false, excluded: false, guarded: false };
+    let guarded = Namespace { guarded: true, ..free };
+    let excluded = Namespace { excluded: true, ..free };
+    let enforces = keeps(1, ALL);
+    let observes = Rules { observe: true, ..enforces.clone() };
+    // Whether it opens where the namespace is not known, where it is free, and once it is as said.
+    for (rules, then, opens) in [
+        (&enforces, &guarded, [false, false, true]),
+        (&enforces, &excluded, [false, false, true]),
+        (&enforces, &free, [false, false, false]),
+        (&observes, &free, [true, true, true]),
+    ] {
+        let mut stored = stored();
+        stored.spec = Ok(rules.clone());
+        let namespace = stored.key.object.namespace.clone();
+        let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+        for event in serving() {
+            tell(&mut replica, event);
+        }
+        let is =
+            |fact: &Namespace| Event::Fact(Box::new(Input::Namespace(namespace.clone(), Some(fact.clone()))));
+        let mut mustered = false;
+        let seen = [Event::Fact(Box::new(Input::Budget(stored))), is(&free), is(then)].map(|event| {
+            let called = [event, Event::Tick].map(|event| tell(&mut replica, event).0);
+            mustered |= called.iter().flatten().any(|(_, call)| matches!(call, Call::ListReplicas));
+            mustered
+        });
+        assert_eq!(seen, opens, "{then:?}");
+    }
 }

@@ -53,7 +53,8 @@ fn holder() -> Replica {
         key: budget_key("a"),
     };
     let pods = ["x", "y", "z"].map(pod);
-    let mut replica = Replica::new(Settings::new("r0"), Gates::default());
+    let mut replica =
+        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     for event in [
         Event::List(Snapshot::Pods(pods.to_vec(), Version(4))),
         Event::List(Snapshot::Budgets(Front::DisruptionBudget, vec![budget])),

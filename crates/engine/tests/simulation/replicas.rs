@@ -99,7 +99,8 @@ impl Cluster {
         let process = self.process(node);
         let name = Self::process_name(node, process.life);
         self.tell(|| format!("{name} starts"));
-        let settings = Settings { without: self.without.clone(), ..Settings::new(name.clone()) };
+        let settings =
+            Settings { without: self.without.clone(), opens_unguarded: true, ..Settings::new(name.clone()) };
         let place = &mut self.nodes[node];
         place.replica = Some(Replica::new(settings, Gates::default()));
         (place.holder, place.serving, place.cut_off) = (false, false, false);

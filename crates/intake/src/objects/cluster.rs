@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use quorate_api::names::ENFORCED;
 use quorate_api::slim;
 use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::facts::{Agent, Namespace, NativeBudget, Node};
@@ -21,7 +22,8 @@ pub fn namespace(meta: &ObjectMeta, excluded: &[impl AsRef<str>]) -> Result<(Tex
     let incoming = Incoming::new("Namespace", meta);
     let name = incoming.name()?;
     let excluded = excluded.iter().any(|other| other.as_ref() == &*name);
-    Ok((name, Namespace { terminating: incoming.terminating(), excluded }))
+    let guarded = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(ENFORCED));
+    Ok((name, Namespace { terminating: incoming.terminating(), excluded, guarded }))
 }
 
 /// The Lease of a node's agent as a fact, by the name of the node. The holder is the node; it was acquired when the

@@ -130,8 +130,11 @@ fn nodes_and_namespaces() {
     let meta = object::<slim::Node>(json!({ "metadata": { "name": "kube-system" } })).metadata;
     let (name, namespace) = objects::namespace(&meta, &["quorate", "kube-system"]).unwrap();
     assert_eq!(&*name, "kube-system");
-    assert_eq!(namespace, Namespace { terminating: false, excluded: true });
-    assert!(!objects::namespace(&meta, &["quorate"]).unwrap().1.excluded);
+    assert_eq!(namespace, Namespace { terminating: false, excluded: true, guarded: false });
+    let labels = json!({ "quorate.dev/enforced": "true" });
+    let meta = object::<slim::Node>(json!({ "metadata": { "name": "shop", "labels": labels } })).metadata;
+    let (_, namespace) = objects::namespace(&meta, &["quorate"]).unwrap();
+    assert_eq!(namespace, Namespace { terminating: false, excluded: false, guarded: true });
 }
 
 #[test]

@@ -263,7 +263,7 @@ impl Drive {
                 Input::Workload(source, ObjectKey::new("ns", format!("w{}", at / 2)), fact)
             }
             Step::Namespace(terminating, excluded) => {
-                let fact = Namespace { terminating: *terminating, excluded: *excluded };
+                let fact = Namespace { terminating: *terminating, excluded: *excluded, guarded: true };
                 Input::Namespace("ns".into(), (*terminating || *excluded).then_some(fact))
             }
             Step::Native(at, fact) => {

@@ -103,8 +103,11 @@ impl Cluster {
             "workload" => self.workload(words)?,
             "namespace" => {
                 let name: Text = words.next()?.into();
-                let fact =
-                    Namespace { terminating: words.flag("terminating"), excluded: words.flag("excluded") };
+                let fact = Namespace {
+                    terminating: words.flag("terminating"),
+                    excluded: words.flag("excluded"),
+                    guarded: true,
+                };
                 let fact = (!words.flag("gone")).then_some(fact);
                 set(&mut self.namespaces, &name, fact.clone());
                 self.apply(Input::Namespace(name, fact));
