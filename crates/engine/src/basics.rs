@@ -70,7 +70,7 @@ impl GroupKind {
 
 /// A set of labels, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Labels(Box<[(Text, Text)]>);
+pub struct Labels(Arc<[(Text, Text)]>);
 
 impl Labels {
     /// Builds a set; of two values for one key the last one stays.
@@ -97,7 +97,12 @@ impl Labels {
 
     /// All pairs, to be replaced by equal ones: keys that change would lose their order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Text, Text)> {
-        self.0.iter_mut()
+        Arc::make_mut(&mut self.0).iter_mut()
+    }
+
+    /// The set itself, to be shared.
+    pub(crate) fn shared(&mut self) -> &mut Arc<[(Text, Text)]> {
+        &mut self.0
     }
 }
 

@@ -313,16 +313,20 @@ impl Question<'_> {
 
     /// A delete by the controller that owns the pod.
     fn is_own_controller(&self) -> bool {
+        if self.request.operation != Operation::Delete {
+            return false;
+        }
         let pod = &self.record.fact;
         let in_lws = crate::world::lws_name(&pod.labels).is_some();
-        self.request.operation == Operation::Delete
-            && self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
+        self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
     }
 
     /// The workload whose controller deletes the pod, where it does.
     fn deleted_by(&self) -> Option<&Controller> {
-        let owner = self.record.fact.controller().filter(|_| self.is_own_controller())?;
-        self.engine.world.scaled(&owner.uid)
+        if !self.is_own_controller() {
+            return None;
+        }
+        self.engine.world.scaled(&self.record.fact.controller()?.uid)
     }
 
     /// The owner of a Deployment with the strategy Recreate asked for the gap.

@@ -2,6 +2,8 @@
 //!
 //! Every fact is compared with what is known before anything else happens; an unchanged one costs a lookup.
 
+use std::sync::Arc;
+
 use crate::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Time, Uid, Version};
 use crate::claims::Ledger;
 use crate::selector::Selector;
@@ -86,9 +88,9 @@ pub struct Pod {
     /// It asks not to be protected. Only budgets that are [`Rules::waivable`] listen.
     pub waives: bool,
     /// Its disruption probes, if it declares any.
-    pub probe: Option<Probe>,
+    pub probe: Option<Box<Probe>>,
     /// Its owners, in their order.
-    pub owners: Box<[Owner]>,
+    pub owners: Arc<[Owner]>,
     /// How it is linked to a group of the Workload API.
     pub link: Option<Link>,
     /// The group size that LeaderWorkerSet wrote on it.

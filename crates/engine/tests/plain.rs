@@ -18,7 +18,7 @@ pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
         consistent: true,
         waives: false,
         probe: None,
-        owners: Box::default(),
+        owners: std::sync::Arc::default(),
         link: None,
         group_size: None,
         containers: Box::default(),

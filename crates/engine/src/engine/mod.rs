@@ -37,7 +37,7 @@ use crate::world::World;
 
 use index::PodIndex;
 pub(crate) use pods::why_unavailable;
-use roster::{Places, Roster};
+use roster::{Crew, Places, Roster};
 
 /// Which features are on, by the names of the documents that ask for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct Engine {
     gates: Gates,
     pub(crate) pods: Slab<PodRecord>,
     index: PodIndex,
-    by_controller: FxHashMap<Uid, Roster>,
+    by_controller: FxHashMap<Uid, Crew>,
     /// Pods with probes only: nobody else cares for nodes.
     probed: FxHashMap<Text, BTreeSet<u32>>,
     pub(crate) budgets: Slab<BudgetRecord>,
@@ -309,7 +309,7 @@ impl Engine {
     }
 
     pub(crate) fn pods_of_controller(&self, uid: &str) -> impl Iterator<Item = u32> {
-        self.by_controller.get(uid).into_iter().flatten().copied()
+        self.by_controller.get(uid).into_iter().flat_map(Crew::pods)
     }
 
     pub(super) fn changes(&mut self) -> Changes {

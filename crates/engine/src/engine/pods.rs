@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::Ledger;
 use crate::engine::roster::{self, Places};
-use crate::engine::{BudgetRecord, Changes, Engine, Member, PodRecord};
+use crate::engine::{BudgetRecord, Changes, Crew, Engine, Member, NamespaceIndex, PodRecord};
 use crate::facts::{BudgetKey, Covers, HealthRule, Phase, Pod};
 use crate::tally::{Seat, Share};
 use crate::units::{self, Place};
@@ -41,6 +41,9 @@ impl Engine {
                 record.fact.uid = old.uid;
                 if record.fact.node == old.node {
                     record.fact.node = old.node;
+                }
+                if record.fact.containers == old.containers {
+                    record.fact.containers = old.containers;
                 }
                 if was_absent && !still_absent {
                     self.end_absence(id);
@@ -94,22 +97,30 @@ impl Engine {
         }
     }
 
-    fn add_pod(&mut self, pod: Pod) {
-        let siblings = pod.controller().and_then(|owner| self.by_controller.get(&owner.uid));
-        let sibling = siblings.and_then(|roster| roster.last()).map(|id| &self.pods[*id as usize].fact);
-        let pod = self.pool.share_pod(pod, sibling);
-        let namespace = pod.key.namespace.clone();
-        let controller = pod.controller().map(|owner| owner.uid.clone());
-        let record =
-            PodRecord { fact: pod, absent: false, places: Places::default(), members: SmallVec::new() };
-        let id = self.pods.insert(record) as u32;
-        self.index.insert(&self.pods, id);
-        let roster = &mut self.namespaces.entry(namespace).or_default().pods;
-        roster::enter(roster, &mut self.pods, id, Places::in_namespace);
-        if let Some(controller) = controller {
-            let roster = self.by_controller.entry(controller).or_default();
-            roster::enter(roster, &mut self.pods, id, Places::with_controller);
+    fn add_pod(&mut self, mut pod: Pod) {
+        let crew = pod.controller().and_then(|owner| self.by_controller.get_mut(&owner.uid));
+        self.pool.share_pod(&mut pod, crew.as_deref().map(Crew::likeness));
+        let mut places = Places::default();
+        let id = self.pods.vacant_key() as u32;
+        match crew {
+            Some(crew) => crew.enter(id, &mut places),
+            None => {
+                if let Some(controller) = pod.controller() {
+                    self.by_controller.insert(controller.uid.clone(), Crew::of(&pod, id, &mut places));
+                }
+            }
         }
+        if !self.namespaces.contains_key(&pod.key.namespace) {
+            self.namespaces.insert(pod.key.namespace.clone(), NamespaceIndex::default());
+        }
+        if let Some((known, _)) = self.namespaces.get_key_value(&pod.key.namespace) {
+            pod.key.namespace = known.clone();
+        }
+        if let Some(index) = self.namespaces.get_mut(&pod.key.namespace) {
+            roster::enter(&mut index.pods, id, places.in_namespace());
+        }
+        self.pods.insert(PodRecord { fact: pod, absent: false, places, members: SmallVec::new() });
+        self.index.insert(&self.pods, id);
         let fact = &self.pods[id as usize].fact;
         if let (Some(node), true) = (&fact.node, fact.probe.is_some()) {
             self.probed.entry(node.clone()).or_default().insert(id);

@@ -6,9 +6,41 @@ use slab::Slab;
 
 use crate::basics::Uid;
 use crate::engine::PodRecord;
+use crate::facts::Pod;
+use crate::pool::Likeness;
 
 /// Pods that have something in common.
 pub(super) type Roster = Vec<u32>;
+
+/// The pods of one controller, and what they have in common: a new one need not be compared with another, which would
+/// have to be fetched from where it lies.
+#[derive(Clone, Debug)]
+pub(super) struct Crew {
+    pods: Roster,
+    likeness: Likeness,
+}
+
+impl Crew {
+    /// The first pod of a controller.
+    pub(super) fn of(pod: &Pod, id: u32, places: &mut Places) -> Self {
+        let mut crew = Self { pods: Roster::new(), likeness: Likeness::of(pod) };
+        crew.enter(id, places);
+        crew
+    }
+
+    /// Another one.
+    pub(super) fn enter(&mut self, id: u32, places: &mut Places) {
+        enter(&mut self.pods, id, places.with_controller());
+    }
+
+    pub(super) fn pods(&self) -> impl Iterator<Item = u32> {
+        self.pods.iter().copied()
+    }
+
+    pub(super) fn likeness(&self) -> &Likeness {
+        &self.likeness
+    }
+}
 
 /// Where a pod stands in the rosters it is in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,19 +58,14 @@ impl Places {
     }
 
     /// Its place among the pods of its controller.
-    pub(super) fn with_controller(&mut self) -> &mut u32 {
+    fn with_controller(&mut self) -> &mut u32 {
         &mut self.controller
     }
 }
 
 /// Writes a pod at the end of a roster.
-pub(super) fn enter(
-    roster: &mut Roster,
-    pods: &mut Slab<PodRecord>,
-    id: u32,
-    place: fn(&mut Places) -> &mut u32,
-) {
-    *place(&mut pods[id as usize].places) = roster.len() as u32;
+pub(super) fn enter(roster: &mut Roster, id: u32, place: &mut u32) {
+    *place = roster.len() as u32;
     roster.push(id);
 }
 
@@ -58,15 +85,15 @@ pub(super) fn strike(
 
 /// Takes a pod out of its controller's roster, and the roster away with the last of them.
 pub(super) fn strike_from(
-    rosters: &mut FxHashMap<Uid, Roster>,
+    crews: &mut FxHashMap<Uid, Crew>,
     pods: &mut Slab<PodRecord>,
     controller: &Uid,
     id: u32,
 ) {
-    if let Some(roster) = rosters.get_mut(controller) {
-        strike(roster, pods, id, Places::with_controller);
-        if roster.is_empty() {
-            rosters.remove(controller);
+    if let Some(crew) = crews.get_mut(controller) {
+        strike(&mut crew.pods, pods, id, Places::with_controller);
+        if crew.pods.is_empty() {
+            crews.remove(controller);
         }
     }
 }

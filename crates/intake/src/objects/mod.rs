@@ -16,6 +16,8 @@ pub use group::{own_workload, pod_group, upstream_workload};
 pub use pod::{any_pod, pod};
 pub use twin::{Groups, TooTight, too_tight, twin};
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Uid, Version};
 use quorate_engine::facts::Owner;
@@ -76,7 +78,7 @@ impl<'a> Incoming<'a> {
         self.meta.deletion_timestamp.is_some()
     }
 
-    pub(crate) fn owners(self) -> Box<[Owner]> {
+    pub(crate) fn owners(self) -> Arc<[Owner]> {
         self.meta.owner_references.iter().flatten().map(owner).collect()
     }
 

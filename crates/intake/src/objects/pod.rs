@@ -25,7 +25,7 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
         ready_since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(time::from_object),
         consistent: kruise::is_consistent(pod),
         waives: kruise::waives(pod),
-        probe: disruption_probe(pod),
+        probe: disruption_probe(pod).map(Box::new),
         owners: incoming.owners(),
         link: link(incoming, &pod.spec),
         group_size: group_size(pod),

@@ -148,7 +148,7 @@ pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
                 since: Some(now),
                 started: started.map(|at| Time(now.0 + at)),
             };
-            pod.probe = match kind {
+            let probe = match kind {
                 0 => None,
                 1 => Some(probe(Some(true), Some(0), None)),
                 2 => Some(probe(Some(true), Some(0), Some(0))),
@@ -157,6 +157,7 @@ pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
                 5 => Some(probe(None, None, None)),
                 _ => Some(Probe { malformed: Some("no sense".into()), ..probe(Some(true), Some(0), None) }),
             };
+            pod.probe = probe.map(Box::new);
         }
     }
     pod.labels = Labels::new(labels);

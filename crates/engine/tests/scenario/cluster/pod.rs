@@ -96,14 +96,14 @@ impl Cluster {
             let back = |text: Option<String>| -> Result<Option<Time>, String> {
                 text.map(|ago| Ok(Time(now.0 - words::span(&ago)?.as_millis() as i64))).transpose()
             };
-            pod.probe = Some(Probe {
+            pod.probe = Some(Box::new(Probe {
                 malformed: (says == "malformed").then(|| "httpGet.port: 99999 is above 65535".into()),
                 disruptable,
                 message: words.take("saying").map(Into::into),
                 probed: if words.flag("unprobed") { None } else { back(words.take("probed"))?.or(Some(now)) },
                 since: since(was, disruptable),
                 started: back(words.take("started"))?,
-            });
+            }));
         }
         Ok(())
     }
