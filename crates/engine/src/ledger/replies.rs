@@ -7,6 +7,7 @@ use crate::ledger::asks::Consent;
 use crate::ledger::desk::{Rereading, Writing};
 use crate::ledger::messages::{Call, CallId, Note, Output, Reply, Wrote};
 use crate::ledger::replica::{Purpose, Replica};
+use crate::ledger::settings::Rule;
 use crate::ledger::tend::{Opening, REOPEN_AFTER};
 use crate::verdict::{Block, Reason, Verdict};
 
@@ -167,16 +168,18 @@ impl Replica {
 
     fn looked(&mut self, key: &BudgetKey, coverage: Option<u64>, reply: Reply) {
         self.due.insert(key.clone());
+        let of_any = self.without(Rule::ListOfCoverage);
         let Some(desk) = self.desks.get_mut(key) else { return };
-        // The list of a budget that had this name before is nobody's any more.
-        let Some(look) = desk.looking.take_if(|look| look.coverage == coverage) else { return };
+        let look = desk.looking.take_if(|look| look.coverage == coverage);
+        // The list of what the budget covered before, or one of its name, is nobody's any more.
+        let is_ours = look.is_some() && desk.coverage == coverage;
         if let Reply::Pods(pods, version) = reply
-            && desk.coverage == coverage
+            && (is_ours || of_any)
         {
             let changes = self.engine.look(key, pods, version, self.now);
             self.note_changes(changes);
             if let Some(desk) = self.desks.get_mut(key) {
-                desk.looked = Some(look);
+                desk.looked = look;
                 desk.looked_version = desk.looked_version.max(version);
             }
         }

@@ -75,6 +75,7 @@ pub enum Rule {
     BudgetByUid,
     ClosedDenies,
     ReopenOnCoverage,
+    ListOfCoverage,
     UpdateSeenRunning,
     UpdateSettlesUpdates,
 }

@@ -34,6 +34,7 @@ const MISSED: &[(&[Rule], &str)] = &[
     (&[Rule::BudgetByUid], "a budget is deleted and a wider one made"),
     (&[Rule::ClosedDenies], "a new budget, its holder elsewhere"),
     (&[Rule::ReopenOnCoverage], "a budget covers more"),
+    (&[Rule::ListOfCoverage], "a budget covers more while its pods are listed"),
     (&[Rule::UpdateSeenRunning], "an update"),
     (&[Rule::UpdateSettlesUpdates], "an update and an eviction of one pod"),
 ];

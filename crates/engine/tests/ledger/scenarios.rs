@@ -277,6 +277,12 @@ pub(crate) fn all() -> Vec<Scenario> {
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ("name", "y")))])
             .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
+        // The pods may be listed by what the budget covered before.
+        case("a budget covers more while its pods are listed", &[(Delete, "z"), (Delete, "x")])
+            .pods(&[("x", true), ("y", true), ("z", false)])
+            .budgets(&[("a", keeps(1, ("name", "z")))])
+            .deeds(&[Deed::ChangeBudget("a", keeps(3, ALL)), Deed::Heal("z")])
+            .replicas(&[(true, true)]),
         case("an update", &[(Update, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))]),

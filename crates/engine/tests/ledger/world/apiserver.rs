@@ -113,8 +113,9 @@ impl World {
         for output in outputs.iter() {
             match output {
                 Output::Call(_, call) => {
-                    let call = Wire::Sent(Part::new(call.clone()));
-                    self.nodes[index].calls.change(|calls| calls.push(call));
+                    let sent = Sent { call: call.clone(), selector: self.asked_for(index, call) };
+                    let sent = Wire::Sent(Part::new(sent));
+                    self.nodes[index].calls.change(|calls| calls.push(sent));
                 }
                 Output::Acknowledge(version) => {
                     let name = self.nodes[index].process();
@@ -151,9 +152,18 @@ impl World {
         }
     }
 
+    /// Which pods a list is of, as its sender knows the budget now.
+    fn asked_for(&self, node: usize, call: &Call) -> Option<Selector> {
+        let Call::ListPods(key) = call else { return None };
+        match &self.nodes[node].mind.as_ref()?.replica.engine().budget(key)?.spec {
+            Ok(Rules { covers: Covers::Selector(selector), .. }) => Some(selector.clone()),
+            _ => None,
+        }
+    }
+
     /// What the API server does with a call.
-    pub(super) fn perform(&mut self, node: usize, call: &Call) -> Reply {
-        match call {
+    pub(super) fn perform(&mut self, sent: &Sent) -> Reply {
+        match &sent.call {
             Call::Patch(patch) => {
                 let Some(stored) = self.budgets.get(&patch.budget) else {
                     return Reply::Wrote(Wrote::Gone);
@@ -182,13 +192,9 @@ impl World {
                 Some(pod) => Reply::Pod(PodRead::There(Box::new(Pod::clone(pod)))),
                 None => Reply::Pod(PodRead::Gone),
             },
-            Call::ListPods(key) => {
-                let known = self.nodes[node].mind.as_ref().and_then(|mind| mind.replica.engine().budget(key));
-                let selected = |pod: &&Part<Pod>| match known.map(|budget| &budget.spec) {
-                    Some(Ok(Rules { covers: Covers::Selector(selector), .. })) => {
-                        selector.matches(&pod.labels)
-                    }
-                    _ => false,
+            Call::ListPods(_) => {
+                let selected = |pod: &&Part<Pod>| {
+                    sent.selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
                 };
                 let pods = self.pods.values().filter(selected).map(|pod| Pod::clone(pod)).collect();
                 Reply::Pods(pods, self.counts.pods())

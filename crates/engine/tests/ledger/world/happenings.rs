@@ -165,8 +165,8 @@ impl World {
                 }
             }
             Action::Perform(node, place) => {
-                if let Wire::Sent(call) = self.nodes[*node].calls[*place].clone() {
-                    let reply = Wire::Answered(Part::new(self.perform(*node, &call)));
+                if let Wire::Sent(sent) = self.nodes[*node].calls[*place].clone() {
+                    let reply = Wire::Answered(Part::new(self.perform(&sent)));
                     self.nodes[*node].calls.change(|calls| calls[*place] = reply);
                 }
             }
@@ -356,7 +356,7 @@ impl World {
         let what = match action {
             Action::Perform(node, place) | Action::Deliver(node, place) | Action::Lose(node, place) => {
                 match &self.nodes[*node].calls[*place] {
-                    Wire::Sent(call) => short(call),
+                    Wire::Sent(sent) => short(&sent.call),
                     Wire::Answered(reply) => match &**reply {
                         Reply::Wrote(Wrote::Done(budget)) => format!("wrote {}", short_budget(budget)),
                         Reply::Budget(Some(budget)) => short_budget(budget),

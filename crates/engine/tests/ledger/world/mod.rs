@@ -20,6 +20,7 @@ use quorate_engine::ledger::{
     Acknowledged, Call, Member, Output, PodRead, Reply, Rule, Settings, Stored, Wrote,
 };
 use quorate_engine::request::Request;
+use quorate_engine::selector::Selector;
 use quorate_engine::verdict::Verdict;
 
 use super::truth::Floors;
@@ -168,8 +169,15 @@ impl Hash for Node {
 /// A call on its way.
 #[derive(Clone, Debug, Hash)]
 enum Wire {
-    Sent(Part<Call>),
+    Sent(Part<Sent>),
     Answered(Part<Reply>),
+}
+
+/// A call, and what a list of pods asks for: what the budget covered for its sender when it was sent.
+#[derive(Clone, Debug, Hash)]
+struct Sent {
+    call: Call,
+    selector: Option<Selector>,
 }
 
 /// A request and how far it has come.
