@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use crate::basics::{Time, Uid};
+use crate::basics::{Text, Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
 use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
@@ -122,17 +122,25 @@ impl Engine {
 
     /// A native budget that would refuse what we admit: better said before anything is claimed.
     fn native_block(&self, pod: &Pod) -> Option<Block> {
-        let (name, budget) = self.world.native_over(pod)?;
-        let (healthy, desired) = budget.healthy;
-        let unready_passes = budget.always_allow_unready || (healthy >= desired && desired > 0);
-        let refuses = budget.current
-            && budget.allowed <= 0
-            && pod.phase != Phase::Pending
-            && (pod.ready || !unready_passes);
-        refuses.then(|| Block {
-            budget: None,
-            reason: Reason::Native { name: name.clone(), healthy: budget.healthy },
-        })
+        // The API server asks no native budget about a pod that has not started.
+        if pod.phase == Phase::Pending {
+            return None;
+        }
+        let over: SmallVec<[_; 2]> = self.world.native_over(pod).collect();
+        let reason = match over.as_slice() {
+            [] => return None,
+            [(name, budget)] => {
+                let (healthy, desired) = budget.healthy;
+                let unready_passes = budget.always_allow_unready || (healthy >= desired && desired > 0);
+                let refuses = budget.current && budget.allowed <= 0 && (pod.ready || !unready_passes);
+                refuses.then(|| Reason::Native { name: Text::clone(name), healthy: budget.healthy })?
+            }
+            several => Reason::SeveralNative {
+                pod: pod.key.name.clone(),
+                names: several.iter().map(|(name, _)| Text::clone(name)).collect(),
+            },
+        };
+        Some(Block { budget: None, reason })
     }
 
     /// The pods and units that are down in a budget, the first few of them.

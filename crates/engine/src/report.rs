@@ -3,7 +3,7 @@
 use crate::basics::{Quantity, Text, Time};
 use crate::claims::{Claim, PROTOCOL};
 use crate::engine::{BudgetRecord, Engine};
-use crate::facts::{BudgetKey, Operation, Rules, Units};
+use crate::facts::{BudgetKey, NativeBudget, Operation, Rules, Units};
 use crate::sentence;
 use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status, reason};
 use crate::tally::Unit;
@@ -195,8 +195,7 @@ impl Engine {
         if matches!(budget.rules.units, Units::Pods) {
             return None;
         }
-        let tight = |unit: &Unit, pod: &u32| {
-            let (name, native) = self.world.native_over(&self.pods[*pod as usize].fact)?;
+        let tight = |unit: &Unit, (name, native): (&Text, &NativeBudget)| {
             let (size, lets_go) = (unit.members.len() as i64, native.lets_go());
             (native.current && lets_go < size && size <= native.expected).then(|| {
                 let pods = if lets_go == 1 { "pod" } else { "pods" };
@@ -208,7 +207,11 @@ impl Engine {
             })
         };
         // The pods of a group may lie under several of them.
-        budget.tally.units.iter().find_map(|(_, unit)| unit.members.iter().find_map(|pod| tight(unit, pod)))
+        budget.tally.units.iter().find_map(|(_, unit)| {
+            let mut over =
+                unit.members.iter().flat_map(|pod| self.world.native_over(&self.pods[*pod as usize].fact));
+            over.find_map(|native| tight(unit, native))
+        })
     }
 
     fn singles_of(&self, budget: &BudgetRecord) -> Vec<u32> {

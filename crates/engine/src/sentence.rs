@@ -75,6 +75,18 @@ pub fn block(block: &Block, now: Time) -> String {
         Reason::Native { name, healthy: (has, needs) } => {
             format!("PodDisruptionBudget {name} allows nothing now (has {has} healthy pods, needs {needs}).")
         }
+        Reason::SeveralNative { pod, names } => {
+            let rest = match names.len().saturating_sub(2) {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            let named: Vec<&str> = names.iter().take(2).map(|name| &**name).collect();
+            format!(
+                "pod {pod} is covered by the PodDisruptionBudgets {}{rest}: the API server evicts no pod with more than \
+                 one. Let only one of them cover it.",
+                named.join(" and ")
+            )
+        }
     })
 }
 

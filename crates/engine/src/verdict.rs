@@ -153,6 +153,13 @@ pub enum Reason {
         /// Healthy pods it has and wants.
         healthy: (i64, i64),
     },
+    /// Several native PodDisruptionBudgets cover the pod: the API server evicts no such pod.
+    SeveralNative {
+        /// The pod.
+        pod: Text,
+        /// Their names.
+        names: Vec<Text>,
+    },
 }
 
 /// What cannot be found.

@@ -202,10 +202,10 @@ impl World {
         })
     }
 
-    /// The native budget over a pod. Where there are several the API server evicts nothing, whatever we say.
-    pub(crate) fn native_over(&self, pod: &Pod) -> Option<(&Text, &NativeBudget)> {
-        let mut within = self.native.get(&pod.key.namespace)?.iter();
-        within.find(|(_, budget)| budget.selector.matches(&pod.labels))
+    /// The native budgets over a pod.
+    pub(crate) fn native_over(&self, pod: &Pod) -> impl Iterator<Item = (&Text, &NativeBudget)> {
+        let within = self.native.get(&pod.key.namespace).into_iter().flatten();
+        within.filter(|(_, budget)| budget.selector.matches(&pod.labels))
     }
 
     /// The LeaderWorkerSet of that name.

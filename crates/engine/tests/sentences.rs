@@ -154,6 +154,17 @@ fn a_native_budget_would_refuse() {
 }
 
 #[test]
+fn several_native_budgets_cover_the_pod() {
+    let refusal = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).into()).collect();
+        let reason = Reason::SeveralNative { pod: "llm-0".into(), names };
+        sentence::refusal(&[Block { budget: None, reason }], NOW)
+    };
+    insta::assert_snapshot!(refusal(&["all-pdb", "llm-pdb"]), @"pod llm-0 is covered by the PodDisruptionBudgets all-pdb and llm-pdb: the API server evicts no pod with more than one. Let only one of them cover it.");
+    insta::assert_snapshot!(refusal(&["a", "b", "c", "d"]), @"pod llm-0 is covered by the PodDisruptionBudgets a and b (and 2 more): the API server evicts no pod with more than one. Let only one of them cover it.");
+}
+
+#[test]
 fn several_budgets_say_no() {
     let no = |name: &str| Block { budget: Some(budget(name)), reason: Reason::NotOpen };
     insta::assert_snapshot!(sentence::refusal(&[no("a"), no("b")], NOW), @"inference/a: not now: just created, or changed in what it covers. Waits until every replica knows it. One more budget says no.");

@@ -324,6 +324,7 @@ pub(crate) fn refusal(reason: &Reason) -> &'static str {
         Reason::NoGroup { .. } => "MissingWorkloadReference",
         Reason::Exhausted(_) => "Exhausted",
         Reason::Native { .. } => "NativeBudget",
+        Reason::SeveralNative { .. } => "SeveralNativeBudgets",
     }
 }
 

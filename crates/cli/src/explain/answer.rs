@@ -185,7 +185,7 @@ impl<'a> Looking<'a> {
             // A native budget, or nobody in particular.
             Verdict::Deny(blocks) => blocks
                 .iter()
-                .find(|block| block.budget.is_none() || matches!(block.reason, Reason::Native { .. }))
+                .find(|block| block.budget.is_none())
                 .map(|block| sentence::block(block, self.now)),
         };
         PodAnswer {

@@ -54,6 +54,7 @@ fn no(reason: &Reason) -> No {
         Reason::NotOpen => No::Plain("NotOpen"),
         Reason::NoGroup { .. } => No::Plain("NoGroup"),
         Reason::Native { .. } => No::Plain("Native"),
+        Reason::SeveralNative { .. } => No::Plain("SeveralNative"),
         Reason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
         Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
         Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
@@ -128,8 +129,11 @@ impl Oracle {
             }
         }
         let evicts = request.operation == Operation::Evict && !grounds.is_empty();
-        if blocks.is_empty() && evicts && self.is_refused_natively(pod) {
-            blocks.push((format!("{:?}", None::<BudgetKey>), No::Plain("Native")));
+        if blocks.is_empty()
+            && evicts
+            && let Some(no) = self.native_refusal(pod)
+        {
+            blocks.push((format!("{:?}", None::<BudgetKey>), No::Plain(no)));
         }
         match (grounds.is_empty(), blocks.is_empty()) {
             (true, true) => Answer::NotCovered,
@@ -138,12 +142,20 @@ impl Oracle {
         }
     }
 
-    /// Whether the API server would refuse the eviction after us: it guards every pod that has started and not ended.
-    fn is_refused_natively(&self, pod: &Pod) -> bool {
-        let Some(native) = self.native_over(pod).filter(|native| native.current) else { return false };
+    /// Why the API server would refuse the eviction after us: it guards every pod that has started and not ended, and
+    /// evicts none that two guard.
+    fn native_refusal(&self, pod: &Pod) -> Option<&'static str> {
+        let over = self.native_over(pod);
+        if pod.phase == Phase::Pending || over.is_empty() {
+            return None;
+        }
+        if over.len() > 1 {
+            return Some("SeveralNative");
+        }
+        let native = over[0];
         let (healthy, desired) = native.healthy;
         let guarded = pod.ready || !(native.always_allow_unready || (healthy >= desired && desired > 0));
-        pod.phase != Phase::Pending && guarded && native.allowed <= 0
+        (native.current && guarded && native.allowed <= 0).then_some("Native")
     }
 
     fn ask(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<Ground, No> {

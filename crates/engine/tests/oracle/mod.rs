@@ -269,12 +269,12 @@ impl Oracle {
         }
     }
 
-    /// The native budget over a pod: of several the first by name.
-    pub(crate) fn native_over(&self, pod: &Pod) -> Option<&NativeBudget> {
+    /// The native budgets over a pod.
+    pub(crate) fn native_over(&self, pod: &Pod) -> Vec<&NativeBudget> {
         let over = |(key, native): &(&ObjectKey, &NativeBudget)| {
             key.namespace == pod.key.namespace && native.selector.matches(&pod.labels)
         };
-        self.natives.iter().find(over).map(|(_, native)| native)
+        self.natives.iter().filter(over).map(|(_, native)| native).collect()
     }
 
     pub(crate) fn operations(&self, budget: &Budget) -> Operations {

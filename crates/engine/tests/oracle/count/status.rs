@@ -143,8 +143,8 @@ impl Oracle {
     fn is_too_tight_natively(&self, count: &Count) -> bool {
         count.groups.iter().any(|group| {
             let size = group.pods.len() as i64;
-            let over = group.pods.iter().filter_map(|uid| self.native_over(&self.pods[uid].pod));
-            over.into_iter().any(|native| {
+            let mut over = group.pods.iter().flat_map(|uid| self.native_over(&self.pods[uid].pod));
+            over.any(|native| {
                 native.current && native.expected - native.healthy.1 < size && size <= native.expected
             })
         })
