@@ -137,7 +137,8 @@ impl World {
             return;
         }
         let uid = match verdict {
-            Verdict::Allow(allow) => match allow.pin() {
+            // Only evictions are pinned to what the answer says.
+            Verdict::Allow(allow) => match self.requests[request].meant.as_ref().or_else(|| allow.pin()) {
                 Some(uid) => Some(uid.clone()),
                 None => self.pod_named(&self.requests[request].pod).map(|pod| pod.uid.clone()),
             },

@@ -247,16 +247,21 @@ impl World {
             },
             _ => Target::default(),
         };
+        let object = object.filter(|_| journey.operation != Operation::Evict);
+        let meant = object.as_ref().map(|object| object.uid.clone());
         let asked = Request {
             operation: journey.operation,
             pod: ObjectKey::new(NAMESPACE, journey.pod.clone()),
-            object: object.filter(|_| journey.operation != Operation::Evict),
+            object,
             precondition: None,
             caller: Caller::named("alice"),
             dry_run: false,
             target,
         };
-        self.request(request, |journey| journey.stage = Stage::Asked(node));
+        self.request(request, |journey| {
+            journey.stage = Stage::Asked(node);
+            journey.meant = meant;
+        });
         self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
         self.tell(node, &News::Ask(request as u64, Part::new(asked), deadline));

@@ -186,6 +186,8 @@ pub(crate) struct Journey {
     pub(crate) operation: Operation,
     pub(crate) pod: Text,
     pub(crate) stage: Stage,
+    /// The very object that is asked about. An eviction knows a name.
+    meant: Option<Uid>,
     /// It was under way already when time last passed.
     aged: bool,
     /// The budgets that were open when it was sent, and their generations.
@@ -297,6 +299,7 @@ impl World {
             operation: *operation,
             pod: Text::from(*pod),
             stage: Stage::Planned,
+            meant: None,
             aged: false,
             bound: Vec::new(),
             healthy: None,
@@ -348,6 +351,7 @@ impl World {
     fn over(&mut self, request: usize) {
         self.request(request, |journey| {
             journey.stage = Stage::Over;
+            journey.meant = None;
             journey.aged = false;
             journey.bound = Vec::new();
             journey.healthy = None;
