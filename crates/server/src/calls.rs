@@ -32,6 +32,10 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The replica asks again at once when nobody knows. This is what keeps it from asking a thousand times a second.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// After a race that was lost. By then the watch has shown what the winner wrote, as a rule: it need not be read, and
+/// whoever asked meanwhile goes into the next write too.
+const LOST_RACE: Duration = Duration::from_millis(3);
+
 /// Who writes, as the managed fields of objects tell.
 pub(crate) const FIELD_MANAGER: &str = "quorate";
 
@@ -114,13 +118,13 @@ impl Calls {
         }
     }
 
-    /// Losing a race is nothing to wait for. Losing again and again, it may be no race: a write that can never succeed
-    /// must not become a storm.
+    /// Losing a race is nothing to wait for, but for the watch. Losing again and again, it may be no race: a write that
+    /// can never succeed must not become a storm.
     fn pause_after_refusal(&self, key: &BudgetKey) -> Duration {
         let mut refused = self.refused.lock();
         let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
         match *times {
-            0..4 => Duration::ZERO,
+            0..4 => LOST_RACE,
             times => Duration::from_millis(5 << (times - 4).min(7)),
         }
     }

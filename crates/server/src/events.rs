@@ -37,6 +37,9 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// More than this waits for nobody.
 const QUEUE: usize = 256;
 
+/// No name is longer.
+const NAME_LIMIT: usize = 253;
+
 /// How much is remembered of what was told.
 const REMEMBERED: usize = 10_000;
 
@@ -270,7 +273,7 @@ async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Hap
             reference(api_version, kind, key, Some(uid.clone()))
         }
     };
-    let name = regarding.name.clone().unwrap_or_default();
+    let about = regarding.name.clone().unwrap_or_default();
     let suffix = match &happening.on {
         // Every pod of the controller finds the same, whichever server is asked: the API server takes one of a name.
         On::Controller { .. } => {
@@ -284,7 +287,7 @@ async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Hap
     let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let event = Event {
         metadata: ObjectMeta {
-            name: Some(format!("{name}.{suffix}")),
+            name: Some(event_name(&about, &suffix)),
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
         },
@@ -300,6 +303,15 @@ async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Hap
     };
     let events = Api::<Event>::namespaced(client.clone(), &namespace);
     events.create(&PostParams::default(), &event).await.map(drop)
+}
+
+/// The name of an Event about something. Names may be as long as the API server takes them, so of a long one the
+/// beginning has to do; what it is about is told by the Event itself.
+fn event_name(about: &str, suffix: &str) -> String {
+    let room = NAME_LIMIT.saturating_sub(suffix.len() + 1);
+    // A name does not end in a dot or a dash, nor does a part of it.
+    let about = about.get(..room).unwrap_or(about).trim_end_matches(['.', '-']);
+    format!("{about}.{suffix}")
 }
 
 fn reference(api_version: &str, kind: &str, key: &ObjectKey, uid: Option<String>) -> ObjectReference {
@@ -335,6 +347,18 @@ mod tests {
         assert!(!told.is_news(&denial("a"), start + Duration::from_secs(59)));
         assert!(told.is_news(&denial("b"), start + Duration::from_secs(59)));
         assert!(told.is_news(&denial("a"), start + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn the_name_of_an_event_is_one_that_the_api_server_takes() {
+        assert_eq!(event_name("llm-0", "18b2"), "llm-0.18b2");
+        let longest = "a".repeat(NAME_LIMIT);
+        let name = event_name(&longest, "18b2");
+        assert_eq!(name.len(), NAME_LIMIT);
+        assert!(name.ends_with("aa.18b2"), "{name}");
+        // Cut right behind a dot.
+        let dotted = format!("{}.{}", "a".repeat(NAME_LIMIT - 6), "b".repeat(5));
+        assert_eq!(event_name(&dotted, "18b2"), format!("{}.18b2", "a".repeat(NAME_LIMIT - 6)));
     }
 
     #[test]

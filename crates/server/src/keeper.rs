@@ -24,6 +24,7 @@ use crate::clock;
 use crate::events::Events;
 use crate::metrics::{Metrics, Reading};
 use crate::namespaces::Enforcing;
+use crate::status::Changed;
 
 /// While somebody waits for an answer, time passes in steps of this: short against the patience of the protocol.
 const BUSY: Duration = Duration::from_millis(50);
@@ -139,7 +140,7 @@ fn refuse(reason: Reason) -> Verdict {
 /// What the keeper tells others.
 pub(crate) struct Outbox {
     /// Budgets whose status may have changed.
-    pub(crate) changed: mpsc::UnboundedSender<BTreeSet<BudgetKey>>,
+    pub(crate) changed: mpsc::UnboundedSender<Vec<Changed>>,
     /// Up to which version every budget is known here.
     pub(crate) acknowledged: watch::Sender<Acknowledged>,
     /// Everything was seen once.
@@ -278,7 +279,11 @@ impl Task {
             self.outbox.enforcing.send_replace(self.enforcing.namespaces());
         }
         if *self.outbox.synced.borrow() && !changed.is_empty() {
-            let _ = self.outbox.changed.send(changed);
+            let engine = self.replica.engine();
+            let unsettled =
+                |key: &BudgetKey| engine.budget(key).is_some_and(|budget| !budget.ledger.claims.is_empty());
+            let changed = changed.into_iter().map(|budget| Changed { unsettled: unsettled(&budget), budget });
+            let _ = self.outbox.changed.send(changed.collect());
         }
     }
 

@@ -30,6 +30,10 @@ use crate::stored::Stored;
 /// Changes come in bursts: a moment later one write tells of all of them.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
+/// What was admitted is carried out, seen and settled within this time, as a rule: one write tells of all of that, and
+/// readers still see the truth within a second.
+const SETTLES: Duration = Duration::from_millis(700);
+
 /// While a budget changes all the time it is written this often: readers see the truth within a second, and whoever
 /// evicts does not pay for a reader at each step.
 const APART: Duration = Duration::from_millis(800);
@@ -39,6 +43,14 @@ const AT_ONCE: usize = 16;
 
 /// After a write that failed.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// A budget whose status may have changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Changed {
+    pub(crate) budget: BudgetKey,
+    /// Something was admitted that the pods do not show yet.
+    pub(crate) unsettled: bool,
+}
 
 /// Writes statuses.
 pub(crate) struct Writer {
@@ -53,7 +65,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes the status of every budget that changes while this process is the holder, until nobody tells of changes
     /// any more. A new holder is told of all of them.
-    pub(crate) async fn run(self, mut changed: mpsc::UnboundedReceiver<BTreeSet<BudgetKey>>) {
+    pub(crate) async fn run(self, mut changed: mpsc::UnboundedReceiver<Vec<Changed>>) {
         let mut agenda = Agenda::default();
         let mut writing = FuturesUnordered::new();
         loop {
@@ -64,8 +76,8 @@ impl Writer {
             }
             let next = agenda.next().filter(|_| writing.len() < AT_ONCE);
             tokio::select! {
-                keys = changed.recv() => match keys {
-                    Some(keys) => keys.into_iter().for_each(|key| agenda.changed(key, Instant::now())),
+                budgets = changed.recv() => match budgets {
+                    Some(budgets) => budgets.into_iter().for_each(|budget| agenda.changed(budget, Instant::now())),
                     None => return,
                 },
                 Some((key, written)) = writing.next() => agenda.written(key, written, Instant::now()),
@@ -132,13 +144,13 @@ struct Entry {
 }
 
 impl Agenda {
-    fn changed(&mut self, key: BudgetKey, now: Instant) {
+    fn changed(&mut self, Changed { budget: key, unsettled }: Changed, now: Instant) {
         let entry =
             self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
         if entry.due.is_some() {
             return;
         }
-        let soonest = now + DEBOUNCE;
+        let soonest = now + if unsettled { SETTLES } else { DEBOUNCE };
         let due = entry.written.map_or(soonest, |written| soonest.max(written + APART));
         entry.due = Some(due);
         // While it is being written nobody else may: what is older would come last.
@@ -208,17 +220,21 @@ mod tests {
         BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
     }
 
+    fn settled(name: &str) -> Changed {
+        Changed { budget: budget(name), unsettled: false }
+    }
+
     #[test]
     fn a_first_change_is_told_at_once_and_many_within_a_second() {
         let mut agenda = Agenda::default();
         let start = Instant::now();
-        agenda.changed(budget("llm"), start);
+        agenda.changed(settled("llm"), start);
         assert_eq!(agenda.take(start), None, "more may come");
         assert_eq!(agenda.take(start + DEBOUNCE), Some(budget("llm")));
         let written = start + DEBOUNCE * 2;
         agenda.written(budget("llm"), true, written);
         for step in 1..8 {
-            agenda.changed(budget("llm"), written + DEBOUNCE * step);
+            agenda.changed(settled("llm"), written + DEBOUNCE * step);
         }
         assert_eq!(agenda.next(), Some(written + APART));
         assert_eq!(agenda.take(written + APART), Some(budget("llm")));
@@ -226,12 +242,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_about_to_be_settled_is_told_once() {
+        let mut agenda = Agenda::default();
+        let start = Instant::now();
+        agenda.changed(Changed { budget: budget("llm"), unsettled: true }, start);
+        assert_eq!(agenda.take(start + DEBOUNCE), None, "the claim is about to go");
+        agenda.changed(settled("llm"), start + SETTLES - DEBOUNCE / 2);
+        assert_eq!(
+            agenda.take(start + SETTLES),
+            Some(budget("llm")),
+            "and it is told within a second all the same"
+        );
+        assert!(SETTLES < Duration::from_secs(1));
+        agenda.written(budget("llm"), true, start + SETTLES);
+        assert_eq!(agenda.next(), None);
+    }
+
+    #[test]
     fn nothing_is_written_twice_at_once_nor_forgotten() {
         let mut agenda = Agenda::default();
         let start = Instant::now();
-        agenda.changed(budget("llm"), start);
+        agenda.changed(settled("llm"), start);
         agenda.take(start + DEBOUNCE).expect("one that is due");
-        agenda.changed(budget("llm"), start + DEBOUNCE);
+        agenda.changed(settled("llm"), start + DEBOUNCE);
         assert_eq!(agenda.take(start + PAUSE), None, "it is being written");
         agenda.written(budget("llm"), true, start + PAUSE);
         assert_eq!(agenda.take(start + PAUSE + APART), Some(budget("llm")));
@@ -239,7 +272,7 @@ mod tests {
         assert_eq!(agenda.next(), Some(start + PAUSE * 4), "what failed is tried again");
         assert_eq!(agenda.take(start + PAUSE * 4), Some(budget("llm")));
         agenda.written(budget("llm"), true, start + PAUSE * 5);
-        agenda.changed(budget("other"), start + PAUSE * 9);
+        agenda.changed(settled("other"), start + PAUSE * 9);
         agenda.take(start + PAUSE * 10).expect("the other");
         agenda.written(budget("other"), true, start + PAUSE * 10);
         assert_eq!(agenda.budgets.len(), 1, "what was written long ago is forgotten");

@@ -52,7 +52,14 @@ pub struct Options {
 impl Options {
     /// The Workload API as it is to be served.
     pub(crate) fn workload_api(&self) -> WorkloadApi {
-        if self.workload_api { self.kubernetes.workload_api() } else { WorkloadApi::Off }
+        let named =
+            |version: &str| self.runtime_config.contains(&format!("scheduling.k8s.io/{version}=true"));
+        match self.workload_api {
+            true => self.kubernetes.workload_api(),
+            // No release of today has it, but the embedded cluster does.
+            false if named("v1beta1") => WorkloadApi::V1Beta1,
+            false => WorkloadApi::Off,
+        }
     }
 }
 

@@ -138,14 +138,20 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event, as type and object; `None` at the end of the stream.
+    /// The next event, as type and object; `None` at the end of the stream. It has to come soon.
     pub async fn next(&mut self) -> Option<(String, Value)> {
-        let mut line = String::new();
-        let read = tokio::time::timeout(PATIENCE, self.lines.read_line(&mut line));
-        match read.await {
+        match tokio::time::timeout(PATIENCE, self.next_at_last()).await {
             Err(_) => panic!("no event within {} s", PATIENCE.as_secs()),
-            Ok(Ok(0) | Err(_)) => None,
-            Ok(Ok(_)) => {
+            Ok(event) => event,
+        }
+    }
+
+    /// The next event, however long it takes, as type and object; `None` at the end of the stream.
+    pub async fn next_at_last(&mut self) -> Option<(String, Value)> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line).await {
+            Ok(0) | Err(_) => None,
+            Ok(_) => {
                 let mut event: Value = serde_json::from_str(&line).expect("an event in JSON");
                 let kind = event["type"].as_str().unwrap_or_default().to_owned();
                 Some((kind, event["object"].take()))

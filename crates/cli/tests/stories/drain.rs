@@ -6,11 +6,17 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use quorate_testbed::Cluster;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::group_log::{GroupLog, Moment};
 use crate::scene::{GROUP, Scene};
 
-quorate_testbed::stories!(Whole: a_drain_takes_one_group_at_a_time, two_drains_at_once_keep_two_groups_whole);
+quorate_testbed::stories!(Whole:
+    a_drain_takes_one_group_at_a_time,
+    two_drains_at_once_keep_two_groups_whole,
+    a_budget_is_made_again_in_the_middle_of_a_drain,
+);
 
 async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
     let scene = Scene::set(cluster, json!({})).await;
@@ -64,6 +70,46 @@ async fn two_drains_at_once_keep_two_groups_whole(cluster: Cluster) {
     one_group_at_a_time(&log);
     let left = groups_by_node(&scene).await;
     assert!(nodes.iter().all(|node| !left.contains_key(node)), "something is left: {left:?}");
+}
+
+/// What the first budget admitted is not forgotten by the second: while that group is down no other goes.
+async fn a_budget_is_made_again_in_the_middle_of_a_drain(cluster: Cluster) {
+    let scene = Scene::set(cluster, json!({})).await;
+    let node = node_with_most_groups(&scene).await;
+    let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
+    let args = ["drain", &node, "--ignore-daemonsets", "--timeout=120s"];
+    let mut drain = scene.kubectl.command(&args).spawn().expect("kubectl");
+    let mut stderr = BufReader::new(drain.stderr.take().expect("what it says"));
+    let mut said = String::new();
+    while !said.contains("will retry after") {
+        let read = stderr.read_line(&mut said).await.expect("a line");
+        assert!(read > 0, "the drain must be held up: {said}");
+    }
+    // One group goes, another waits. Where no budget is nothing is kept, so the drain does not ask while there is none.
+    signal(&drain, "STOP").await;
+    let first = scene.budget().await;
+    scene.make_budget_again(&first).await;
+    signal(&drain, "CONT").await;
+
+    stderr.read_to_string(&mut said).await.expect("the rest");
+    let ended = drain.wait().await.expect("an end");
+    assert!(ended.success(), "the drain must end: {said}");
+    scene.ready(9).await;
+    one_group_at_a_time(&log);
+    assert!(!groups_by_node(&scene).await.contains_key(&node), "something is left on {node}");
+    let second = scene.budget().await;
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+    scene
+        .status_is("the second one is at rest", |status| {
+            status["claims"] == json!({}) && status["disruptionsAllowedReplicas"] == 1
+        })
+        .await;
+}
+
+async fn signal(child: &Child, name: &str) {
+    let id = child.id().expect("a process that runs").to_string();
+    let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().await.expect("kill");
+    assert!(sent.success(), "{name} was not sent");
 }
 
 /// What the log saw: something went, and never two groups at once.

@@ -155,7 +155,7 @@ async fn other_operations(cluster: &Cluster) {
     for number in 0..3 {
         town.delete(&format!("plain-{number}")).await.expect(200);
     }
-    town.labelled(true).await;
+    town.asked_about_updates().await;
     town.set_image("strict-0", "main:2").await.expect(200);
     town.allows("strict", 0).await;
     refusal(&town.set_image("strict-1", "main:2").await);

@@ -73,7 +73,7 @@ mod own_workloads {
         assert_eq!(condition(&status, "BudgetConfigured")["status"], "False");
         assert_eq!(condition(&status, "DisruptionAllowed")["status"], "False");
         assert_eq!((&status["expectedReplicas"], &status["expectedPods"]), (&json!(0), &json!(3)));
-        let refusals = space.drain_is_refused("node-1").await;
+        let refusals = space.drain_waits("node-1", 3).await.give_up();
         assert!(refusals.contains("quorate.dev/workload"), "it must say what to do: {refusals}");
         space.ready(3).await;
     }
@@ -84,14 +84,10 @@ mod own_workloads {
         perform(&space, &Gang::new("gang", 2, 2), WorkloadApi::Off).await;
         space.budget(BUDGET, budget(&json!({"maxUnavailable": 1}))).await;
         space.budget_is(BUDGET, "one may be down", |status| status["disruptionsAllowed"] == 1).await;
-        let refusals = space.drain_is_refused("node-1").await;
+        let drain = space.drain_waits("node-1", 2).await;
+        space.left_by("gang-group", &[2]).await;
+        let refusals = drain.give_up();
         assert!(refusals.contains("keeps 1 of 2 groups"), "{refusals}");
-        let left = space.ready_by("gang-group").await;
-        assert_eq!(
-            left.values().copied().collect::<Vec<_>>(),
-            [2],
-            "one whole replica must be left: {left:?}"
-        );
     }
 
     /// As the proposal has it: a native budget, and one word more.
@@ -114,9 +110,9 @@ mod own_workloads {
         .await;
         assert_eq!((&configured["status"], &configured["reason"]), (&json!("True"), &json!("ValidConfig")));
 
-        space.drain_is_refused("node-1").await;
-        let left = space.ready_by("gang-group").await;
-        assert_eq!(left.values().copied().collect::<Vec<_>>(), [3], "one whole group must be left: {left:?}");
+        let drain = space.drain_waits("node-1", 3).await;
+        space.left_by("gang-group", &[3]).await;
+        drain.give_up();
     }
 
     async fn the_definition_may_go_and_come_back(cluster: Cluster) {
@@ -136,7 +132,7 @@ mod own_workloads {
                 condition(status, "DisruptionAllowed")["reason"] == "WorkloadResolutionFailed"
             })
             .await;
-        space.drain_is_refused("node-1").await;
+        space.drain_waits("node-1", 6).await.give_up();
         quorate_testbed::eventually("the definition is gone", || async {
             let code = wire.get(DEFINITION).await.code;
             if code == 404 { Ok(()) } else { Err(code) }
@@ -221,10 +217,10 @@ async fn a_drain_is_blocked_by_the_second_group(cluster: Cluster, api: WorkloadA
     assert_eq!(condition(&status, "DisruptionAllowed")["reason"], "SufficientReplicas");
 
     // One group may go; its pods do not come back, since there is no other node.
-    let refusals = space.drain_is_refused("node-1").await;
+    let drain = space.drain_waits("node-1", 3).await;
+    space.left_by("gang-group", &[3]).await;
+    let refusals = drain.give_up();
     assert!(refusals.contains("keeps 1 of 2 groups"), "{refusals}");
-    let left = space.ready_by("gang-group").await;
-    assert_eq!(left.values().copied().collect::<Vec<_>>(), [3], "one whole group must be left: {left:?}");
 
     space.change_budget(BUDGET, json!({"minAvailable": 0})).await;
     space
@@ -247,7 +243,7 @@ async fn a_group_that_nobody_describes_is_not_touched(cluster: Cluster, api: Wor
             condition(status, "DisruptionAllowed")["reason"] == "WorkloadResolutionFailed"
         })
         .await;
-    space.drain_is_refused("node-1").await;
+    space.drain_waits("node-1", 6).await.give_up();
     assert_eq!(space.ready_by("gang-group").await.len(), 2, "nothing may be evicted");
     space.kubectl(&["uncordon", "node-1"]).await.expect("uncordoned");
     describe(&space, &gang, api).await;

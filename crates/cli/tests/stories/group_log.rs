@@ -42,7 +42,8 @@ impl GroupLog {
         let mut watch = wire.watch(&format!("{path}?resourceVersion={version}")).await;
         let log = moments.clone();
         let watching = tokio::spawn(async move {
-            while let Some((kind, pod)) = watch.next().await {
+            // There may be nothing to see for a while.
+            while let Some((kind, pod)) = watch.next_at_last().await {
                 match kind.as_str() {
                     "ADDED" | "MODIFIED" => drop(pods.insert(uid(&pod), seat(&pod, label))),
                     "DELETED" => drop(pods.remove(&uid(&pod))),

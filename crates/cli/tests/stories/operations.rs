@@ -52,7 +52,7 @@ async fn a_resize_waits_where_it_restarts_a_container(cluster: Cluster) {
         "selector": {"matchLabels": {"app": "db"}}, "minAvailable": 1, "operations": ["Evict", "Resize"],
     });
     town.budget("db", spec, 1).await;
-    town.labelled(true).await;
+    town.asked_about_updates().await;
     let cpu = json!({"requests": {"cpu": "200m"}});
     let memory = json!({"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}});
     // One is being restarted: the other may get more of what needs no restart, and nothing else.

@@ -210,12 +210,18 @@ async fn only_its_own_lease(cluster: Cluster) {
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 30}})
     };
     let one = guarded.agent(Some("agent-1")).await;
+    let only =
+        "the agent of node node-1 holds the Lease quorate-agent-node-1 in the name of its node, and no other";
+    // This is another policy than the one for pods, and is taken up in its own time.
+    eventually("the policy for Leases is in force", || async {
+        let answer = one.post(&format!("{leases}?dryRun=All"), &lease("x", "node-1")).await;
+        if answer.message().ends_with(only) { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
     guarded.admin.post(&leases, &lease("quorate-server", "a-server")).await.expect(201);
     let two = guarded.agent(Some("agent-2")).await;
     two.post(&leases, &lease("quorate-agent-node-2", "node-2")).await.expect(201);
     let other = format!("{leases}/quorate-agent-node-2");
-    let only =
-        "the agent of node node-1 holds the Lease quorate-agent-node-1 in the name of its node, and no other";
     for (name, holder) in
         [("quorate-agent-node-2", "node-2"), ("quorate-agent-node-1", "node-2"), ("x", "node-1")]
     {

@@ -75,7 +75,7 @@ async fn pods_of_a_job_are_counted_by_the_budget(cluster: Cluster) {
     .await;
     space.budget("once", json!({"selector": {"matchLabels": {"app": "once"}}, "minAvailable": 2})).await;
     space.budget_is("once", "two are kept", |status| status["currentHealthy"] == 2).await;
-    space.drain_is_refused("node-1").await;
+    space.drain_waits("node-1", 2).await.give_up();
 
     space.change_budget("once", json!({"minAvailable": null, "maxUnavailable": 1})).await;
     let status = space

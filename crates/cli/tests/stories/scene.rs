@@ -78,11 +78,24 @@ impl Scene {
         .await;
     }
 
-    /// The status of the budget.
-    pub(crate) async fn status(&self) -> Value {
+    /// The budget as it is stored.
+    pub(crate) async fn budget(&self) -> Value {
         let path =
             format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets/llm", self.namespace);
-        self.cluster.wire().get(&path).await.expect(200)["status"].clone()
+        self.cluster.wire().get(&path).await.expect(200)
+    }
+
+    /// Deletes the budget, and makes another one of the same name and spec.
+    pub(crate) async fn make_budget_again(&self, budget: &Value) {
+        let path =
+            format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets/llm", self.namespace);
+        self.cluster.wire().delete(&path, &json!({})).await.expect(200);
+        self.create("policy.quorate.dev/v1alpha1", "DisruptionBudget", budget["spec"].clone()).await;
+    }
+
+    /// The status of the budget.
+    pub(crate) async fn status(&self) -> Value {
+        self.budget().await["status"].clone()
     }
 
     /// Waits until the status of the budget is as it should be.

@@ -14,8 +14,11 @@ quorate_testbed::stories!(Whole: servers_end_twenty_times_and_nobody_sees_an_err
 
 const TIMES: usize = 20;
 
+/// How many end together, while as many others serve on.
+const TOGETHER: usize = 2;
+
 async fn servers_end_twenty_times_and_nobody_sees_an_error(cluster: Cluster) {
-    let mut replicas = Replicas::start(&cluster, 2, &["--shutdown-delay-seconds=2"]).await;
+    let mut replicas = Replicas::start(&cluster, 2 * TOGETHER, &["--shutdown-delay-seconds=2"]).await;
     let town = Arc::new(Town::found(&cluster, "busy").await);
     for number in 0..2 {
         town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
@@ -41,17 +44,20 @@ async fn servers_end_twenty_times_and_nobody_sees_an_error(cluster: Cluster) {
             })
         })
         .collect();
-    for time in 0..TIMES {
-        let place = time % 2;
-        replicas.signal(place, "TERM");
-        let replicas_cell = parking_lot::Mutex::new(&mut replicas);
-        let status = eventually("the server has ended", || async {
-            replicas_cell.lock().has_ended(place).ok_or("running")
-        })
-        .await;
-        assert!(status.success(), "{status}");
-        replicas.fill(place).await;
-        replicas.until_ready(2).await;
+    for round in 0..TIMES / TOGETHER {
+        let first = round % 2 * TOGETHER;
+        let places = first..first + TOGETHER;
+        places.clone().for_each(|place| replicas.signal(place, "TERM"));
+        for place in places {
+            let replicas_cell = parking_lot::Mutex::new(&mut replicas);
+            let status = eventually("the server has ended", || async {
+                replicas_cell.lock().has_ended(place).ok_or("running")
+            })
+            .await;
+            assert!(status.success(), "{status}");
+            replicas.fill(place).await;
+        }
+        replicas.until_ready(2 * TOGETHER).await;
     }
     over.store(true, Ordering::Relaxed);
     for evictor in asking {

@@ -1,12 +1,16 @@
 //! A namespace under Quorate, with nodes as a story needs them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use parking_lot::Mutex;
 use quorate_testbed::{Answer, Cluster, Kubectl, Patch, User, eventually};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
 
 use crate::quorate::Quorate;
 use crate::scene::is_ready;
@@ -126,21 +130,66 @@ impl Space {
         if printed.success { Ok(printed.stdout) } else { Err(printed.stderr) }
     }
 
+    /// Waits until exactly so many pods are ready of each group that has any, in the order of the groups' names.
+    pub(crate) async fn left_by(&self, label: &str, counts: &[usize]) {
+        eventually(&format!("{counts:?} are left by {label}"), || async {
+            let left = self.ready_by(label).await;
+            if left.values().eq(counts) { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+
     /// Drains a node to its end.
     pub(crate) async fn drain(&self, node: &str) {
-        let drained = self.kubectl.run(&["drain", node, "--ignore-daemonsets", "--timeout=60s"]).await;
+        let drained = self.kubectl.run(&["drain", node, "--ignore-daemonsets", "--timeout=100s"]).await;
         let drained = drained.expect("kubectl");
         assert!(drained.success, "the drain must end: {}", drained.stderr);
     }
 
-    /// Drains a node for a while; what our webhook said each time it was asked.
+    /// Drains a node until it is refused; what our webhook said.
     pub(crate) async fn drain_is_refused(&self, node: &str) -> String {
-        let drained = self.kubectl.run(&["drain", node, "--ignore-daemonsets", "--timeout=12s"]).await;
-        let drained = drained.expect("kubectl");
-        assert!(!drained.success, "the drain must be blocked: {}", drained.stdout);
-        let refusals = drained.stderr.lines().filter_map(|line| Some(line.split_once(DENIED)?.1.trim_end()));
-        let refusals = refusals.collect::<Vec<_>>().join("\n");
-        assert!(!refusals.is_empty(), "nobody refused: {}", drained.stderr);
-        refusals
+        self.drain_waits(node, 1).await.give_up()
+    }
+
+    /// Drains a node until it was refused so often. It goes on asking for as long as it is kept.
+    pub(crate) async fn drain_waits(&self, node: &str, times: usize) -> Drain {
+        let mut kubectl =
+            self.kubectl.command(&["drain", node, "--ignore-daemonsets"]).spawn().expect("kubectl");
+        let mut lines = BufReader::new(kubectl.stderr.take().expect("what it says")).lines();
+        let drain = Drain { kubectl: Mutex::new(kubectl), said: Arc::default() };
+        let said = drain.said.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                said.lock().push(line);
+            }
+        });
+        eventually(&format!("the drain is refused {times} times"), || async {
+            drain.must_be_blocked();
+            let refused = drain.said.lock().iter().filter(|line| line.contains(DENIED)).count();
+            if refused >= times { Ok(()) } else { Err(drain.said.lock().join("\n")) }
+        })
+        .await;
+        drain
+    }
+}
+
+/// A drain at work.
+pub(crate) struct Drain {
+    kubectl: Mutex<Child>,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drain {
+    fn must_be_blocked(&self) {
+        let ended = self.kubectl.lock().try_wait().expect("a process");
+        assert!(ended.is_none(), "the drain must be blocked, and has ended: {}", self.said.lock().join("\n"));
+    }
+
+    /// Ends it, which must not have come to its end; what our webhook said each time it was asked.
+    pub(crate) fn give_up(self) -> String {
+        self.must_be_blocked();
+        let said = self.said.lock();
+        let refusals = said.iter().filter_map(|line| Some(line.split_once(DENIED)?.1.trim_end()));
+        refusals.collect::<Vec<_>>().join("\n")
     }
 }

@@ -157,4 +157,29 @@ impl Town {
         })
         .await;
     }
+
+    /// Waits until the API server goes by the label, and so asks about updates: it reads labels a moment after they are
+    /// written. A pod that no update is allowed of tells when that is; both it and its budget are gone afterwards.
+    pub(crate) async fn asked_about_updates(&self) {
+        const DECOY: &str = "decoy";
+        self.pod(DECOY, json!({"decoy": "true"})).await;
+        let spec = json!({
+            "selector": {"matchLabels": {"decoy": "true"}}, "minAvailable": 1, "operations": ["Update"],
+        });
+        self.new_budget(DECOY, spec).await.expect(201);
+        self.update_is_refused(DECOY).await;
+        self.delete(DECOY).await.expect(200);
+        self.delete_budget(DECOY).await;
+    }
+
+    /// Waits until a budget refuses an update of a pod, which is tried without doing it.
+    pub(crate) async fn update_is_refused(&self, pod: &str) {
+        let patch = json!({"spec": {"containers": [{"name": "main", "image": "main:next"}]}});
+        let path = format!("{}/{pod}?dryRun=All", self.pods());
+        eventually(&format!("an update of {pod} is refused"), || async {
+            let answer = self.wire.patch(&path, Patch::Strategic, &patch).await;
+            if answer.code == 429 { Ok(()) } else { Err(answer.body) }
+        })
+        .await;
+    }
 }

@@ -49,8 +49,20 @@ impl Replica {
                 self.lose_budget(key, Some(&writing.budget));
             }
             // Nothing was written, so whoever opened the budget meanwhile, it was not this write.
-            Reply::Wrote(Wrote::Refused) => self.rereading(key, Writing { opens: false, ..writing }),
+            Reply::Wrote(Wrote::Refused) => self.refused(key, Writing { opens: false, ..writing }),
             _ => self.rereading(key, writing),
+        }
+    }
+
+    /// Another was faster. Where the watch has shown what it wrote there is nothing to read: that is what to decide on
+    /// now, and if it is not the newest either the next write will tell.
+    fn refused(&mut self, key: &BudgetKey, writing: Writing) {
+        let shown = self.engine.budget(key).filter(|known| {
+            known.uid == writing.budget && writing.number.is_some_and(|tested| known.ledger.number > tested)
+        });
+        match shown.map(|known| known.ledger.clone()) {
+            Some(ledger) => self.settle_writing(key, &writing, (&writing.budget, &ledger), false),
+            None => self.rereading(key, writing),
         }
     }
 

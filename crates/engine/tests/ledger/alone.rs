@@ -216,3 +216,44 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     alone.write();
     assert_eq!(alone.grounds(), [Ground::Unhealthy]);
 }
+
+/// Another replica admits something of the same budget; whether the watch shows that before the late write is refused.
+fn comes_too_late(shown: bool) -> Alone {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
+    let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
+    alone.ask(Operation::Evict, &pods[0]);
+    let Some((late, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
+    let token = Token {
+        operation: Operation::Evict,
+        by: Text::from("somebody"),
+        at: Time(0),
+        target: Target::default(),
+    };
+    let claim = Claim { pod: pods[1].key.name.clone(), group: None, tokens: [("t".into(), token)].into() };
+    alone.stored.ledger.claims.insert(pods[1].uid.clone(), claim);
+    alone.stored.ledger.number += 1;
+    alone.stored.version.0 += 1;
+    if shown {
+        alone.show();
+    }
+    alone.tell(Event::Reply(late, Reply::Wrote(Wrote::Refused)));
+    alone
+}
+
+#[test]
+fn what_the_watch_has_shown_is_not_read_again_after_a_write_that_came_too_late() {
+    let mut alone = comes_too_late(true);
+    alone.write();
+    assert_eq!(alone.grounds(), [Ground::Charged]);
+    assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
+}
+
+#[test]
+fn what_the_watch_has_not_shown_is_read_after_a_write_that_came_too_late() {
+    let mut alone = comes_too_late(false);
+    let Some((read, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
+    alone.tell(Event::Reply(read, Reply::Budget(Some(Box::new(alone.stored.clone())))));
+    alone.write();
+    assert_eq!(alone.grounds(), [Ground::Charged]);
+    assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
+}

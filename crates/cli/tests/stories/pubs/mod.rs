@@ -37,8 +37,7 @@ impl Town {
     /// Makes a PodUnavailableBudget, and waits until it is enforced, for every operation, and allows so much.
     async fn pub_over(&self, name: &str, spec: Value, allowed: u32) {
         self.new_pub(name, json!({}), spec).await.expect(201);
-        self.pub_allows(name, allowed).await;
-        self.labelled(true).await;
+        tokio::join!(self.pub_allows(name, allowed), self.asked_about_updates());
     }
 
     async fn pub_status(&self, name: &str) -> Value {

@@ -86,6 +86,7 @@ async fn both_must_allow(cluster: &Cluster) {
     // One says no, and the other is not charged for it.
     town.pod("more", json!({"app": "webserver"})).await;
     town.pod("shared", json!({"app": "webserver", "backend": "true"})).await;
+    town.pub_allows("pub2", 1).await;
     town.delete("back").await.expect(200);
     town.pub_allows("pub1", 2).await;
     let sentence = refusal(&town.delete("shared").await);

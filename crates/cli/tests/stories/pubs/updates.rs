@@ -14,7 +14,8 @@ quorate_testbed::stories!(Whole: an_update_is_over_when_the_pod_runs_it, a_resiz
 /// No timer frees an update: not while the kubelet has not begun, not while the new container is not ready.
 async fn an_update_is_over_when_the_pod_runs_it(cluster: Cluster) {
     install(&cluster).await;
-    let expiry = Duration::from_secs(3);
+    // Longer than the story takes to look at what stands there until then, also on a busy machine.
+    let expiry = Duration::from_secs(10);
     let _quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = expiry).await;
     let town = Town::found(&cluster, "update").await;
     town.pods_of("web", 4).await;
@@ -85,7 +86,7 @@ async fn a_resize_that_restarts_waits_like_an_update(cluster: Cluster) {
     }
     town.new_pub("web", json!({}), over("web", "minAvailable", 1)).await.expect(201);
     town.pub_allows("web", 1).await;
-    town.labelled(true).await;
+    town.asked_about_updates().await;
     let resize = async |pod: &str, requests: Value| {
         let patch = json!({"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}});
         let path = format!("/api/v1/namespaces/{}/pods/{pod}/resize", town.namespace);
