@@ -8,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use quorate_server::certificates::{Pace, Source};
+use quorate_server::webhooks::Written;
 use quorate_server::{Gates, Options, Running, ServePub};
 use quorate_testbed::{Cluster, User, eventually};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -48,7 +49,7 @@ impl Quorate {
             admin: ANYWHERE,
             place: None,
             namespace: NAMESPACE.to_owned(),
-            register_webhooks: true,
+            webhooks: Written::ByUs,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
             propagate_owner_references: false,
