@@ -2,6 +2,7 @@
 
 mod agent;
 mod check;
+mod cleanup;
 mod cluster;
 mod crds;
 mod demo;
@@ -38,6 +39,8 @@ enum Command {
     Explain(explain::Args),
     /// Tells whether Quorate works on a cluster, and what to do where it does not
     Check(check::Args),
+    /// Removes what would hold somebody up without Quorate: run it before Quorate is uninstalled
+    Cleanup(cleanup::Args),
     /// Prints the CustomResourceDefinitions
     Crds,
     /// Prints the version
@@ -77,6 +80,7 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
         Command::Demo(args) => return demo::run(args).await,
         Command::Explain(args) => return explain::run(args).await,
         Command::Check(args) => return check::run(args).await,
+        Command::Cleanup(args) => cleanup::run(args).await?,
         Command::Crds => crds::run()?,
         Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),
         Command::Reference => print!("{}", reference::markdown(&mut Args::command())),
