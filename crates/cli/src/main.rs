@@ -1,6 +1,7 @@
 //! The command line of Quorate.
 
 mod agent;
+mod chart;
 mod check;
 mod cleanup;
 mod cluster;
@@ -48,6 +49,9 @@ enum Command {
     /// Prints the reference of the command line
     #[command(hide = true)]
     Reference,
+    /// Prints the webhook configurations as a template of the chart
+    #[command(hide = true)]
+    ChartWebhooks,
     /// Prints the completions of a shell
     Completions {
         /// The shell
@@ -84,6 +88,7 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
         Command::Crds => crds::run()?,
         Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),
         Command::Reference => print!("{}", reference::markdown(&mut Args::command())),
+        Command::ChartWebhooks => print!("{}", chart::webhooks()?),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut usage, "quorate", &mut std::io::stdout());
         }
