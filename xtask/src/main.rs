@@ -6,6 +6,7 @@ mod control_plane;
 mod generate;
 mod golang;
 mod node;
+mod rights;
 mod soak;
 mod test;
 mod workspace;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::control_plane::{self, Minor};
-use crate::{chart, node, workspace};
+use crate::{chart, node, rights, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -123,7 +123,18 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     // Only this release has Workloads that hold their groups themselves.
     step("control plane of 1.35", || control_plane::build(Minor::V1_35, false))?;
     let name = format!("stories with {}", kubernetes.name());
-    cargo_test(&name, &named(STORIES), &[on(kubernetes)], counts)
+    let used = workspace::target().join("rights");
+    if used.exists() {
+        std::fs::remove_dir_all(&used).with_context(|| format!("cannot empty {}", used.display()))?;
+    }
+    std::fs::create_dir_all(&used).with_context(|| format!("cannot make {}", used.display()))?;
+    let env = [on(kubernetes), ("QUORATE_USED_RIGHTS", &used.to_string_lossy())];
+    cargo_test(&name, &named(STORIES), &env, counts)?;
+    // Only this release and the one before serve everything that rights are granted for.
+    match kubernetes {
+        Minor::V1_36 => step("rights", || rights::compare(&used)),
+        Minor::V1_35 | Minor::V1_32 => Ok(()),
+    }
 }
 
 fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
