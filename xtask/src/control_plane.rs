@@ -1,21 +1,16 @@
 //! `cargo xtask control-plane`: a real Kubernetes, built from Go modules.
 //!
 //! `xtask/control-plane/<minor>` holds a Go module that pins one Kubernetes release and the etcd that release asks
-//! for. The binaries go to `target/control-plane/<minor>/bin`, where the testbed looks for them. A binary is built
-//! again only when the pinned module, or the way it is built, has changed since.
+//! for. The binaries go to `target/control-plane/<minor>/bin`, where the testbed looks for them.
 
-mod golang;
 mod pin;
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use sha2::{Digest, Sha256};
 
-use self::golang::{Go, Version};
+use crate::golang::{Pinned, Program, Version};
 use crate::workspace;
 
 #[derive(clap::Args)]
@@ -45,13 +40,6 @@ pub(crate) enum Minor {
     V1_32,
 }
 
-/// A program of the control plane.
-struct Program {
-    name: &'static str,
-    /// The Go package of its `main`.
-    package: &'static str,
-}
-
 const PROGRAMS: [Program; 5] = [
     Program { name: "etcd", package: "go.etcd.io/etcd/server/v3" },
     Program { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver" },
@@ -78,36 +66,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn build(minor: Minor, kubelet: bool) -> Result<()> {
     let module = minor.module();
     let version = pin::read(&module)?;
-    let home = workspace::control_planes().join(minor.name());
-    let bin = home.join("bin");
-    fs::create_dir_all(&bin).with_context(|| format!("cannot make {}", bin.display()))?;
-
-    // Two builds at once would do all the work twice.
-    let lock = File::create(home.join("lock")).context("cannot make the lock file of the control plane")?;
-    lock.lock().context("cannot lock the control plane's folder")?;
-
-    let flags = golang::link_flags(version);
-    let wanted = checksum(&module, &flags)?;
+    let pinned = Pinned {
+        name: format!("Kubernetes {version}"),
+        module,
+        home: workspace::control_planes().join(minor.name()),
+        flags: link_flags(version),
+    };
     let programs: Vec<&Program> = PROGRAMS.iter().chain(kubelet.then_some(&KUBELET)).collect();
-    let missing: Vec<&Program> =
-        programs.iter().copied().filter(|program| !is_built(&home, program, &wanted)).collect();
-    if missing.is_empty() {
-        println!("Kubernetes {version} is built: {}", bin.display());
-        return Ok(());
-    }
+    pinned.build(&programs)
+}
 
-    let go = Go::find(version)?;
-    println!("Kubernetes {version}: {} programs to build, some minutes the first time", missing.len());
-    for (index, program) in missing.iter().enumerate() {
-        println!("==> {} ({} of {})", program.name, index + 1, missing.len());
-        let start = Instant::now();
-        go.build(&module, program.package, &flags, &bin.join(program.name))?;
-        fs::write(stamp(&home, program), &wanted)
-            .with_context(|| format!("cannot note that {} is built", program.name))?;
-        println!("<== {}: ok ({:.1} s)", program.name, start.elapsed().as_secs_f64());
+/// What the linker is told. Without it the programs take themselves for v0.0.0, and kubectl warns about the skew.
+fn link_flags(version: Version) -> String {
+    let mut flags = "-s -w".to_owned();
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in [
+            ("gitVersion", version.to_string()),
+            ("gitMajor", version.major.to_string()),
+            ("gitMinor", version.minor.to_string()),
+            ("gitTreeState", "archive".to_owned()),
+        ] {
+            flags.push_str(&format!(" -X {package}.{name}={value}"));
+        }
     }
-    println!("Kubernetes {version} is built: {}", bin.display());
-    Ok(())
+    flags
 }
 
 impl Minor {
@@ -134,30 +116,10 @@ impl Minor {
     }
 }
 
-/// One number for everything that decides what the binaries are.
-fn checksum(module: &Path, flags: &str) -> Result<String> {
-    let mut hash = Sha256::new();
-    for file in ["go.mod", "go.sum", "mains.go"] {
-        let path = module.join(file);
-        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        hash.update(Sha256::digest(&text));
-    }
-    hash.update(flags);
-    Ok(format!("{:x}", hash.finalize()))
-}
-
-/// Where it is noted from what a program was built. One note each, so that an interrupted build goes on where it was.
-fn stamp(home: &Path, program: &Program) -> PathBuf {
-    home.join(format!("{}.sha256", program.name))
-}
-
-fn is_built(home: &Path, program: &Program, wanted: &str) -> bool {
-    let noted = fs::read_to_string(stamp(home, program)).unwrap_or_default();
-    noted == wanted && home.join("bin").join(program.name).exists()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -179,24 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_built_again_when_its_note_differs() {
-        let home = std::env::temp_dir().join(format!("quorate-xtask-{}", std::process::id()));
-        fs::create_dir_all(home.join("bin")).expect("a folder");
-        let etcd = &PROGRAMS[0];
-        fs::write(stamp(&home, etcd), "one").expect("a note");
-        assert!(!is_built(&home, etcd, "one"), "the binary is missing");
-        fs::write(home.join("bin/etcd"), "").expect("a binary");
-        assert!(is_built(&home, etcd, "one"));
-        assert!(!is_built(&home, etcd, "two"));
-        fs::remove_dir_all(home).expect("removed");
-    }
-
-    #[test]
-    fn another_file_or_another_flag_gives_another_checksum() {
-        let module = Minor::V1_36.module();
-        let first = checksum(&module, "-s").expect("a checksum");
-        assert_eq!(first, checksum(&module, "-s").expect("a checksum"));
-        assert_ne!(first, checksum(&module, "-w").expect("a checksum"));
-        assert_ne!(first, checksum(&Minor::V1_35.module(), "-s").expect("a checksum"));
+    fn the_programs_know_their_version() {
+        let flags = link_flags("1.32.5".parse().expect("a release"));
+        assert!(flags.contains("-X k8s.io/component-base/version.gitVersion=v1.32.5 "), "{flags}");
+        assert!(flags.contains("-X k8s.io/component-base/version.gitMinor=32 "), "{flags}");
     }
 }

@@ -8,18 +8,29 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_yaml_ng::{Number, Value};
 
-use crate::workspace;
+use crate::{chart, workspace};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what Helm renders of the chart; needs Go.
+    #[arg(long)]
+    rendered: bool,
+}
 
 /// A file made from code.
-struct Generated {
+pub(crate) struct Generated {
     /// Where it goes, from the root of the workspace.
-    path: PathBuf,
-    text: String,
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
 }
 
 /// Writes every generated file that is not up to date.
-pub(crate) fn run() -> Result<()> {
-    for file in files()?.into_iter().chain([reference()?]) {
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let made = match args.rendered {
+        true => chart::rendered()?,
+        false => files()?.into_iter().chain(printed()?).collect(),
+    };
+    for file in made {
         let path = workspace::root().join(&file.path);
         if std::fs::read_to_string(&path).is_ok_and(|current| current == file.text) {
             println!("{}: up to date", file.path.display());
@@ -34,27 +45,60 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// All generated files.
+/// The definitions, by themselves and as templates of the chart.
 fn files() -> Result<Vec<Generated>> {
-    quorate_api::crds::all()
-        .iter()
-        .map(|crd| {
-            let names = &crd.spec.names;
-            let yaml = yaml(crd).with_context(|| format!("cannot write the definition of {}", names.kind))?;
-            Ok(Generated {
-                path: PathBuf::from(format!("config/crd/{}_{}.yaml", crd.spec.group, names.plural)),
-                text: format!("# Made by `cargo xtask generate` from crates/api.\n{yaml}"),
-            })
-        })
-        .collect()
+    let mut files = Vec::new();
+    for mut crd in quorate_api::crds::all() {
+        let kind = crd.spec.names.kind.clone();
+        let made = || format!("cannot write the definition of {kind}");
+        let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+        let text =
+            format!("# Made by `cargo xtask generate` from crates/api.\n{}", yaml(&crd).with_context(made)?);
+        files.push(Generated { path: PathBuf::from("config/crd").join(&name), text });
+        // It is part of the release, so that an upgrade changes it; Helm never looks at its folder crds/ again.
+        crd.metadata.annotations = Some([(KEEP.0.to_owned(), KEEP.1.to_owned())].into());
+        crd.metadata.labels = Some([(LABELS.0.to_owned(), LABELS.1.to_owned())].into());
+        let yaml = yaml(&crd).with_context(made)?;
+        files.push(Generated { path: PathBuf::from(CHART_CRDS).join(&name), text: template(&yaml)? });
+    }
+    Ok(files)
 }
 
-/// The reference of the command line. The program itself knows it, and its own tests compare it.
-fn reference() -> Result<Generated> {
-    let args = ["run", "--quiet", "--package", "quorate", "--", "reference"];
-    let output = workspace::cargo(&args).output().context("cannot run quorate")?;
-    anyhow::ensure!(output.status.success(), "quorate does not print its reference");
-    Ok(Generated { path: PathBuf::from("docs/cli.md"), text: String::from_utf8(output.stdout)? })
+/// Where the chart keeps the definitions.
+const CHART_CRDS: &str = "charts/quorate/templates/crds";
+
+/// Marks the place of what depends on values.
+const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
+const LABELS: (&str, &str) = ("quorate.labels", "here");
+
+/// A definition as a template.
+fn template(yaml: &str) -> Result<String> {
+    anyhow::ensure!(!yaml.contains("{{"), "Helm would take a part of this definition for its own:\n{yaml}");
+    let keep = format!("  annotations:\n    {}: {}\n", KEEP.0, KEEP.1);
+    let labels = format!("  labels:\n    {}: {}\n", LABELS.0, LABELS.1);
+    for marked in [&keep, &labels] {
+        anyhow::ensure!(yaml.matches(marked.as_str()).count() == 1, "{marked:?} is not once in\n{yaml}");
+    }
+    let yaml = yaml
+        .replace(&keep, &format!("  {{{{- if .Values.crds.keep }}}}\n{keep}  {{{{- end }}}}\n"))
+        .replace(&labels, "  labels: {{- include \"quorate.labels\" . | nindent 4 }}\n");
+    let made = "# Made by `cargo xtask generate` from crates/api.";
+    Ok(format!("{{{{- if .Values.crds.install }}}}\n{made}\n{yaml}{{{{- end }}}}\n"))
+}
+
+/// What the program itself prints; its own tests compare it.
+fn printed() -> Result<Vec<Generated>> {
+    let print = |command: &str, path: &str| -> Result<Generated> {
+        let args = ["run", "--quiet", "--package", "quorate", "--", command];
+        let output = workspace::cargo(&args).output().context("cannot run quorate")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "quorate {command} does not print {path}: {}", said.trim());
+        Ok(Generated { path: PathBuf::from(path), text: String::from_utf8(output.stdout)? })
+    };
+    Ok(vec![
+        print("reference", "docs/cli.md")?,
+        print("chart-webhooks", "charts/quorate/templates/webhooks.yaml")?,
+    ])
 }
 
 fn yaml(object: &impl Serialize) -> Result<String> {
@@ -100,9 +144,11 @@ mod tests {
     #[test]
     fn no_file_is_left_over() {
         let made: BTreeSet<PathBuf> = files().unwrap().into_iter().map(|file| file.path).collect();
-        for entry in std::fs::read_dir(workspace::root().join("config/crd")).unwrap() {
-            let path = PathBuf::from("config/crd").join(entry.unwrap().file_name());
-            assert!(made.contains(&path), "nothing makes {} any more: remove it", path.display());
+        for folder in ["config/crd", CHART_CRDS] {
+            for entry in std::fs::read_dir(workspace::root().join(folder)).unwrap() {
+                let path = PathBuf::from(folder).join(entry.unwrap().file_name());
+                assert!(made.contains(&path), "nothing makes {} any more: remove it", path.display());
+            }
         }
     }
 }

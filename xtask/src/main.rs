@@ -1,9 +1,12 @@
 //! The project's own commands: `cargo xtask test`, `bench`, `generate`, and what comes with them.
 
 mod bench;
+mod chart;
 mod control_plane;
 mod generate;
+mod golang;
 mod node;
+mod rights;
 mod soak;
 mod test;
 mod workspace;
@@ -25,7 +28,7 @@ enum Command {
     /// Measures, and prints one `name=value unit` per line.
     Bench(bench::Args),
     /// Writes the files that are made from code.
-    Generate,
+    Generate(generate::Args),
     /// Runs every check and every test, or only the named suites.
     Test(test::Args),
     /// Builds a real Kubernetes control plane to test against; needs Go.
@@ -37,7 +40,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Bench(args) => bench::run(&args),
-        Command::Generate => generate::run(),
+        Command::Generate(args) => generate::run(&args),
         Command::Test(args) => test::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
         Command::Soak => soak::run(),

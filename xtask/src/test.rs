@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::control_plane::{self, Minor};
-use crate::{node, workspace};
+use crate::{chart, node, rights, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,6 +31,8 @@ enum Suite {
     Lint,
     /// All tests that need no cluster.
     Unit,
+    /// The chart: that Helm takes it, refuses wrong values, and renders what is checked in. Needs Go.
+    Chart,
     /// What stories may rest on, on the real control plane and on the embedded cluster. Needs Go.
     Conformance,
     /// What people live through with Quorate, on both. Needs Go.
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let outcome = match suite {
             Suite::Lint => lint(),
             Suite::Unit => unit(&mut counts),
+            Suite::Chart => step("chart", || chart::check(&mut counts.passed, &mut counts.failed)),
             Suite::Conformance => conformance(args.kubernetes, &mut counts),
             Suite::Stories => stories(args.kubernetes, &mut counts),
             Suite::Node => nodes(args, &mut counts),
@@ -102,17 +105,17 @@ fn unit(counts: &mut Counts) -> Result<()> {
     let clustered = [&CONFORMANCE[..], &STORIES, &NODES].concat();
     let targets = workspace::test_targets()?;
     let targets = targets.iter().map(String::as_str).filter(|name| !clustered.contains(name));
-    cargo_test("unit tests", &[&["--lib", "--bins"], &*named(targets)].concat(), None, counts)?;
+    cargo_test("unit tests", &[&["--lib", "--bins"], &*named(targets)].concat(), &[], counts)?;
     // Cargo runs the examples in documentation by themselves or not at all; the testbed's need a control plane.
     let examples = ["--doc", "--exclude", "quorate-testbed"];
-    cargo_test("examples in documentation", &examples, None, counts)
+    cargo_test("examples in documentation", &examples, &[], counts)
 }
 
 fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(kubernetes, false))?;
     let name = format!("conformance with {}", kubernetes.name());
-    cargo_test(&name, &named(CONFORMANCE), Some(kubernetes), counts)?;
-    cargo_test("all examples in documentation", &["--doc"], Some(kubernetes), counts)
+    cargo_test(&name, &named(CONFORMANCE), &[on(kubernetes)], counts)?;
+    cargo_test("all examples in documentation", &["--doc"], &[on(kubernetes)], counts)
 }
 
 fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
@@ -120,7 +123,18 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     // Only this release has Workloads that hold their groups themselves.
     step("control plane of 1.35", || control_plane::build(Minor::V1_35, false))?;
     let name = format!("stories with {}", kubernetes.name());
-    cargo_test(&name, &named(STORIES), Some(kubernetes), counts)
+    let used = workspace::target().join("rights");
+    if used.exists() {
+        std::fs::remove_dir_all(&used).with_context(|| format!("cannot empty {}", used.display()))?;
+    }
+    std::fs::create_dir_all(&used).with_context(|| format!("cannot make {}", used.display()))?;
+    let env = [on(kubernetes), ("QUORATE_USED_RIGHTS", &used.to_string_lossy())];
+    cargo_test(&name, &named(STORIES), &env, counts)?;
+    // Only this release and the one before serve everything that rights are granted for.
+    match kubernetes {
+        Minor::V1_36 => step("rights", || rights::compare(&used)),
+        Minor::V1_35 | Minor::V1_32 => Ok(()),
+    }
 }
 
 fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
@@ -134,7 +148,12 @@ fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
     }
     let kubernetes = args.kubernetes;
     step("control plane with kubelet", || control_plane::build(kubernetes, true))?;
-    cargo_test("nodes", &named(NODES), Some(kubernetes), counts)
+    cargo_test("nodes", &named(NODES), &[on(kubernetes)], counts)
+}
+
+/// Has the testbed run this release.
+fn on(kubernetes: Minor) -> (&'static str, &'static str) {
+    ("QUORATE_KUBERNETES", kubernetes.name())
 }
 
 /// The arguments that choose these test targets.
@@ -142,14 +161,14 @@ fn named<'a>(targets: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     targets.into_iter().flat_map(|name| ["--test", name]).collect()
 }
 
-/// Runs `cargo test` with `args`, passes its output on, and adds what it counted. The whole workspace is chosen each
+/// Runs `cargo test` with `args` and `env`, passes its output on, and adds what it counted. The whole workspace is chosen each
 /// time: with fewer crates their dependencies have fewer features, and all of them are built once more.
-fn cargo_test(name: &str, args: &[&str], kubernetes: Option<Minor>, counts: &mut Counts) -> Result<()> {
+fn cargo_test(name: &str, args: &[&str], env: &[(&str, &str)], counts: &mut Counts) -> Result<()> {
     step(name, || {
         let mut command = workspace::cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
         let mut child = command
             .args(args)
-            .envs(kubernetes.map(|kubernetes| ("QUORATE_KUBERNETES", kubernetes.name())))
+            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start cargo test")?;

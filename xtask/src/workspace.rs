@@ -17,8 +17,12 @@ pub(crate) fn control_planes() -> PathBuf {
     if let Some(folder) = std::env::var_os("QUORATE_CONTROL_PLANES") {
         return folder.into();
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("control-plane")
+    target().join("control-plane")
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// The names of the workspace's crates, in the order of their folders.

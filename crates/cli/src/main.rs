@@ -1,7 +1,9 @@
 //! The command line of Quorate.
 
 mod agent;
+mod chart;
 mod check;
+mod cleanup;
 mod cluster;
 mod crds;
 mod demo;
@@ -38,6 +40,8 @@ enum Command {
     Explain(explain::Args),
     /// Tells whether Quorate works on a cluster, and what to do where it does not
     Check(check::Args),
+    /// Removes what would hold somebody up without Quorate: run it before Quorate is uninstalled
+    Cleanup(cleanup::Args),
     /// Prints the CustomResourceDefinitions
     Crds,
     /// Prints the version
@@ -45,6 +49,9 @@ enum Command {
     /// Prints the reference of the command line
     #[command(hide = true)]
     Reference,
+    /// Prints the webhook configurations as a template of the chart
+    #[command(hide = true)]
+    ChartWebhooks,
     /// Prints the completions of a shell
     Completions {
         /// The shell
@@ -77,9 +84,11 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
         Command::Demo(args) => return demo::run(args).await,
         Command::Explain(args) => return explain::run(args).await,
         Command::Check(args) => return check::run(args).await,
+        Command::Cleanup(args) => cleanup::run(args).await?,
         Command::Crds => crds::run()?,
         Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),
         Command::Reference => print!("{}", reference::markdown(&mut Args::command())),
+        Command::ChartWebhooks => print!("{}", chart::webhooks()?),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut usage, "quorate", &mut std::io::stdout());
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use quorate_server::certificates::{Pace, Source};
-use quorate_server::webhooks::Place;
+use quorate_server::webhooks::{Place, Written};
 use quorate_server::{Options, ServePub};
 use tokio_util::sync::CancellationToken;
 
@@ -57,8 +57,11 @@ pub(crate) struct Args {
     #[arg(long, default_value = "quorate-system")]
     namespace: String,
     /// Write the webhook configurations that make the API server ask this process
-    #[arg(long)]
+    #[arg(long, conflicts_with = "keep_ca_bundle")]
     register_webhooks: bool,
+    /// Keep the caBundle current in webhook configurations that somebody else writes, such as Helm
+    #[arg(long)]
+    keep_ca_bundle: bool,
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -69,7 +72,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         admin: args.admin_listen,
         place: args.webhook_url.map(Place::Url).or(args.webhook_service),
         namespace: args.namespace,
-        register_webhooks: args.register_webhooks,
+        webhooks: match (args.register_webhooks, args.keep_ca_bundle) {
+            (true, _) => Written::ByUs,
+            (false, true) => Written::TrustByUs,
+            (false, false) => Written::ByOthers,
+        },
         certificates: match (args.tls_cert_file, args.tls_key_file) {
             (Some(certificate), Some(key)) => Source::Files { certificate, key, authority: args.tls_ca_file },
             _ => Source::Own(Pace::default()),

@@ -53,7 +53,10 @@ async fn what_is_shown_can_be_applied() {
                 let gvk = GroupVersionKind::try_from(&types).expect("a kind");
                 let resource = ApiResource::from_gvk(&gvk);
                 let namespace = object.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
-                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+                let api: Api<DynamicObject> = match types.kind.as_str() {
+                    "ClusterRole" => Api::all_with(client.clone(), &resource),
+                    _ => Api::namespaced_with(client.clone(), &namespace, &resource),
+                };
                 let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
                 let wanted = serde_json::from_value(serde_json::json!({"metadata": {"name": namespace}}));
                 // It may be there already.
@@ -125,5 +128,40 @@ fn links_lead_somewhere() {
                 assert!(folder.join(file).exists(), "{name}: {target} is not there");
             }
         }
+    }
+}
+
+/// The paths of all values, down to where the cluster's own fields begin.
+fn values(at: &str, fields: &serde_yaml_ng::Mapping, into: &mut Vec<String>) {
+    for (name, value) in fields {
+        let path = format!("{at}{}", name.as_str().expect("a name"));
+        let free = path.ends_with("resources") || path.ends_with("odeSelector");
+        match value.as_mapping().filter(|fields| !fields.is_empty() && !free) {
+            Some(fields) => values(&format!("{path}."), fields, into),
+            None => into.push(path),
+        }
+    }
+}
+
+#[test]
+fn every_value_of_the_chart_is_explained() {
+    let page = read(&root().join("docs/install.md"));
+    let chart = serde_yaml_ng::from_str(&read(&root().join("charts/quorate/values.yaml"))).expect("values");
+    let mut known = Vec::new();
+    values("", &chart, &mut known);
+    let shown: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| line.split('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    for value in &known {
+        assert!(shown.contains(&value.as_str()), "docs/install.md does not explain {value}");
+    }
+    for value in shown {
+        assert!(
+            known.iter().any(|known| known == value),
+            "docs/install.md explains {value}, which there is not"
+        );
     }
 }

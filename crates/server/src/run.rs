@@ -30,7 +30,7 @@ use crate::owners::Owners;
 use crate::pubs::{self, ServePub};
 use crate::status::Writer;
 use crate::stored::Stored;
-use crate::webhooks::{self, Place};
+use crate::webhooks::{self, Place, Written};
 use crate::{adoption, feed, namespaces};
 
 /// How to run.
@@ -46,8 +46,8 @@ pub struct Options {
     pub place: Option<Place>,
     /// The namespace of our own objects.
     pub namespace: String,
-    /// Tell the API server to ask us.
-    pub register_webhooks: bool,
+    /// Who tells the API server to ask us.
+    pub webhooks: Written,
     /// Where certificates come from.
     pub certificates: Source,
     /// Which features are on.
@@ -137,7 +137,6 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     chores.spawn(writer.run(changes));
     chores.spawn(namespaces::keep(client.clone(), options.namespace.clone(), enforced, election.clone()));
     let (in_force, is_in_force) = watch::channel(false);
-    let registered = options.register_webhooks.then_some(place);
     let bundle = certificates.bundle();
     // Whoever decided it need not be told.
     if options.serve_pub == ServePub::Auto {
@@ -145,15 +144,14 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     }
     let propagates = options.propagate_owner_references;
     let owners = propagates.then(|| Owners::new(client.clone(), events.clone()));
-    chores.spawn(webhooks::keep(
-        client.clone(),
-        registered,
-        options.namespace,
-        propagates,
-        bundle,
-        is_held,
-        in_force,
-    ));
+    let asking = webhooks::Asking {
+        client: client.clone(),
+        written: options.webhooks,
+        place,
+        namespace: options.namespace,
+        owners: propagates,
+    };
+    chores.spawn(asking.keep(bundle, is_held, in_force));
     chores.spawn(tell_holder(keeper.clone(), is_in_force));
 
     let stopping = Arc::new(AtomicBool::new(false));

@@ -1,5 +1,6 @@
 //! A real Kubernetes control plane on free loopback ports, in a folder of its own.
 
+mod audit;
 mod binaries;
 mod command_line;
 pub(crate) mod credentials;
@@ -43,7 +44,7 @@ pub struct Options {
     pub runtime_config: Vec<String>,
     /// Admission plugins that are off by default, for a real API server.
     pub admission_plugins: Vec<String>,
-    /// Write an audit log with the metadata of every request.
+    /// Write an audit log with the metadata of every request, but for those of Kubernetes itself.
     pub audit: bool,
     /// After how long a silent node counts as lost, where that is not as in Kubernetes: 50 seconds.
     pub lost_nodes_after: Option<Duration>,
@@ -126,7 +127,8 @@ impl ControlPlane {
 
     /// The audit log, one JSON object per line, if one was asked for.
     pub fn audit_log(&self) -> Option<PathBuf> {
-        self.options.audit.then(|| self.folder.path().join(command_line::AUDIT_LOG))
+        let asked_for = self.options.audit || audit::wanted().is_some();
+        asked_for.then(|| self.folder.path().join(command_line::AUDIT_LOG))
     }
 
     /// The path of one of the programs, kubectl for one.
@@ -184,6 +186,9 @@ impl Drop for ControlPlane {
         let mut processes = self.processes.lock();
         while let Some(process) = processes.pop() {
             drop(process);
+        }
+        if let (Some(log), Some(folder)) = (self.audit_log(), audit::wanted()) {
+            audit::keep(&log, &folder);
         }
     }
 }

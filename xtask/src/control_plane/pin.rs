@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::golang::{Go, Version};
 use super::{KUBELET, PROGRAMS};
+use crate::golang::{Go, Version, required};
 use crate::workspace;
 
 /// The Kubernetes release that the module in the folder `module` pins.
@@ -24,7 +24,7 @@ pub(crate) fn read(module: &Path) -> Result<Version> {
 
 /// Writes the module for `version` into the folder `module`.
 pub(crate) fn write(module: &Path, version: Version) -> Result<()> {
-    let go = Go::find(version)?;
+    let go = Go::find(&format!("Kubernetes {version}"))?;
     fs::create_dir_all(module).with_context(|| format!("cannot make {}", module.display()))?;
     println!("==> module files for Kubernetes {version}");
     let upstream = fs::read_to_string(upstream_go_mod(&go, version)?)?;
@@ -78,14 +78,6 @@ fn mains_go() -> String {
     let imports: Vec<String> =
         PROGRAMS.iter().chain([&KUBELET]).map(|program| format!("\t_ \"{}\"", program.package)).collect();
     format!("//go:build mains\n\npackage controlplane\n\nimport (\n{}\n)\n", imports.join("\n"))
-}
-
-/// The version that a go.mod requires of `module`, on a line of its own or in a block.
-fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
-    go_mod.lines().find_map(|line| {
-        let mut words = line.trim().trim_start_matches("require ").split_whitespace();
-        (words.next() == Some(module)).then(|| words.next()).flatten().filter(|word| word.starts_with('v'))
-    })
 }
 
 #[cfg(test)]

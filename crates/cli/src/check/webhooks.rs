@@ -17,8 +17,7 @@ const NAME: &str = "quorate";
 /// Certificates that end sooner than this are worth a word.
 const SOON: SignedDuration = SignedDuration::from_hours(24 * 7);
 
-const REGISTER: &str =
-    "a server with --register-webhooks writes it; look at the log of the one that holds the lease";
+const REGISTER: &str = "the chart has it, or a server with --register-webhooks writes it; look at the log of the one that holds the lease";
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut section = Section::new("webhooks");

@@ -15,6 +15,7 @@ use kube::{Client, ResourceExt as _};
 use quorate_devcluster::actors::{ActorOptions, Actors, Identities, Timing, install_leader_worker_sets};
 use quorate_devcluster::apiserver::{self, Server};
 use quorate_server::certificates::{Pace, Source};
+use quorate_server::webhooks::Written;
 use quorate_server::{Gates, Options, ServePub};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -124,7 +125,7 @@ impl Stage {
             admin: anywhere,
             place: None,
             namespace: OWN.to_owned(),
-            register_webhooks: true,
+            webhooks: Written::ByUs,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
             propagate_owner_references: false,

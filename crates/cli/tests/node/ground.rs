@@ -8,7 +8,7 @@ use quorate_testbed::{
 };
 use serde_json::{Value, json};
 
-use crate::quorate::{NAMESPACE, Quorate, apply, install};
+use crate::quorate::{NAMESPACE, Quorate, install, install_policy};
 
 pub(crate) const NODE: &str = "node-1";
 
@@ -34,9 +34,7 @@ pub(crate) struct Ground {
 impl Ground {
     async fn set(cluster: Cluster) -> Self {
         install(&cluster).await;
-        for folder in ["rbac", "policy"] {
-            apply(&cluster, folder).await;
-        }
+        install_policy(&cluster).await;
         let quorate = Quorate::start_with(&cluster, |_| {}).await;
         let plane = cluster.control_plane().expect("a control plane");
         let node = Node::start(plane, NODE).await.expect("a node");

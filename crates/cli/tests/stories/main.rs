@@ -16,6 +16,7 @@ mod floor_log;
 mod gangs;
 mod gates;
 mod group_log;
+mod installed;
 mod metrics;
 mod must_pass;
 mod newborn;

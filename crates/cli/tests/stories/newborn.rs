@@ -6,7 +6,7 @@ use quorate_devcluster::apiserver::{Fault, FaultGuard, Which};
 use quorate_testbed::{Cluster, Patch, eventually};
 use serde_json::{Value, json};
 
-use crate::quorate::{Quorate, apply, service_account};
+use crate::quorate::{Quorate, apply, rendered, service_account};
 use crate::replicas::Replicas;
 use crate::town::{Town, is, refusal};
 
@@ -133,7 +133,7 @@ impl Hindered {
     async fn end(self, cluster: &Cluster) {
         drop(self.fault);
         if cluster.control_plane().is_some() {
-            apply(cluster, "rbac/server.yaml").await;
+            apply(cluster, &rendered(&["ClusterRole"])).await;
         }
     }
 }

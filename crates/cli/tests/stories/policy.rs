@@ -5,7 +5,7 @@ use kube::config::AuthInfo;
 use quorate_testbed::{Answer, Cluster, Options, Patch, Place, Stage, User, Wire, eventually, tell};
 use serde_json::{Value, json};
 
-use crate::quorate::{NAMESPACE, apply};
+use crate::quorate::{NAMESPACE, install, install_policy};
 
 #[test]
 fn the_condition_is_for_the_agent_of_the_node_alone() {
@@ -26,9 +26,8 @@ struct Guarded {
 
 impl Guarded {
     async fn set(cluster: Cluster) -> Self {
-        for folder in ["rbac", "policy"] {
-            apply(&cluster, folder).await;
-        }
+        install(&cluster).await;
+        install_policy(&cluster).await;
         let namespace = cluster.namespace("db").await.expect("a namespace");
         let admin = cluster.wire();
         for node in ["node-1", "node-2"] {

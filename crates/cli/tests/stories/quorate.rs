@@ -1,13 +1,13 @@
 //! Quorate at work in a cluster: one server in this process, under its own service account.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use quorate_server::certificates::{Pace, Source};
+use quorate_server::webhooks::Written;
 use quorate_server::{Gates, Options, Running, ServePub};
 use quorate_testbed::{Cluster, User, eventually};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -48,7 +48,7 @@ impl Quorate {
             admin: ANYWHERE,
             place: None,
             namespace: NAMESPACE.to_owned(),
-            register_webhooks: true,
+            webhooks: Written::ByUs,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
             propagate_owner_references: false,
@@ -70,19 +70,58 @@ impl Quorate {
     }
 }
 
-/// Installs the definitions, and the rights of the servers.
+/// Installs the definitions, and the rights of servers and agents.
 pub(crate) async fn install(cluster: &Cluster) {
     for definition in quorate_api::crds::all() {
         define(cluster, &definition).await;
     }
-    apply(cluster, "rbac/server.yaml").await;
+    let rights = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+    apply(cluster, &[vec![HOME], rendered(&rights), vec![REGISTERING]].concat()).await;
 }
 
-/// Applies what users apply: a file, or all of a folder.
-pub(crate) async fn apply(cluster: &Cluster, file: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(file);
+/// Has the API server see to it that agents write what they may and nothing else.
+pub(crate) async fn install_policy(cluster: &Cluster) {
+    let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    apply(cluster, &rendered(&policy)).await;
+}
+
+/// What Helm renders with default values.
+pub(crate) const RENDERED: &str = include_str!("../../../../charts/rendered/default.yaml");
+
+/// Helm makes it where it is told to.
+pub(crate) const HOME: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: quorate-system}}";
+
+/// Under the chart, Helm writes the webhook configurations. Servers that do it themselves may.
+const REGISTERING: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: registering}
+rules:
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+  verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: registering}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: registering}
+subjects: [{kind: ServiceAccount, name: quorate-server, namespace: quorate-system}]
+";
+
+/// The rendered objects of these kinds, but not what is made only when the release goes.
+pub(crate) fn rendered(kinds: &[&str]) -> Vec<&'static str> {
+    let wanted = |object: &&str| {
+        let kind = object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
+        kinds.contains(&kind) && !object.contains("helm.sh/hook:")
+    };
+    RENDERED.split("\n---\n").filter(wanted).collect()
+}
+
+/// Applies objects as people do.
+pub(crate) async fn apply(cluster: &Cluster, objects: &[&str]) {
     let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
-    let applied = kubectl.run(&["apply", "-f", &file.to_string_lossy()]).await.expect("kubectl");
+    let applied =
+        kubectl.run_with_input(&["apply", "-f", "-"], &objects.join("\n---\n")).await.expect("kubectl");
     assert!(applied.success, "{}{}", applied.stdout, applied.stderr);
 }
 

@@ -175,7 +175,7 @@ impl Replicas {
 }
 
 /// Where a server listens, from its log.
-fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
+pub(crate) fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
     let line = log.lines().find(|line| line.contains(" serving "))?;
     let field = |name: &str| {
         let (_, rest) = line.split_once(&format!("{name}="))?;
@@ -221,7 +221,7 @@ async fn probe(backends: Backends) {
     }
 }
 
-async fn is_ready(admin: SocketAddr) -> bool {
+pub(crate) async fn is_ready(admin: SocketAddr) -> bool {
     get(admin, "/readyz").await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
 }
 

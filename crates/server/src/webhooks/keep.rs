@@ -15,44 +15,53 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Address, NAME, Place, mutating, validating};
+use super::{Address, NAME, Place, Written, mutating, trust, validating};
 use crate::calls::FIELD_MANAGER;
 
 /// How often they are looked at: somebody may have changed them.
 const LOOKED: Duration = Duration::from_secs(30);
 
+/// The same where somebody else writes them: whoever adds an entry does not know whom to trust there.
+const LOOKED_AT_OTHERS: Duration = Duration::from_secs(5);
+
 /// API servers read changed configurations a moment later. What is enforced only from then on must wait for it.
 const READ: Duration = Duration::from_secs(1);
 
-/// Writes the configurations whenever this process is the holder, and keeps them as they should be; says in `in_force`
-/// whether it holds the lease and they are there. Without a place it only passes on who is the holder.
-pub(crate) async fn keep(
-    client: Client,
-    place: Option<Place>,
-    namespace: String,
-    owners: bool,
-    mut bundle: watch::Receiver<String>,
-    mut held: watch::Receiver<bool>,
-    in_force: watch::Sender<bool>,
-) {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-    loop {
-        if !*held.borrow_and_update() {
-            in_force.send_replace(false);
-            if held.changed().await.is_err() {
-                return;
+/// What makes the API server ask us, and who sees to it.
+pub(crate) struct Asking {
+    pub(crate) client: Client,
+    pub(crate) written: Written,
+    pub(crate) place: Place,
+    pub(crate) namespace: String,
+    /// Whether pods get the owners that their templates name.
+    pub(crate) owners: bool,
+}
+
+impl Asking {
+    /// Sees to the configurations whenever this process is the holder; says in `in_force` whether it holds the lease and
+    /// they are there. Where all of it is up to others it only passes on who is the holder.
+    pub(crate) async fn keep(
+        self,
+        mut bundle: watch::Receiver<String>,
+        mut held: watch::Receiver<bool>,
+        in_force: watch::Sender<bool>,
+    ) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        loop {
+            if !*held.borrow_and_update() {
+                in_force.send_replace(false);
+                if held.changed().await.is_err() {
+                    return;
+                }
+                continue;
             }
-            continue;
-        }
-        let mut wait = LOOKED;
-        if let Some(place) = &place {
-            let address = Address {
-                place: place.clone(),
-                bundle: bundle.borrow_and_update().clone(),
-                namespace: namespace.clone(),
-                owners,
+            let current = bundle.borrow_and_update().clone();
+            let seen_to = match self.written {
+                Written::ByUs => self.write(current).await,
+                Written::TrustByUs => trust::keep(&self.client, &current).await,
+                Written::ByOthers => Ok(false),
             };
-            match write(&client, &address).await {
+            let wait = match seen_to {
                 Ok(changed) => {
                     backoff.reset();
                     if changed {
@@ -60,28 +69,34 @@ pub(crate) async fn keep(
                         tokio::time::sleep(READ).await;
                     }
                     in_force.send_if_modified(|in_force| !std::mem::replace(in_force, true));
+                    if self.written == Written::TrustByUs { LOOKED_AT_OTHERS } else { LOOKED }
                 }
                 Err(error) => {
-                    wait = backoff.failed();
+                    let wait = backoff.failed();
                     warn!(error = %Plain(&error), ?wait, "cannot register the webhooks");
+                    wait
                 }
+            };
+            tokio::select! {
+                changed = held.changed() => if changed.is_err() { return },
+                changed = bundle.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(wait) => {}
             }
-        } else {
-            in_force.send_if_modified(|in_force| !std::mem::replace(in_force, true));
-        }
-        tokio::select! {
-            changed = held.changed() => if changed.is_err() { return },
-            changed = bundle.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(wait) => {}
         }
     }
-}
 
-/// Writes both; returns whether that changed anything.
-async fn write(client: &Client, address: &Address) -> Result<bool, Error> {
-    let first = apply::<MutatingWebhookConfiguration>(client, &mutating(address)).await?;
-    let second = apply::<ValidatingWebhookConfiguration>(client, &validating(address)).await?;
-    Ok(first || second)
+    /// Writes both; returns whether that changed anything.
+    async fn write(&self, bundle: String) -> Result<bool, Error> {
+        let address = Address {
+            place: self.place.clone(),
+            bundle,
+            namespace: self.namespace.clone(),
+            owners: self.owners,
+        };
+        let first = apply::<MutatingWebhookConfiguration>(&self.client, &mutating(&address)).await?;
+        let second = apply::<ValidatingWebhookConfiguration>(&self.client, &validating(&address)).await?;
+        Ok(first || second)
+    }
 }
 
 async fn apply<K>(client: &Client, wanted: &K) -> Result<bool, Error>

@@ -8,6 +8,7 @@
 //! held up.
 
 mod keep;
+mod trust;
 
 use anyhow::Context as _;
 use k8s_openapi::ByteString;
@@ -22,7 +23,7 @@ use quorate_intake::match_conditions::{self, Entry};
 
 use crate::admission::{BUDGETS, EVICTIONS, OWNERS, PODS, PROBES};
 use crate::feed::EXCLUDED;
-pub(crate) use keep::keep;
+pub(crate) use keep::Asking;
 
 /// The name of both configurations.
 pub const NAME: &str = "quorate";
@@ -32,6 +33,17 @@ const TIMEOUT_SECONDS: i32 = 10;
 
 /// Longer than owners are looked up, and not so long that a pod waits for a server that is gone.
 const OWNERS_TIMEOUT_SECONDS: i32 = 3;
+
+/// Who writes the configurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// We do.
+    ByUs,
+    /// Somebody else, such as Helm; we keep current in them whom the API server is to trust.
+    TrustByUs,
+    /// Somebody else, and whom to trust too.
+    ByOthers,
+}
 
 /// Where the API server finds us.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -62,13 +62,18 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
     if !runtime_config.is_empty() {
         args.push(format!("--runtime-config={}", runtime_config.join(",")));
     }
-    if plane.options.audit {
+    if let Some(log) = plane.audit_log() {
         let policy = plane.folder.path().join("audit-policy.json");
-        let rules = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
-            "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
+        // Watches that never end are told of when they begin.
+        let rules = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitManagedFields": true,
+        "omitStages": ["RequestReceived"], "rules": [
+            {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager"]},
+            {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
+            {"level": "Metadata"},
+        ]});
         fs::write(&policy, rules.to_string())?;
         args.push(format!("--audit-policy-file={}", path(&policy)));
-        args.push(format!("--audit-log-path={}", path(&plane.folder.path().join(AUDIT_LOG))));
+        args.push(format!("--audit-log-path={}", path(&log)));
     }
     if !plane.options.admission_plugins.is_empty() {
         args.push(format!("--enable-admission-plugins={}", plane.options.admission_plugins.join(",")));

@@ -59,6 +59,11 @@ impl ControlPlane {
         kubeconfig(self, &Login::of(user))
     }
 
+    /// A kubeconfig file of whoever the token belongs to. It goes away with the control plane.
+    pub fn kubeconfig_of_token(&self, token: &str) -> Result<PathBuf> {
+        kubeconfig(self, &Login::token(token))
+    }
+
     /// The text of a kubeconfig; for somebody who reaches the API server `through` another address than its own.
     pub(crate) fn kubeconfig_text(&self, login: &Login, through: Option<SocketAddr>) -> String {
         let mut user = json!({"token": login.token});

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::quorate::{ANYWHERE, NAMESPACE, apply};
+use crate::quorate::{ANYWHERE, NAMESPACE};
 use crate::space::Space;
 
 /// Whom agents act as.
@@ -33,7 +33,6 @@ impl Agent {
     }
 
     async fn start_with(cluster: &Cluster, node: &str, change: impl FnOnce(&mut Options)) -> Self {
-        apply(cluster, "rbac/agent.yaml").await;
         let mut options = Options {
             kubernetes: cluster.config(&account()),
             node: node.to_owned(),
@@ -60,7 +59,6 @@ struct Agents {
 
 impl Agents {
     async fn of(cluster: &Cluster) -> Self {
-        apply(cluster, "rbac/agent.yaml").await;
         let kubeconfig = cluster.kubeconfig(&account()).expect("a kubeconfig");
         Self { kubeconfig, folder: tempfile::tempdir().expect("a folder"), started: 0 }
     }

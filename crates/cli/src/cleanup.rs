@@ -1,0 +1,182 @@
+//! `quorate cleanup`: before Quorate goes, whatever would hold somebody up without it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::Resource;
+use kube::{Client, Error, ResourceExt};
+use quorate_api::DisruptionBudget;
+use quorate_api::names::{ENFORCED, HOLDER};
+use quorate_kit::Plain;
+use quorate_kit::election::Election;
+use quorate_server::webhooks;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+
+/// The Deployment of the servers, as the chart makes it.
+const SERVERS: &str = "quorate-server";
+
+/// How long servers may take to end: a little longer than one that is told to serve on for a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How often it is looked whether they have.
+const LOOKED: Duration = Duration::from_millis(500);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// Remove all DisruptionBudgets too, in all namespaces; without it they stay, and hold nobody up
+    #[arg(long)]
+    budgets: bool,
+}
+
+/// The webhooks go first: from then on nobody is held up, whatever else fails.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let (client, _) = args.cluster.connect().await?;
+    let own = args.cluster.quorate_namespace;
+    remove_webhooks(&client).await?;
+    stop_servers(&client, &own).await?;
+    // A server that still runs would write the labels again, so there must be no other holder.
+    let release = hold(&client, &own).await?;
+    let outcome = remove_rest(&client, args.budgets).await;
+    if let Some((stop, holding)) = release {
+        stop.cancel();
+        holding.await.context("the Lease was not given back")?;
+    }
+    outcome
+}
+
+async fn remove_rest(client: &Client, budgets: bool) -> Result<()> {
+    // Servers that register webhooks themselves may have done so again until they ended.
+    remove_webhooks(client).await?;
+    remove_labels(client).await?;
+    if budgets {
+        remove_budgets(client).await?;
+    }
+    Ok(())
+}
+
+async fn remove_webhooks(client: &Client) -> Result<()> {
+    remove::<MutatingWebhookConfiguration>(client).await?;
+    remove::<ValidatingWebhookConfiguration>(client).await
+}
+
+async fn remove<K>(client: &Client) -> Result<()>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let (name, kind) = (webhooks::NAME, K::kind(&()));
+    match Api::<K>::all(client.clone()).delete(name, &DeleteParams::default()).await {
+        Ok(_) => println!("removed the {kind} {name}"),
+        Err(Error::Api(status)) if status.code == 404 => {}
+        Err(error) => bail!("cannot remove the {kind} {name}: {}", Plain(&error)),
+    }
+    Ok(())
+}
+
+async fn stop_servers(client: &Client, own: &str) -> Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), own);
+    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    match deployments.patch_scale(SERVERS, &PatchParams::default(), &none).await {
+        Ok(_) => {}
+        // Whoever runs them by hand ends them by hand.
+        Err(Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => bail!("cannot stop the Deployment {own}/{SERVERS}: {}", Plain(&error)),
+    }
+    let stopped = async {
+        loop {
+            let scale = deployments.get_scale(SERVERS).await;
+            match scale.map(|scale| scale.status.map_or(0, |status| status.replicas)) {
+                Ok(0) => return Ok(()),
+                Ok(_) => tokio::time::sleep(LOOKED).await,
+                Err(error) => bail!("cannot see the Deployment {own}/{SERVERS}: {}", Plain(&error)),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, stopped).await.with_context(|| {
+        format!("the servers of {own}/{SERVERS} did not end within {} s", PATIENCE.as_secs())
+    })??;
+    println!("stopped the servers of {own}/{SERVERS}");
+    Ok(())
+}
+
+/// Takes the Lease of the holder, until it is told to give it back. Where there is none there was never a server.
+async fn hold(
+    client: &Client,
+    own: &str,
+) -> Result<Option<(CancellationToken, tokio::task::JoinHandle<()>)>> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), own);
+    match leases.get_opt(HOLDER).await {
+        Ok(Some(_)) => {}
+        Ok(None) => return Ok(None),
+        Err(error) => bail!("cannot see the Lease {own}/{HOLDER}: {}", Plain(&error)),
+    }
+    let election = Election::new(client.clone(), own, HOLDER, &format!("cleanup-{}", std::process::id()));
+    let (held, mut is_held) = tokio::sync::watch::channel(false);
+    let stop = CancellationToken::new();
+    let holding = tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            let tell = |won| {
+                held.send_replace(won);
+                std::future::ready(())
+            };
+            election.run(tell, stop).await;
+        }
+    });
+    let won = tokio::time::timeout(PATIENCE, is_held.wait_for(|held| *held)).await;
+    if !matches!(won, Ok(Ok(_))) {
+        stop.cancel();
+        bail!("a server still holds the Lease {own}/{HOLDER}: end it, then run this again");
+    }
+    Ok(Some((stop, holding)))
+}
+
+async fn remove_labels(client: &Client) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let labelled = namespaces.list(&ListParams::default().labels(ENFORCED)).await;
+    let labelled = labelled.map_err(|error| anyhow::anyhow!("cannot list namespaces: {}", Plain(&error)))?;
+    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {ENFORCED: null}}}));
+    for namespace in labelled {
+        let name = namespace.name_any();
+        match namespaces.patch(&name, &PatchParams::default(), &unlabelled).await {
+            Ok(_) => println!("removed the label {ENFORCED} of the namespace {name}"),
+            Err(Error::Api(status)) if status.code == 404 => {}
+            Err(error) => bail!("cannot remove the label of the namespace {name}: {}", Plain(&error)),
+        }
+    }
+    Ok(())
+}
+
+async fn remove_budgets(client: &Client) -> Result<()> {
+    let all: Api<DisruptionBudget> = Api::all(client.clone());
+    let budgets = match all.list_metadata(&ListParams::default()).await {
+        Ok(budgets) => budgets,
+        Err(Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => bail!("cannot list DisruptionBudgets: {}", Plain(&error)),
+    };
+    for budget in budgets {
+        let (namespace, name) = (budget.namespace().unwrap_or_default(), budget.name_any());
+        let budgets: Api<DisruptionBudget> = Api::namespaced(client.clone(), &namespace);
+        match budgets.delete(&name, &DeleteParams::default()).await {
+            Ok(_) => println!("removed the DisruptionBudget {namespace}/{name}"),
+            Err(Error::Api(status)) if status.code == 404 => {}
+            Err(error) => bail!("cannot remove the DisruptionBudget {namespace}/{name}: {}", Plain(&error)),
+        }
+    }
+    Ok(())
+}
