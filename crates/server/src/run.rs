@@ -23,6 +23,7 @@ use crate::admission::{self, Desk};
 use crate::calls::Calls;
 use crate::certificates::{Certificates, Source};
 use crate::events::Events;
+use crate::feed::{self, Reach};
 use crate::keeper::{self, Keeper, Outbox};
 use crate::members::{self, Members};
 use crate::metrics::Metrics;
@@ -31,7 +32,7 @@ use crate::pubs::{self, ServePub};
 use crate::status::Writer;
 use crate::stored::Stored;
 use crate::webhooks::{self, Place};
-use crate::{adoption, feed, namespaces};
+use crate::{adoption, namespaces};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -122,7 +123,15 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (held, is_held) = watch::channel(false);
     let (twins, adoption) = adoption::start(&client, is_held.clone());
     let kruise = pubs::follow(client.clone(), options.serve_pub, false);
-    let watches = feed::start(&client, &keeper, &stored, &options.namespace, &twins, kruise.clone());
+    let watches = feed::start(
+        &client,
+        &Reach::everything(),
+        &keeper,
+        &stored,
+        &options.namespace,
+        &twins,
+        kruise.clone(),
+    );
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
     let writer = Writer {
