@@ -1,7 +1,7 @@
 //! One process, from its Lease to its end.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tracing::info;
 
 use crate::admission::{self, Desk};
 use crate::calls::Calls;
-use crate::certificates::{Certificates, Source};
+use crate::certificates::{Certificates, Pace, Source};
 use crate::events::Events;
 use crate::feed::{self, Reach};
 use crate::keeper::{self, Keeper, Outbox};
@@ -62,6 +62,28 @@ pub struct Options {
     pub claim_expiry: Duration,
     /// How long to serve on after the end was asked for: until nobody sends requests here any more.
     pub lingers: Duration,
+}
+
+impl Options {
+    /// With everything as it is unless somebody says otherwise, for a server on free ports of this machine that the API
+    /// server reaches where it listens.
+    pub fn here(kubernetes: kube::Config, namespace: &str) -> Self {
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            kubernetes,
+            listen: anywhere,
+            admin: anywhere,
+            place: None,
+            namespace: namespace.to_owned(),
+            register_webhooks: true,
+            certificates: Source::Own(Pace::default()),
+            gates: Gates::default(),
+            propagate_owner_references: false,
+            serve_pub: ServePub::Auto,
+            claim_expiry: Duration::from_secs(120),
+            lingers: Duration::ZERO,
+        }
+    }
 }
 
 /// A server at work.
