@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use quorate_kit::Plain;
 
 /// A cluster.
 #[derive(clap::Args, Clone, Debug)]
@@ -33,14 +35,60 @@ pub(crate) struct Place {
     pub(crate) all_namespaces: bool,
 }
 
+/// A way to a cluster.
+pub(crate) struct Connection {
+    /// Reports what it is answered, at once.
+    pub(crate) client: Client,
+    /// That of the context.
+    pub(crate) namespace: String,
+    address: String,
+}
+
+/// The oldest release that Quorate was tried on.
+pub(crate) const OLDEST: u32 = 32;
+
+/// Whether Quorate was tried on no release as old as this one. What cannot be read is somebody's own.
+pub(crate) fn is_too_old(release: &Info) -> bool {
+    let minor: Option<u32> = release.minor.trim_end_matches('+').parse().ok();
+    release.major == "1" && minor.is_some_and(|minor| minor < OLDEST)
+}
+
 impl Cluster {
-    /// A client that reports what it is answered, at once, and the namespace of the context.
-    pub(crate) async fn connect(&self) -> Result<(Client, String)> {
+    pub(crate) async fn connect(&self) -> Result<Connection> {
         let mut config = config(self.kubeconfig.clone(), self.context.clone()).await?;
         config.default_retry = false;
-        let namespace = config.default_namespace.clone();
+        let (namespace, address) = (config.default_namespace.clone(), config.cluster_url.to_string());
         let client = Client::try_from(config).context("cannot make a client of the kubeconfig")?;
-        Ok((client, namespace))
+        Ok(Connection { client, namespace, address })
+    }
+}
+
+/// The API server does not answer.
+#[derive(Debug)]
+pub(crate) struct Silent {
+    address: String,
+    why: String,
+}
+
+/// What to do where nobody answers.
+pub(crate) const LOOK_THERE: &str =
+    "look at the address in the kubeconfig, or name another cluster with --context";
+
+impl std::fmt::Display for Silent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { address, why } = self;
+        write!(f, "the API server at {} does not answer ({why})", address.trim_end_matches('/'))
+    }
+}
+
+impl Connection {
+    /// Asks the API server which release it is; one that answers need not tell.
+    pub(crate) async fn release(&self) -> Result<Option<Info>, Silent> {
+        match self.client.apiserver_version().await {
+            Ok(release) => Ok(Some(release)),
+            Err(kube::Error::Api(_)) => Ok(None),
+            Err(error) => Err(Silent { address: self.address.clone(), why: Plain(&error).to_string() }),
+        }
     }
 }
 
@@ -49,7 +97,7 @@ pub(crate) async fn config(file: Option<PathBuf>, context: Option<String>) -> Re
     let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
     let kubeconfig = match &file {
         Some(file) => {
-            Kubeconfig::read_from(file).with_context(|| format!("cannot read {}", file.display()))?
+            Kubeconfig::read_from(file).map_err(|error| unusable(&file.display().to_string(), &error))?
         }
         None => match Kubeconfig::read() {
             Ok(kubeconfig) => kubeconfig,
@@ -60,7 +108,7 @@ pub(crate) async fn config(file: Option<PathBuf>, context: Option<String>) -> Re
                     )
                 });
             }
-            Err(error) => return Err(error).context("cannot read the kubeconfig"),
+            Err(error) => return Err(unusable("the kubeconfig", &error)),
         },
     };
     if let Some(wanted) = &context
@@ -70,4 +118,16 @@ pub(crate) async fn config(file: Option<PathBuf>, context: Option<String>) -> Re
         bail!("there is no context {wanted} in the kubeconfig: it has {}", known.join(", "));
     }
     Config::from_custom_kubeconfig(kubeconfig, &options).await.context("cannot use the kubeconfig")
+}
+
+/// Why a kubeconfig is of no use: what it began with, and what to do.
+fn unusable(what: &str, error: &KubeconfigError) -> anyhow::Error {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    // Some show the text around a mistake too.
+    let cause = cause.to_string();
+    let why = cause.lines().next().unwrap_or_default();
+    anyhow::anyhow!("cannot read {what}: {why}; name another with --kubeconfig or KUBECONFIG")
 }

@@ -1,7 +1,7 @@
 //! One process, from its Lease to its end.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,8 +21,9 @@ use tracing::info;
 
 use crate::admission::{self, Desk};
 use crate::calls::Calls;
-use crate::certificates::{Certificates, Source};
+use crate::certificates::{Certificates, Pace, Source};
 use crate::events::Events;
+use crate::feed::{self, Reach};
 use crate::keeper::{self, Keeper, Outbox};
 use crate::members::{self, Members};
 use crate::metrics::Metrics;
@@ -31,7 +32,7 @@ use crate::pubs::{self, ServePub};
 use crate::status::Writer;
 use crate::stored::Stored;
 use crate::webhooks::{self, Place, Written};
-use crate::{adoption, feed, namespaces};
+use crate::{adoption, namespaces};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -61,6 +62,28 @@ pub struct Options {
     pub claim_expiry: Duration,
     /// How long to serve on after the end was asked for: until nobody sends requests here any more.
     pub lingers: Duration,
+}
+
+impl Options {
+    /// With everything as it is unless somebody says otherwise, for a server on free ports of this machine that the API
+    /// server reaches where it listens.
+    pub fn here(kubernetes: kube::Config, namespace: &str) -> Self {
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            kubernetes,
+            listen: anywhere,
+            admin: anywhere,
+            place: None,
+            namespace: namespace.to_owned(),
+            webhooks: Written::ByUs,
+            certificates: Source::Own(Pace::default()),
+            gates: Gates::default(),
+            propagate_owner_references: false,
+            serve_pub: ServePub::Auto,
+            claim_expiry: Duration::from_secs(120),
+            lingers: Duration::ZERO,
+        }
+    }
 }
 
 /// A server at work.
@@ -122,7 +145,15 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (held, is_held) = watch::channel(false);
     let (twins, adoption) = adoption::start(&client, is_held.clone());
     let kruise = pubs::follow(client.clone(), options.serve_pub, false);
-    let watches = feed::start(&client, &keeper, &stored, &options.namespace, &twins, kruise.clone());
+    let watches = feed::start(
+        &client,
+        &Reach::everything(),
+        &keeper,
+        &stored,
+        &options.namespace,
+        &twins,
+        kruise.clone(),
+    );
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
     let writer = Writer {

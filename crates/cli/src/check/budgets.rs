@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
-use quorate_api::names::ENFORCED;
+use quorate_api::names::{ENFORCED, kruise};
 use quorate_api::slim;
 use quorate_engine::Engine;
 use quorate_engine::basics::{ObjectKey, Text};
@@ -16,7 +16,7 @@ use quorate_engine::status::{ConditionType, reason};
 use quorate_engine::verdict::ProbeDoubt;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
-use quorate_server::view::{self, View};
+use quorate_server::view::{self, Unseen, View};
 use quorate_server::{Gates, ServePub};
 
 use super::report::Section;
@@ -29,13 +29,19 @@ const NAMED: usize = 5;
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut section = Section::new("budgets");
-    let mut view = match View::look(client, Gates::default(), ServePub::Auto, own).await {
+    let mut view = match View::look(client, Gates::default(), ServePub::Auto, own, None).await {
         Ok(view) => view,
         Err(obstacle) => {
             section.bad(obstacle.to_string(), "`quorate check` looks at what the server looks at");
             return section;
         }
     };
+    for Unseen { what, hence, .. } in view.unseen() {
+        section.bad(
+            format!("cannot look at {what}"),
+            format!("without list and watch on it is not known {hence}"),
+        );
+    }
     stand(view.engine(), &mut section);
     namespaces(client, view.engine(), &mut section).await;
     probes(&mut view, &mut section).await;
@@ -153,17 +159,23 @@ async fn native(client: &Client, engine: &Engine, section: &mut Section) {
     }
 }
 
+/// Who answers for PodUnavailableBudgets.
 async fn kruise(client: &Client, section: &mut Section) {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    match webhooks.list(&ListParams::default()).await {
+    match webhooks.get_opt(kruise::WEBHOOKS).await {
         Err(error) => section.unseen("validatingwebhookconfigurations.admissionregistration.k8s.io", &error),
-        Ok(all) if all.iter().any(|found| found.name_any().starts_with("kruise-")) => section.warn(
-            "OpenKruise is installed too",
-            "its own PodUnavailableBudgets answer beside ours: switch its gates PodUnavailableBudgetDeleteGate and \
-             PodUnavailableBudgetUpdateGate off, or leave those budgets to it",
+        Ok(Some(found)) if decides_on_pods(&found) => section.warn(
+            "OpenKruise answers for pods too: PodUnavailableBudgets are left to it",
+            "to have them served here, switch its gates PodUnavailableBudgetDeleteGate and \
+             PodUnavailableBudgetUpdateGate off, and run servers with --serve-pub=always",
         ),
         Ok(_) => section.good("OpenKruise does not answer for pods beside us"),
     }
+}
+
+fn decides_on_pods(configuration: &ValidatingWebhookConfiguration) -> bool {
+    let mut entries = configuration.webhooks.iter().flatten();
+    entries.any(|entry| kruise::POD_WEBHOOKS.contains(&entry.name.as_str()))
 }
 
 fn few(names: &[String]) -> String {

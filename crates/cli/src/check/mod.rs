@@ -11,9 +11,8 @@ mod webhooks;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use kube::Client;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Connection, LOOK_THERE, OLDEST, is_too_old};
 use crate::output::{self, Format};
 use report::{Report, Section};
 
@@ -28,20 +27,21 @@ pub(crate) struct Args {
 
 /// Checks everything; the exit code is 0 only if nothing is wrong.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let (client, _) = args.cluster.connect().await?;
+    let cluster = args.cluster.connect().await?;
+    let client = &cluster.client;
     let own = args.cluster.quorate_namespace.as_str();
     let mut report = Report::default();
-    let api = api(&client).await;
+    let api = api(&cluster).await;
     let reached = !api.is_bad();
     report.sections.push(api);
     if reached {
-        let definitions = definitions::check(&client).await;
+        let definitions = definitions::check(client).await;
         let installed = !definitions.is_bad();
         report.sections.push(definitions);
-        report.sections.push(webhooks::check(&client, own).await);
-        report.sections.push(servers::check(&client, own).await);
+        report.sections.push(webhooks::check(client, own).await);
+        report.sections.push(servers::check(client, own).await);
         if installed {
-            report.sections.push(budgets::check(&client, own).await);
+            report.sections.push(budgets::check(client, own).await);
         }
     }
     let good = !report.sections.iter().any(Section::is_bad);
@@ -50,27 +50,19 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The oldest release that Quorate was tried on.
-const OLDEST: u32 = 32;
-
-async fn api(client: &Client) -> Section {
+async fn api(cluster: &Connection) -> Section {
     let mut section = Section::new("kubernetes-api");
-    match client.apiserver_version().await {
-        Err(error) => section.bad(
-            format!("the API server does not answer: {}", quorate_kit::Plain(&error)),
-            "look at the address in the kubeconfig, and whether you may reach it",
+    match cluster.release().await {
+        Err(silent) => section.bad(silent.to_string(), LOOK_THERE),
+        Ok(None) => section.warn(
+            "the API server answers, and does not tell its release",
+            "you need the verb get on the path /version, which the role system:public-info-viewer gives",
         ),
-        Ok(version) => {
-            let minor: Option<u32> = version.minor.trim_end_matches('+').parse().ok();
-            let release = format!("the API server answers, release {}", version.git_version);
-            match minor {
-                Some(minor) if version.major == "1" && minor < OLDEST => section.bad(
-                    format!("release {} is too old", version.git_version),
-                    format!("Quorate is tried on 1.{OLDEST} and later"),
-                ),
-                _ => section.good(release),
-            }
-        }
+        Ok(Some(release)) if is_too_old(&release) => section.bad(
+            format!("release {} is too old", release.git_version),
+            format!("Quorate is tried on 1.{OLDEST} and later"),
+        ),
+        Ok(Some(release)) => section.good(format!("the API server answers, release {}", release.git_version)),
     }
     section
 }

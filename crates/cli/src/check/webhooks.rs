@@ -1,12 +1,11 @@
 //! The webhooks: there, as intended, trusted, and reached from the API server.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, ApiResource, DynamicObject, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, ApiResource, DynamicObject, GetParams, PostParams};
+use kube::core::{GroupVersionKind, Request};
 use kube::{Client, Error};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::report::Section;
@@ -19,37 +18,41 @@ const SOON: SignedDuration = SignedDuration::from_hours(24 * 7);
 
 const REGISTER: &str = "the chart has it, or a server with --register-webhooks writes it; look at the log of the one that holds the lease";
 
+/// What both kinds of configuration have.
+#[derive(Deserialize)]
+struct Configuration {
+    #[serde(default)]
+    webhooks: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    name: String,
+    failure_policy: Option<String>,
+    client_config: WebhookClientConfig,
+}
+
 pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut section = Section::new("webhooks");
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let mut entries = Vec::new();
-    match mutating.get(NAME).await {
-        Ok(configuration) => entries.extend(
-            configuration
-                .webhooks
-                .into_iter()
-                .flatten()
-                .map(|hook| (hook.name, hook.failure_policy, hook.client_config.ca_bundle)),
-        ),
-        Err(error) => missing(&mut section, "MutatingWebhookConfiguration", &error),
-    }
-    match validating.get(NAME).await {
-        Ok(configuration) => entries.extend(
-            configuration
-                .webhooks
-                .into_iter()
-                .flatten()
-                .map(|hook| (hook.name, hook.failure_policy, hook.client_config.ca_bundle)),
-        ),
-        Err(error) => missing(&mut section, "ValidatingWebhookConfiguration", &error),
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let url = format!("/apis/admissionregistration.k8s.io/v1/{}s", kind.to_lowercase());
+        let asked = match Request::new(url).get(NAME, &GetParams::default()) {
+            Ok(request) => client.request::<Configuration>(request).await,
+            Err(error) => Err(Error::BuildRequest(error)),
+        };
+        match asked {
+            Ok(configuration) => entries.extend(configuration.webhooks),
+            Err(error) => missing(&mut section, kind, &error),
+        }
     }
     if section.is_bad() {
         return section;
     }
     section.good(format!("{} entries are registered", entries.len()));
     policies(&mut section, &entries);
-    if let Some(bundle) = entries.iter().find_map(|(_, _, bundle)| bundle.as_ref()) {
+    if let Some(bundle) = entries.iter().find_map(|entry| entry.client_config.ca_bundle.as_ref()) {
         authority(&mut section, &bundle.0);
     }
     reached(client, own, &mut section).await;
@@ -66,14 +69,14 @@ fn missing(section: &mut Section, kind: &str, error: &Error) {
 }
 
 /// Where a budget enforces, no answer means no; everywhere else it means yes.
-fn policies<B>(section: &mut Section, entries: &[(String, Option<String>, B)]) {
+fn policies(section: &mut Section, entries: &[Entry]) {
     let mut wrong = Vec::new();
-    for (kind, wanted) in [("evictions", "Fail"), ("pods", "Fail")] {
+    for kind in ["evictions", "pods"] {
         for (name, wanted) in
-            [(format!("{kind}.quorate.dev"), wanted), (format!("{kind}.elsewhere.quorate.dev"), "Ignore")]
+            [(format!("{kind}.quorate.dev"), "Fail"), (format!("{kind}.elsewhere.quorate.dev"), "Ignore")]
         {
-            let found = entries.iter().find(|(entry, _, _)| *entry == name);
-            match found.map(|(_, policy, _)| policy.as_deref().unwrap_or("Fail")) {
+            let found = entries.iter().find(|entry| entry.name == name);
+            match found.map(|entry| entry.failure_policy.as_deref().unwrap_or("Fail")) {
                 Some(policy) if policy == wanted => {}
                 Some(policy) => wrong.push(format!("{name} has failurePolicy {policy}, not {wanted}")),
                 None => wrong.push(format!("{name} is missing")),

@@ -14,9 +14,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use quorate_devcluster::actors::{ActorOptions, Actors, Identities, Timing, install_leader_worker_sets};
 use quorate_devcluster::apiserver::{self, Server};
-use quorate_server::certificates::{Pace, Source};
-use quorate_server::webhooks::Written;
-use quorate_server::{Gates, Options, ServePub};
+use quorate_server::Options;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -118,22 +116,8 @@ impl Stage {
             })
             .await?;
         }
-        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let options = Options {
-            kubernetes: self.server.config_as("quorate", &["system:masters"]),
-            listen: anywhere,
-            admin: anywhere,
-            place: None,
-            namespace: OWN.to_owned(),
-            webhooks: Written::ByUs,
-            certificates: Source::Own(Pace::default()),
-            gates: Gates::default(),
-            propagate_owner_references: false,
-            serve_pub: ServePub::Auto,
-            claim_expiry: Duration::from_secs(120),
-            lingers: Duration::ZERO,
-        };
-        quorate_server::start(options, stop).await?;
+        let who = self.server.config_as("quorate", &["system:masters"]);
+        quorate_server::start(Options::here(who, OWN), stop).await?;
         Ok(())
     }
 

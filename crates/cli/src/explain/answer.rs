@@ -9,7 +9,33 @@ use quorate_engine::request::Request;
 use quorate_engine::sentence;
 use quorate_engine::verdict::{Allow, Exhausted, Moot, Noun, ProbeDoubt, Reason, Verdict};
 use quorate_engine::{Engine, status};
+use quorate_server::view::Unseen;
 use serde::Serialize;
+
+/// What was explained, and what that leaves out.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    #[serde(flatten)]
+    pub(super) explained: Explained,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// Something that may not be listed, and what is not known for it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LeftOut {
+    pub(super) resource: String,
+    pub(super) hence: &'static str,
+}
+
+impl Answer {
+    pub(super) fn new(explained: Explained, unseen: &[Unseen]) -> Self {
+        let left_out = |unseen: &Unseen| LeftOut { resource: unseen.what.clone(), hence: unseen.hence };
+        Self { explained, left_out: unseen.iter().map(left_out).collect() }
+    }
+}
 
 /// Everything that was explained.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,7 @@
 //! `quorate explain`: what a server would say now, and why.
 //!
-//! No server is needed: the same facts are gathered and the same rules asked, here.
+//! No server is needed: the same facts are gathered and the same rules asked, here. Who may not look at everything is
+//! answered from what they see, and told what that leaves out.
 
 mod answer;
 mod words;
@@ -8,16 +9,16 @@ mod words;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use quorate_engine::basics::{ObjectKey, Uid};
 use quorate_engine::facts::{BudgetKey, Operation, Pod};
 use quorate_server::ServePub;
-use quorate_server::view::View;
+use quorate_server::view::{Unseen, View};
 
-use crate::cluster::Place;
+use crate::cluster::{LOOK_THERE, OLDEST, Place, is_too_old};
 use crate::gates::Features;
 use crate::output::{self, Format};
-use answer::{Explained, Looking};
+use answer::{Answer, Explained, Looking};
 
 /// How long a probe agent's renewal is waited for: an agent is believed from the first one that was seen.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -74,22 +75,34 @@ enum Subject {
 /// Explains; the exit code says whether anything would be held up.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let subject = subject(args.what.as_deref())?;
-    let (client, default) = args.place.cluster.connect().await?;
+    if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.place.all_namespaces {
+        bail!("--all-namespaces goes with budgets: a pod is of one namespace, a node of none");
+    }
+    let cluster = args.place.cluster.connect().await?;
+    let release = cluster.release().await.map_err(|silent| anyhow!("{silent}: {LOOK_THERE}"))?;
+    if let Some(release) = release.filter(is_too_old) {
+        let name = &release.git_version;
+        eprintln!("note: {name} is older than 1.{OLDEST}, the oldest release that Quorate was tried on");
+    }
     let Features { gates, pod_unavailable_budget, .. } = args.feature_gates;
     let serve_pub = if pod_unavailable_budget { ServePub::Auto } else { ServePub::Never };
-    let mut view = View::look(&client, gates, serve_pub, &args.place.cluster.quorate_namespace).await?;
-    let namespace = args.place.namespace.unwrap_or(default);
+    let namespace = args.place.namespace.unwrap_or(cluster.namespace);
+    // What is on a node is of all namespaces: who sees one of them cannot tell.
+    let everywhere = args.place.all_namespaces || matches!(subject, Subject::Node(_));
+    let within = (!everywhere).then_some(namespace.as_str());
+    let own = args.place.cluster.quorate_namespace.as_str();
+    let mut view = View::look(&cluster.client, gates, serve_pub, own, within).await?;
     let operation = match args.operation {
         Wish::Evict => Operation::Evict,
         Wish::Delete => Operation::Delete,
         Wish::Update => Operation::Update,
         Wish::Resize => Operation::Resize,
     };
-    if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.place.all_namespaces {
-        bail!("--all-namespaces goes with budgets: a pod is of one namespace, a node of none");
-    }
     let concerned = concerned(&mut view, &subject, &namespace);
     view.until(PATIENCE, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
+    let probed = !concerned.is_empty();
+    let unseen: Vec<Unseen> =
+        view.unseen().iter().filter(|unseen| probed || !unseen.of_probes).cloned().collect();
     let mut looking = Looking::new(view.engine(), operation);
     let explained = match &subject {
         Subject::Pod(name) => {
@@ -99,15 +112,19 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Subject::Budget(name) => {
             Explained::Budgets(looking.budget(&ObjectKey::new(namespace.as_str(), name.as_str()))?)
         }
-        Subject::Budgets => {
-            let everywhere = args.place.all_namespaces;
-            Explained::Budgets(
-                looking.budgets(|key: &BudgetKey| everywhere || *key.object.namespace == *namespace),
-            )
-        }
+        Subject::Budgets => Explained::Budgets(
+            looking.budgets(|key: &BudgetKey| everywhere || *key.object.namespace == *namespace),
+        ),
     };
-    output::print(args.output, &explained, || words::told(&explained, &namespace))?;
-    Ok(if explained.is_allowed() { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
+    let allowed = explained.is_allowed();
+    let answer = Answer::new(explained, &unseen);
+    if args.output.is_none()
+        && let Some(note) = words::left_out(&answer.left_out)
+    {
+        eprintln!("{note}");
+    }
+    output::print(args.output, &answer, || words::told(&answer.explained, &namespace))?;
+    Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }
 
 /// The pods whose probes matter.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{BudgetAnswer, Explained, NodeAnswer, Opinion, PodAnswer};
+use super::answer::{BudgetAnswer, Explained, LeftOut, NodeAnswer, Opinion, PodAnswer};
 
 /// The words for an explanation; names of `namespace` go without it.
 pub(super) fn told(explained: &Explained, namespace: &str) -> String {
@@ -16,6 +16,13 @@ pub(super) fn told(explained: &Explained, namespace: &str) -> String {
         Explained::Budgets(budgets) => budgets.iter().for_each(|answer| budget(&mut text, answer)),
     }
     text
+}
+
+/// One line for everything that could not be looked at.
+pub(super) fn left_out(unseen: &[LeftOut]) -> Option<String> {
+    let part = |LeftOut { resource, hence }: &LeftOut| format!("{resource} (left out: {hence})");
+    let parts: Vec<String> = unseen.iter().map(part).collect();
+    (!parts.is_empty()).then(|| format!("note: you may not list {}", parts.join(", ")))
 }
 
 fn mark(good: bool) -> &'static str {
@@ -83,5 +90,20 @@ fn budget(text: &mut String, answer: &BudgetAnswer) {
     // What the numbers already say is not said again.
     for condition in conditions.iter().filter(|c| !c.status && !c.reason.starts_with("Insufficient")) {
         let _ = writeln!(text, "    ! {}: {}", condition.reason, condition.message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_one_line() {
+        assert_eq!(left_out(&[]), None);
+        let unseen = |resource: &str, hence| LeftOut { resource: resource.to_owned(), hence };
+        let two = [unseen("nodes", "whether they are ready"), unseen("pods", "everything")];
+        let expected =
+            "note: you may not list nodes (left out: whether they are ready), pods (left out: everything)";
+        assert_eq!(left_out(&two).as_deref(), Some(expected));
     }
 }

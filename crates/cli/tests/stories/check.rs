@@ -4,10 +4,13 @@ use quorate_testbed::{Cluster, Patch, User, eventually};
 use serde_json::{Value, json};
 
 use crate::explain::{Told, quorate};
-use crate::quorate::Quorate;
+use crate::pubs::VERSION;
+use crate::quorate::{Quorate, install};
 use crate::town::Town;
 
-quorate_testbed::stories!(Whole: a_check_tells_what_is_wrong_and_what_to_do);
+quorate_testbed::stories!(
+    Whole: a_check_tells_what_is_wrong_and_what_to_do, a_check_looks_at_unavailable_budgets_too,
+);
 
 async fn check(cluster: &Cluster, more: &[&str]) -> Told {
     let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
@@ -82,4 +85,51 @@ async fn a_check_tells_what_is_wrong_and_what_to_do(cluster: Cluster) {
         if gone.iter().all(|what| bad.iter().any(|found| found == what)) { Ok(()) } else { Err(bad) }
     })
     .await;
+}
+
+async fn a_check_looks_at_unavailable_budgets_too(cluster: Cluster) {
+    install(&cluster).await;
+    let town = Town::found(&cluster, "unavailable").await;
+    for name in ["web-0", "web-1"] {
+        town.pod(name, json!({"app": "web", "odd": "too", "never": "too", "well": "too"})).await;
+    }
+    let budgets = format!("/apis/{VERSION}/namespaces/{}/podunavailablebudgets", town.namespace);
+    let new = async |name: &str, annotations: Value, stay: u32| {
+        let budget = json!({"apiVersion": VERSION, "kind": "PodUnavailableBudget",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"selector": {"matchLabels": {"app": "web", name: "too"}}, "minAvailable": stay}});
+        town.wire.post(&budgets, &budget).await.expect(201);
+    };
+    // Stored while nobody was there to refuse it.
+    new("odd", json!({"kruise.io/pub-protect-operations": "EVERYTHING"}), 1).await;
+    let server = Quorate::start_with(&cluster, |_| {}).await;
+    new("never", json!({}), 2).await;
+    new("well", json!({}), 1).await;
+    let expected = [
+        format!("PodUnavailableBudget {}/never: NeverAllows", town.namespace),
+        format!("PodUnavailableBudget {}/odd: Invalid", town.namespace),
+    ];
+    eventually("the check finds what is wrong, and nothing else", || async {
+        let bad = found(&cluster, "bad").await;
+        if bad == expected { Ok(()) } else { Err(bad) }
+    })
+    .await;
+
+    // Where OpenKruise answers for pods they are its own.
+    let theirs = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "kruise-validating-webhook-configuration"},
+        "webhooks": [{"name": "vpod.kb.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore", "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["nothings"]}]}]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    town.wire.post(path, &theirs).await.expect(201);
+    let left = "OpenKruise answers for pods too: PodUnavailableBudgets are left to it";
+    eventually("the check leaves them to OpenKruise", || async {
+        let (bad, warnings) = (found(&cluster, "bad").await, found(&cluster, "warning").await);
+        let alone = bad.is_empty() && warnings == ["one server is alive", left];
+        if alone { Ok(()) } else { Err((bad, warnings)) }
+    })
+    .await;
+    server.end().await;
 }

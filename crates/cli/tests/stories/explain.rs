@@ -1,6 +1,6 @@
 //! `quorate explain`: what somebody is told who asks before they act, with the server and after it has gone.
 
-use quorate_testbed::{Cluster, Place, User};
+use quorate_testbed::{Cluster, Patch, Place, Stage, User, tell};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -151,6 +151,124 @@ async fn an_explanation_says_why_there_is_none(cluster: Cluster) {
                         ask for the verbs list and watch on it\n";
         assert_eq!((told.code, told.err.as_str()), (1, expected));
     }
+}
+
+#[test]
+fn who_sees_one_namespace_is_answered_from_it() {
+    // The embedded cluster lets everybody do everything.
+    tell(Place::Real, Stage::Whole, seeing_one_namespace);
+}
+
+async fn seeing_one_namespace(cluster: Cluster) {
+    let server = Quorate::start(&cluster).await;
+    let town = Town::found(&cluster, "shards").await;
+    let space = town.namespace.as_str();
+    for name in ["web-0", "web-1"] {
+        town.pod(name, json!({"app": "web"})).await;
+    }
+    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}), 1).await;
+    let (admin, dev) = (User::admin(), User::named("dev"));
+    let in_space = |more: &[&str]| -> Vec<String> {
+        [more, &["-n", space]].concat().into_iter().map(str::to_owned).collect()
+    };
+    let told = async |user: &User, more: &[&str]| {
+        let args = in_space(more);
+        explain(&cluster, user, &args.iter().map(String::as_str).collect::<Vec<_>>()).await
+    };
+
+    // What there is no answer without is named with its verbs.
+    let none = told(&dev, &["pod/web-0"]).await;
+    let expected = format!(
+        "error: you may not list disruptionbudgets.policy.quorate.dev, not even in namespace {space}: \
+         ask for the verbs list and watch on it there\n"
+    );
+    assert_eq!((none.code, none.err.as_str()), (1, expected.as_str()));
+
+    may(&town, &dev, &[("policy.quorate.dev", &["disruptionbudgets"]), ("", &["pods"])]).await;
+    let bare = told(&dev, &["pod/web-0"]).await;
+    let whole = told(&admin, &["pod/web-0"]).await;
+    assert_eq!((bare.code, &bare.out), (0, &whole.out));
+    assert!(whole.err.is_empty() && bare.err.lines().count() == 1, "{}{}", whole.err, bare.err);
+    for part in [
+        "note: you may not list poddisruptionbudgets.policy (left out: whether a PodDisruptionBudget refuses), ",
+        "namespaces (left out: whether the namespace is ending), ",
+        "podunavailablebudgets.policy.kruise.io (left out: whether one of them refuses)",
+    ] {
+        assert!(bare.err.contains(part), "{part:?} is missing in {}", bare.err);
+    }
+    assert!(!bare.err.contains("leases"), "no pod here has a probe: {}", bare.err);
+
+    let everything: [(&str, &[&str]); 7] = [
+        ("policy.quorate.dev", &["disruptionbudgets"]),
+        ("policy.kruise.io", &["podunavailablebudgets"]),
+        ("", &["pods", "namespaces"]),
+        ("policy", &["poddisruptionbudgets"]),
+        ("apps", &["replicasets", "statefulsets", "deployments"]),
+        ("leaderworkerset.x-k8s.io", &["leaderworkersets"]),
+        ("scheduling.quorate.dev", &["workloads"]),
+    ];
+    may(&town, &dev, &everything).await;
+    let complete = told(&dev, &["pod/web-0"]).await;
+    assert_eq!((complete.code, &complete.out, complete.err.as_str()), (0, &whole.out, ""));
+
+    // A refusal is the same one, and so is the exit code.
+    town.set_ready("web-1", false).await;
+    town.allows("web", 0).await;
+    for subject in [&["pod/web-0"][..], &["budget/web"], &[]] {
+        let (theirs, mine) = (told(&dev, subject).await, told(&admin, subject).await);
+        assert_eq!((theirs.code, without_spans(&theirs.out)), (2, without_spans(&mine.out)), "{subject:?}");
+    }
+
+    // What is of all namespaces cannot be told from one.
+    for subject in ["node/by-hand", "-A"] {
+        let told = explain(&cluster, &dev, &[subject]).await;
+        let expected = "error: you may not list disruptionbudgets.policy.quorate.dev: \
+                        ask for the verbs list and watch on it\n";
+        assert_eq!((told.code, told.err.as_str()), (1, expected), "{subject}");
+    }
+
+    // Whose agent cannot be seen is believed, and that is said.
+    town.pod("db-0", json!({"app": "db"})).await;
+    let db = format!("/api/v1/namespaces/{space}/pods/db-0");
+    let probe = json!({"metadata": {"annotations": {
+        "quorate.dev/disruption-probe.main": "{\"httpGet\":{\"path\":\"/\",\"port\":80}}"}}});
+    town.wire.patch(&db, Patch::Merge, &probe).await.expect(200);
+    let says = json!({"status": {
+        "conditions": [{"type": "Disruptable", "status": "True", "lastProbeTime": "2026-01-01T00:01:00Z"}],
+        "containerStatuses": [{"name": "main", "image": "main:1", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}],
+    }});
+    town.wire.patch(&format!("{db}/status"), Patch::Strategic, &says).await.expect(200);
+    town.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "minAvailable": 0}), 0).await;
+    let seen = told(&admin, &["pod/db-0"]).await;
+    assert!(seen.code == 2 && seen.out.contains("nobody runs its disruption probe"), "{}", seen.out);
+    let data = told(&dev, &["pod/db-0", "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&data.out).expect("JSON");
+    assert_eq!((data.code, data.err.as_str()), (0, ""), "{answer}");
+    assert_eq!(answer["pods"][0]["allowed"], true);
+    let unseen: Vec<&str> =
+        answer["leftOut"].as_array().into_iter().flatten().filter_map(|it| it["resource"].as_str()).collect();
+    assert_eq!(unseen, ["nodes", "leases.coordination.k8s.io in quorate-system"]);
+    server.end().await;
+}
+
+/// Lets somebody look at these resources, in the one namespace.
+async fn may(town: &Town, user: &User, rules: &[(&str, &[&str])]) {
+    let rule = |(group, resources): &(&str, &[&str])| json!({"apiGroups": [group], "resources": resources, "verbs": ["get", "list", "watch"]});
+    let rules: Vec<Value> = rules.iter().map(rule).collect();
+    let version = "rbac.authorization.k8s.io/v1";
+    let path = format!("/apis/{version}/namespaces/{}", town.namespace);
+    let role = json!({"apiVersion": version, "kind": "Role", "metadata": {"name": "looks"}, "rules": rules});
+    let made = town.wire.post(&format!("{path}/roles"), &role).await;
+    if made.code == 409 {
+        town.wire.put(&format!("{path}/roles/looks"), &role).await.expect(200);
+        return;
+    }
+    made.expect(201);
+    let binding = json!({"apiVersion": version, "kind": "RoleBinding", "metadata": {"name": "looks"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "looks"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user.name()}]});
+    town.wire.post(&format!("{path}/rolebindings"), &binding).await.expect(201);
 }
 
 /// Without what changes from second to second.

@@ -9,6 +9,7 @@ mod certificates;
 mod check;
 mod delete;
 mod drain;
+mod errors;
 mod everyday;
 mod explain;
 mod falls_whole;

@@ -88,13 +88,7 @@ async fn must_pass(cluster: &Cluster, town: &Town) {
     gone("owned-1").await;
     // The namespace ends.
     town.pod("last", json!({"app": "web"})).await;
-    let namespace = format!("/api/v1/namespaces/{}", town.namespace);
-    town.wire.delete(&namespace, &json!({})).await.expect(200);
-    eventually("the namespace is gone", || async {
-        let answer = town.wire.get(&namespace).await;
-        if answer.code == 404 { Ok(()) } else { Err(answer.body) }
-    })
-    .await;
+    town.ends().await;
 }
 
 async fn eventually_gone(town: &Town, pod: &str) {

@@ -1,14 +1,11 @@
 //! Quorate at work in a cluster: one server in this process, under its own service account.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
-use quorate_server::certificates::{Pace, Source};
-use quorate_server::webhooks::Written;
-use quorate_server::{Gates, Options, Running, ServePub};
+use quorate_server::{Options, Running};
 use quorate_testbed::{Cluster, User, eventually};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -42,20 +39,7 @@ impl Quorate {
             .with_env_filter(std::env::var("RUST_LOG").unwrap_or_else(|_| "quorate_server=info".to_owned()))
             .with_test_writer()
             .try_init();
-        let mut options = Options {
-            kubernetes: cluster.config(&service_account()),
-            listen: ANYWHERE,
-            admin: ANYWHERE,
-            place: None,
-            namespace: NAMESPACE.to_owned(),
-            webhooks: Written::ByUs,
-            certificates: Source::Own(Pace::default()),
-            gates: Gates::default(),
-            propagate_owner_references: false,
-            serve_pub: ServePub::Auto,
-            claim_expiry: Duration::from_secs(120),
-            lingers: Duration::ZERO,
-        };
+        let mut options = Options::here(cluster.config(&service_account()), NAMESPACE);
         change(&mut options);
         let stop = CancellationToken::new();
         let server = quorate_server::start(options, stop.clone()).await.expect("a server");

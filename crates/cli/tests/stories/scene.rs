@@ -69,13 +69,7 @@ impl Scene {
 
     /// Waits until there are exactly so many pods and all are ready.
     pub(crate) async fn ready(&self, count: usize) {
-        eventually(&format!("{count} pods are ready"), || async {
-            let all = self.pods.list(&ListParams::default()).await.expect("a list").items;
-            let state = |pod: &Pod| format!("{} {}", pod.name_any(), is_ready(pod));
-            let whole = all.len() == count && all.iter().all(is_ready);
-            if whole { Ok(()) } else { Err(all.iter().map(state).collect::<Vec<_>>()) }
-        })
-        .await;
+        all_ready(&self.pods, count).await;
     }
 
     /// The budget as it is stored.
@@ -114,6 +108,17 @@ fn llm() -> Value {
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "serve", "image": "llm:1"}]},
     });
     json!({"replicas": 3, "leaderWorkerTemplate": {"size": 3, "workerTemplate": pod}})
+}
+
+/// Waits until there are exactly so many pods and all are ready.
+pub(crate) async fn all_ready(pods: &Api<Pod>, count: usize) {
+    eventually(&format!("{count} pods are ready"), || async {
+        let all = pods.list(&ListParams::default()).await.expect("a list").items;
+        let state = |pod: &Pod| format!("{} {}", pod.name_any(), is_ready(pod));
+        let whole = all.len() == count && all.iter().all(is_ready);
+        if whole { Ok(()) } else { Err(all.iter().map(state).collect::<Vec<_>>()) }
+    })
+    .await;
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {

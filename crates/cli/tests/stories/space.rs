@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
 use crate::quorate::Quorate;
-use crate::scene::is_ready;
+use crate::scene::{all_ready, is_ready};
 
 /// What our webhook for evictions says goes behind this.
 const DENIED: &str = "quorate.dev\" denied the request: ";
@@ -97,13 +97,7 @@ impl Space {
 
     /// Waits until there are exactly so many pods and all are ready.
     pub(crate) async fn ready(&self, count: usize) {
-        eventually(&format!("{count} pods are ready"), || async {
-            let all = self.pods.list(&ListParams::default()).await.expect("a list").items;
-            let state = |pod: &Pod| format!("{} {}", pod.name_any(), is_ready(pod));
-            let whole = all.len() == count && all.iter().all(is_ready);
-            if whole { Ok(()) } else { Err(all.iter().map(state).collect::<Vec<_>>()) }
-        })
-        .await;
+        all_ready(&self.pods, count).await;
     }
 
     /// How many ready pods there are, by the value of a label.

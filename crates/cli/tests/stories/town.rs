@@ -148,6 +148,17 @@ pub(crate) fn refusal(answer: &Answer) -> String {
 }
 
 impl Town {
+    /// Deletes the namespace and waits until it is gone.
+    pub(crate) async fn ends(&self) {
+        let path = format!("/api/v1/namespaces/{}", self.namespace);
+        self.wire.delete(&path, &json!({})).await.expect(200);
+        eventually("the namespace is gone", || async {
+            let answer = self.wire.get(&path).await;
+            if answer.code == 404 { Ok(()) } else { Err(answer.body) }
+        })
+        .await;
+    }
+
     /// Waits until the namespace is labelled, or not.
     pub(crate) async fn labelled(&self, wanted: bool) {
         let path = format!("/api/v1/namespaces/{}", self.namespace);

@@ -14,7 +14,11 @@ use crate::verdict::Unhealthy;
 use crate::world::World;
 
 impl Engine {
-    pub(super) fn set_pod(&mut self, pod: Pod) {
+    pub(super) fn set_pod(&mut self, mut pod: Pod) {
+        let known = self.pod_id(&pod.uid).map(|id| &self.pods[id as usize].fact);
+        if ends_as_told(&pod, known) {
+            pod.phase = Phase::Failed;
+        }
         if let Some(id) = self.pod_id(&pod.uid) {
             let known = &self.pods[id as usize];
             if pod.version <= known.fact.version {
@@ -286,6 +290,13 @@ impl Engine {
         }
         self.changes()
     }
+}
+
+/// Whether a pod ended well only because it was told to end: containers that obey leave with a good word. It has not done
+/// its work, and its group is not complete. One that had ended before anybody took it away has.
+fn ends_as_told(pod: &Pod, known: Option<&Pod>) -> bool {
+    let had_ended = known.is_some_and(|known| known.phase == Phase::Succeeded);
+    pod.phase == Phase::Succeeded && pod.terminating && !had_ended
 }
 
 fn covers_by_label(record: &BudgetRecord, pod: &Pod) -> bool {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::facts::{
     Agent, Budget, BudgetKey, Controller, Covers, HealthRule, Input, Namespace, NativeBudget, Node,
-    Operations, Pod, PodGroup, Rules, UnhealthyPolicy, Units, Workload, WorkloadSource,
+    Operations, Phase, Pod, PodGroup, Rules, UnhealthyPolicy, Units, Workload, WorkloadSource,
 };
 use quorate_engine::{GONE_FOR, Gates, Snapshot};
 
@@ -197,8 +197,13 @@ impl Oracle {
 
     /// Whatever is older than what is known is ignored. A pod that a later list does not show stays absent, unless it
     /// was relabelled before that list was made.
-    fn see(&mut self, pod: Pod) {
+    fn see(&mut self, mut pod: Pod) {
         let known = self.pods.get(&pod.uid);
+        // Who is told to end, and does, has not done its work.
+        let done = known.is_some_and(|seen| seen.pod.phase == Phase::Succeeded);
+        if pod.terminating && pod.phase == Phase::Succeeded && !done {
+            pod.phase = Phase::Failed;
+        }
         if known.is_some_and(|seen| pod.version <= seen.pod.version) {
             return;
         }

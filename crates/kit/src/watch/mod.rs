@@ -102,13 +102,14 @@ impl<K> Source<K> {
         Self::new(client, K::kind(&()).into_owned(), K::url_path(&(), Some(namespace)))
     }
 
-    /// All objects of a kind that is known by discovery only, in all namespaces.
-    pub fn found(client: Client, resource: &ApiResource) -> Self
+    /// All objects of a kind that is known by discovery only, in one namespace or in all.
+    pub fn found(client: Client, resource: &ApiResource, namespace: Option<&str>) -> Self
     where
         K: DeserializeOwned + 'static,
     {
         let api = if resource.group.is_empty() { "api" } else { "apis" };
-        let url = format!("/{api}/{}/{}", resource.api_version, resource.plural);
+        let within = namespace.map(|name| format!("namespaces/{name}/")).unwrap_or_default();
+        let url = format!("/{api}/{}/{within}{}", resource.api_version, resource.plural);
         Self::new(client, resource.kind.clone(), url)
     }
 

@@ -12,6 +12,7 @@
 mod discovery;
 mod gate;
 mod heartbeats;
+mod reach;
 mod references;
 mod rows;
 #[cfg(test)]
@@ -37,14 +38,25 @@ use crate::stored::Stored;
 use discovery::Discovery;
 use gate::{Gate, Ticket};
 use heartbeats::Heartbeats;
+pub(crate) use reach::Reach;
 use references::References;
 
 /// Namespaces that the webhooks do not look at, besides Quorate's own.
 pub(crate) const EXCLUDED: &str = "kube-system";
 
-/// Starts all watches; they end when the set is dropped.
+// The resources that every cluster has, and that somebody who only looks may do without.
+pub(crate) const NAMESPACES: &str = "namespaces";
+pub(crate) const NODES: &str = "nodes";
+pub(crate) const LEASES: &str = "leases.coordination.k8s.io";
+pub(crate) const NATIVE: &str = "poddisruptionbudgets.policy";
+pub(crate) const REPLICA_SETS: &str = "replicasets.apps";
+pub(crate) const STATEFUL_SETS: &str = "statefulsets.apps";
+pub(crate) const DEPLOYMENTS: &str = "deployments.apps";
+
+/// Starts all watches, of what is within reach; they end when the set is dropped.
 pub(crate) fn start(
     client: &Client,
+    reach: &Reach,
     keeper: &Keeper,
     stored: &Arc<Stored>,
     own: &str,
@@ -60,31 +72,55 @@ pub(crate) fn start(
     let all = || client.clone();
 
     let known = references.clone();
-    feeds
-        .add(Source::<slim::Pod>::all(all()).read_by(rows::read_pod), move |event| rows::pods(event, &known));
+    let pods = reach.source::<slim::Pod>(client).read_by(rows::read_pod);
+    feeds.add(pods, move |event| rows::pods(event, &known));
     let (known, shelf, inbox) = (references.clone(), stored.clone(), adoption.clone());
-    feeds.add(Source::all(all()), move |event| {
+    feeds.add(reach.source(client), move |event| {
         rows::budgets(Front::DisruptionBudget, event, &shelf, &known, Some(&inbox))
     });
-    let read = rows::reading(move |object: &slim::Namespace| objects::namespace(&object.metadata, &excluded));
-    feeds.add(Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
-    feeds.add(Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node)), rows::nodes);
-    let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
-    let mut heartbeats = Heartbeats::default();
-    feeds.add(agents, move |event| heartbeats.take(event, clock::now()));
-    let native = Source::<slim::PodDisruptionBudget>::all(all()).read_by(rows::reading(rows::read_native));
-    let inbox = adoption.clone();
-    feeds.add(native, move |event| rows::native_budgets(event, &inbox));
+    if reach.sees(NAMESPACES) {
+        let read =
+            rows::reading(move |object: &slim::Namespace| objects::namespace(&object.metadata, &excluded));
+        feeds.add(Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
+    }
+    if reach.sees(NODES) {
+        feeds.add(Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node)), rows::nodes);
+    }
+    if reach.sees(LEASES) {
+        let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
+        let mut heartbeats = Heartbeats::default();
+        feeds.add(agents, move |event| heartbeats.take(event, clock::now()));
+    }
+    if reach.sees(NATIVE) {
+        let native = reach.source::<slim::PodDisruptionBudget>(client);
+        let inbox = adoption.clone();
+        feeds.add(native.read_by(rows::reading(rows::read_native)), move |event| {
+            rows::native_budgets(event, &inbox)
+        });
+    }
+    if reach.sees(REPLICA_SETS) {
+        let sets = reach.source::<slim::ReplicaSet>(client).read_by(rows::reading(objects::replica_set));
+        feeds.add(sets, rows::controllers(GroupKind::new("apps", "ReplicaSet"), &references));
+    }
+    if reach.sees(STATEFUL_SETS) {
+        let sets = reach.source::<slim::StatefulSet>(client).read_by(rows::reading(objects::stateful_set));
+        feeds.add(sets, rows::controllers(GroupKind::new("apps", "StatefulSet"), &references));
+    }
+    if reach.sees(DEPLOYMENTS) {
+        let deployments = reach.source::<slim::Deployment>(client);
+        let deployments = deployments.read_by(rows::reading(objects::deployment));
+        feeds.add(deployments, rows::controllers(GroupKind::new("apps", "Deployment"), &references));
+    }
 
-    let sets = Source::<slim::ReplicaSet>::all(all()).read_by(rows::reading(objects::replica_set));
-    feeds.add(sets, rows::controllers(GroupKind::new("apps", "ReplicaSet"), &references));
-    let sets = Source::<slim::StatefulSet>::all(all()).read_by(rows::reading(objects::stateful_set));
-    feeds.add(sets, rows::controllers(GroupKind::new("apps", "StatefulSet"), &references));
-    let deployments = Source::<slim::Deployment>::all(all()).read_by(rows::reading(objects::deployment));
-    feeds.add(deployments, rows::controllers(GroupKind::new("apps", "Deployment"), &references));
-
-    let discovery =
-        Discovery::new(client.clone(), keeper.clone(), references, gate.clone(), stored.clone(), kruise);
+    let discovery = Discovery::new(
+        client.clone(),
+        reach.clone(),
+        keeper.clone(),
+        references,
+        gate.clone(),
+        stored.clone(),
+        kruise,
+    );
     feeds.tasks.spawn(discovery.run(undiscovered));
     feeds.tasks.spawn(gate.tell(keeper.clone()));
     feeds.tasks
@@ -109,14 +145,15 @@ impl Feeds {
     }
 }
 
-/// Tells the keeper what a watch shows. The ticket is given up once the first list has been told.
+/// Tells the keeper what a watch shows. The ticket is given up once the first list has been told; where it never is,
+/// it comes back with the reason.
 async fn feed<K>(
     source: Source<K>,
     keeper: Keeper,
     mut ticket: Option<Ticket>,
     mut translate: impl FnMut(watch::Event<K>) -> Vec<Event>,
-) -> Missing {
-    watch::run(source, move |event| {
+) -> (Missing, Option<Ticket>) {
+    let missing = watch::run(source, |event| {
         let seen = matches!(event, watch::Event::Listed(_)).then(|| ticket.take());
         let (keeper, events) = (keeper.clone(), translate(event));
         async move {
@@ -126,5 +163,6 @@ async fn feed<K>(
             drop(seen);
         }
     })
-    .await
+    .await;
+    (missing, ticket)
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::Reach;
 use crate::adoption;
 use crate::keeper::{Keeper, Message};
 use crate::stored::Stored;
@@ -33,7 +34,8 @@ impl Stage {
         let (keeper, inbox) = Keeper::listening();
         let (stored, unread) = (Arc::new(Stored::default()), adoption::Inbox::unread());
         let kruise = watch::channel(Some(true)).1;
-        let watches = super::start(&api.client(), &keeper, &stored, "quorate", &unread, kruise);
+        let watches =
+            super::start(&api.client(), &Reach::everything(), &keeper, &stored, "quorate", &unread, kruise);
         Self { api, inbox, _watches: watches }
     }
 

@@ -228,11 +228,5 @@ async fn ends_with_its_namespace(cluster: &Cluster) {
     let town = Town::found(cluster, "ending").await;
     town.pods_of("web", 2).await;
     town.pub_over("web", over("web", "minAvailable", 2), 0).await;
-    let namespace = format!("/api/v1/namespaces/{}", town.namespace);
-    town.wire.delete(&namespace, &json!({})).await.expect(200);
-    eventually("the namespace is gone", || async {
-        let answer = town.wire.get(&namespace).await;
-        if answer.code == 404 { Ok(()) } else { Err(answer.body) }
-    })
-    .await;
+    town.ends().await;
 }

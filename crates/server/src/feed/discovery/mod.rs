@@ -26,6 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::gate::{Gate, Ticket};
+use super::reach::Reach;
 use super::references::References;
 use super::{feed, rows};
 use crate::keeper::Keeper;
@@ -104,6 +105,7 @@ struct Watched {
 
 pub(super) struct Discovery {
     client: Client,
+    reach: Reach,
     keeper: Keeper,
     references: Arc<References>,
     /// Which kinds somebody referred to when it was last looked.
@@ -124,6 +126,7 @@ pub(super) struct Discovery {
 impl Discovery {
     pub(super) fn new(
         client: Client,
+        reach: Reach,
         keeper: Keeper,
         references: Arc<References>,
         gate: Gate,
@@ -133,6 +136,7 @@ impl Discovery {
         let (ends, ended) = mpsc::unbounded_channel();
         Self {
             client,
+            reach,
             keeper,
             references,
             referred: BTreeSet::new(),
@@ -273,34 +277,34 @@ impl Discovery {
         (served, scale): &(Served, Option<slim::ReplicasPath>),
         ticket: Option<Ticket>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (client, keeper) = (self.client.clone(), self.keeper.clone());
+        let (client, reach, keeper) = (self.client.clone(), self.reach.clone(), self.keeper.clone());
         let (references, resource) = (self.references.clone(), served.resource.clone());
         let (scale, ends, stored) = (scale.clone(), self.ends.clone(), self.stored.clone());
         async move {
-            let missing = match &slot {
+            let (missing, ticket) = match &slot {
                 Slot::PodGroups => {
-                    let source = Source::<slim::PodGroup>::found(client, &resource).optional();
+                    let source = reach.found::<slim::PodGroup>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::pod_group));
                     feed(source, keeper, ticket, rows::pod_groups).await
                 }
                 Slot::UpstreamWorkloads => {
-                    let source = Source::<slim::Workload>::found(client, &resource).optional();
+                    let source = reach.found::<slim::Workload>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::upstream_workload));
                     feed(source, keeper, ticket, rows::workloads(WorkloadSource::Upstream)).await
                 }
                 Slot::OwnWorkloads => {
-                    let source = Source::<slim::OwnWorkload>::found(client, &resource).optional();
+                    let source = reach.found::<slim::OwnWorkload>(&client, &resource);
                     let read = |own: &slim::OwnWorkload| objects::own_workload(&own.metadata, &own.spec);
                     let source = source.read_by(rows::reading(read));
                     feed(source, keeper, ticket, rows::workloads(WorkloadSource::Own)).await
                 }
                 Slot::LeaderWorkerSets => {
-                    let source = Source::<slim::LeaderWorkerSet>::found(client, &resource).optional();
+                    let source = reach.found::<slim::LeaderWorkerSet>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::leader_worker_set));
                     feed(source, keeper, ticket, rows::controllers(slot.kind(), &references)).await
                 }
                 Slot::UnavailableBudgets => {
-                    let source = Source::<StoredBudget>::found(client, &resource).optional();
+                    let source = reach.found::<StoredBudget>(&client, &resource);
                     let front = Front::PodUnavailableBudget;
                     feed(source, keeper, ticket, move |event| {
                         rows::budgets(front, event, &stored, &references, None)
@@ -309,7 +313,7 @@ impl Discovery {
                 }
                 Slot::Referred(kind) => {
                     let read_as = kind.clone();
-                    let source = Source::<serde::de::IgnoredAny>::found(client, &resource).optional();
+                    let source = reach.found::<serde::de::IgnoredAny>(&client, &resource);
                     let source = source.read_by(move |text| {
                         let object =
                             slim::Scaled::read(text, scale.as_ref()).map_err(|why| why.to_string())?;
@@ -318,6 +322,10 @@ impl Discovery {
                     feed(source, keeper, ticket, rows::controllers(kind.clone(), &references)).await
                 }
             };
+            if matches!(missing, Missing::Forbidden(_)) {
+                reach.refuse(&resource);
+            }
+            drop(ticket);
             let _ = ends.send((slot, missing));
         }
     }

@@ -1,0 +1,137 @@
+//! What somebody is told whose cluster cannot be used: one line, with what to do.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use quorate_testbed::{Cluster, Place, Stage, User, tell};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use crate::explain::{Told, quorate};
+use crate::quorate::ANYWHERE;
+
+/// A kubeconfig, in a folder of its own.
+struct Kubeconfig {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+impl Kubeconfig {
+    fn of(text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, text).expect("a file");
+        Self { _folder: folder, path }
+    }
+
+    fn to(address: SocketAddr) -> Self {
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "there",
+            "contexts": [{"name": "there", "context": {"cluster": "there", "user": "me"}}],
+            "clusters": [{"name": "there", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "me", "user": {}}],
+        });
+        Self::of(&text.to_string())
+    }
+
+    async fn run(&self, command: &str) -> Told {
+        quorate(&[command, "--kubeconfig", &self.path.to_string_lossy()]).await
+    }
+}
+
+/// An API server of that release, which answers everything else in the same way.
+async fn api_server(minor: &'static str, otherwise: StatusCode) -> SocketAddr {
+    let listener = TcpListener::bind(ANYWHERE).await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let release = json!({
+        "major": "1", "minor": minor, "gitVersion": format!("v1.{minor}.3"), "buildDate": "", "compiler": "",
+        "gitCommit": "", "gitTreeState": "", "goVersion": "", "platform": "",
+    });
+    let version = axum::routing::get(async move || axum::Json(release.clone()));
+    let reason = otherwise.canonical_reason().unwrap_or_default().replace(' ', "");
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "metadata": {},
+        "code": otherwise.as_u16(), "reason": reason, "message": reason});
+    let other = async move || (otherwise, axum::Json(status.clone())).into_response();
+    let router = axum::Router::new().route("/version", version).fallback(other);
+    tokio::spawn(axum::serve(listener, router).into_future());
+    address
+}
+
+#[tokio::test]
+async fn a_cluster_that_does_not_answer() {
+    let nobody = TcpListener::bind(ANYWHERE).await.expect("a port").local_addr().expect("an address");
+    let kubeconfig = Kubeconfig::to(nobody);
+    let what =
+        format!("the API server at http://{nobody} does not answer (Connection refused (os error 111))");
+    let hint = "look at the address in the kubeconfig, or name another cluster with --context";
+    let told = kubeconfig.run("explain").await;
+    assert_eq!((told.code, told.err), (1, format!("error: {what}: {hint}\n")));
+    let told = kubeconfig.run("check").await;
+    assert_eq!((told.code, told.err.as_str()), (1, ""));
+    assert!(told.out.contains(&format!("× {what}\n    {hint}\n")), "{}", told.out);
+}
+
+#[tokio::test]
+async fn a_release_that_is_too_old() {
+    let kubeconfig = Kubeconfig::to(api_server("28", StatusCode::NOT_FOUND).await);
+    let told = kubeconfig.run("check").await;
+    let expected = "× release v1.28.3 is too old\n    Quorate is tried on 1.32 and later\n";
+    assert!(told.code == 1 && told.out.contains(expected), "{}", told.out);
+    // Who asks is told, and answered as far as it goes.
+    let told = kubeconfig.run("explain").await;
+    let note = "note: v1.28.3 is older than 1.32, the oldest release that Quorate was tried on\n";
+    let rest = told.err.strip_prefix(note).unwrap_or_else(|| panic!("no note: {}", told.err));
+    assert!(
+        told.code == 1 && rest.starts_with("error: DisruptionBudgets are not installed here: "),
+        "{rest}"
+    );
+    let current = Kubeconfig::to(api_server("36", StatusCode::NOT_FOUND).await);
+    assert!(
+        current.run("explain").await.err.starts_with("error: DisruptionBudgets are not installed here: ")
+    );
+}
+
+#[tokio::test]
+async fn somebody_whom_nobody_knows() {
+    let kubeconfig = Kubeconfig::to(api_server("36", StatusCode::UNAUTHORIZED).await);
+    let told = kubeconfig.run("explain").await;
+    let expected = "error: the API server does not know you: Unauthorized\n";
+    assert_eq!((told.code, told.err.as_str()), (1, expected));
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_read() {
+    for command in ["explain", "check"] {
+        let told = quorate(&[command, "--kubeconfig", "/nonexistent/file"]).await;
+        let expected = "error: cannot read /nonexistent/file: No such file or directory (os error 2); \
+                        name another with --kubeconfig or KUBECONFIG\n";
+        assert_eq!((told.code, told.err.as_str()), (1, expected));
+        let told = Kubeconfig::of("clusters: nonsense").run(command).await;
+        assert!(told.code == 1 && told.err.starts_with("error: cannot read "), "{}", told.err);
+        assert_eq!(told.err.lines().count(), 1, "{}", told.err);
+    }
+}
+
+#[test]
+fn a_right_that_is_missing() {
+    // The embedded cluster lets everybody do everything.
+    tell(Place::Real, Stage::ApiServer, a_guest);
+}
+
+async fn a_guest(cluster: Cluster) {
+    let kubeconfig = cluster.kubeconfig(&User::named("guest")).expect("a kubeconfig");
+    let told = quorate(&["check", "--kubeconfig", &kubeconfig.to_string_lossy()]).await;
+    assert_eq!((told.code, told.err.as_str()), (1, ""));
+    for line in [
+        "√ the API server answers, release v1.",
+        "× cannot look at customresourcedefinitions.apiextensions.k8s.io: 403 Forbidden: ",
+        "    you need the verbs get and list on customresourcedefinitions.apiextensions.k8s.io\n",
+        "    you need the verbs get and list on mutatingwebhookconfigurations.admissionregistration.k8s.io\n",
+        "    you need the verbs get and list on leases.coordination.k8s.io in quorate-system\n",
+    ] {
+        assert!(told.out.contains(line), "{line:?} is missing in\n{}", told.out);
+    }
+}
