@@ -94,7 +94,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let places = places();
     let asker = Asker::new(places, options.cri_socket)?;
     let face = Arc::new(Face::default());
-    let serving = admin::serve(listener, admin::router(face.clone()), stop.clone());
+    let serving = tokio::spawn(admin::serve(listener, admin::router(face.clone()), stop.clone()));
     info!(%admin, node = options.node, places, "probing");
 
     let (events, seen) = mpsc::channel(64);
@@ -135,7 +135,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
             () = agent.work(seen) => {}
         }
         // The Lease stays: whoever comes next takes it over before it runs out.
-        serving.await;
+        let _ = serving.await;
     });
     Ok(Running { admin, task })
 }

@@ -326,6 +326,22 @@ async fn commands_go_to_the_container_runtime() {
                     "status" => ended(3, "\nyellow: 2 replicas missing\n", "ignored"),
                     "false" => ended(1, "", ""),
                     "sleep" => Err((4, "deadline")),
+                    // As CRI-O 1.36.3 and containerd 1.6.20 say it.
+                    "crio-sleep" => ended(-1, "", "command timed out"),
+                    "/opt/größe/50%" => Err((
+                        2,
+                        "command error: time=\"2026-11-16T08:06:48Z\" level=error msg=\"exec failed: unable to start \
+                         container process: exec: \\\"/opt/gr%C3%B6%C3%9Fe/50%25\\\": permission denied\"%0A, stdout: , \
+                         stderr: , exit code -1",
+                    )),
+                    "nowhere" => Err((
+                        2,
+                        "failed to exec in container: failed to start exec \
+                         \"848a8e4bc0f1240ec62cc918fbb4da286fb4d7f907bb1a88d1ff4ae310ded598\": OCI runtime exec failed: \
+                         exec failed: unable to start container process: exec: \"nowhere\": executable file not found in \
+                         $PATH: unknown",
+                    )),
+                    "gone" => Err((5, "could not find container \"abc\": 100% gone%0Aat all")),
                     _ => Err((2, "executable file not found in $PATH")),
                 }
             }));
@@ -344,6 +360,13 @@ async fn commands_go_to_the_container_runtime() {
         ("status", failed("status ended with 3: yellow: 2 replicas missing")),
         ("false", failed("false ended with 1")),
         ("sleep", failed("sleep did not end within 5 s")),
+        ("crio-sleep", failed("crio-sleep did not end within 5 s")),
+        (
+            "/opt/größe/50%",
+            failed("/opt/größe/50% cannot be run: exec: \"/opt/größe/50%\": permission denied"),
+        ),
+        ("nowhere", failed("nowhere cannot be run: exec: \"nowhere\": executable file not found in $PATH")),
+        ("gone", failed("gone cannot be run: could not find container \"abc\": 100% gone")),
         ("nothing", failed("nothing cannot be run: executable file not found in $PATH")),
     ] {
         assert_eq!(asker.ask(&question(command), false).await, expected, "{command}");

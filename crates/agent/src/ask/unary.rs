@@ -111,8 +111,33 @@ fn status(headers: &HeaderMap, required: bool) -> Result<(), Failure> {
     let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     match text("grpc-status").map(|code| code.parse::<u32>()) {
         Some(Ok(0)) => Ok(()),
-        Some(Ok(code)) => Err(Failure::Status(code, text("grpc-message").unwrap_or_default())),
+        Some(Ok(code)) => {
+            Err(Failure::Status(code, text("grpc-message").map_or_else(String::new, |m| decoded(&m))))
+        }
         None if !required => Ok(()),
         _ => Err(Failure::Broken("an answer without a status".to_owned())),
     }
+}
+
+/// A status message as it was meant: on the wire, all that is not plain ASCII is written as `%XX`.
+fn decoded(message: &str) -> String {
+    let bytes = message.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let digit = |offset: usize| bytes.get(at + offset).and_then(|digit| char::from(*digit).to_digit(16));
+        let code = if byte == b'%' { digit(1).zip(digit(2)) } else { None };
+        match code.and_then(|(high, low)| u8::try_from(high * 16 + low).ok()) {
+            Some(meant) => {
+                plain.push(meant);
+                at += 3;
+            }
+            // Whoever did not write it so did not mean it so.
+            None => {
+                plain.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
 }
