@@ -230,7 +230,8 @@ pub(crate) async fn scrape(admin: SocketAddr) -> String {
     get(admin, "/metrics").await.expect("an answer")
 }
 
-async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
+/// What is answered where a process tells how it does.
+pub(crate) async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(admin).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();

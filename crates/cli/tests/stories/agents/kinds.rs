@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::target::{Application, Grpc};
 use super::{Agent, condition, pod, probe, refused, says, says_yes};
+use crate::replicas::get;
 use crate::space::Space;
 
 quorate_testbed::stories!(Whole:
@@ -48,7 +49,7 @@ async fn each_kind_of_probe_decides(cluster: Cluster) {
     space.budget_is("db", "nobody is probed", |status| status["currentHealthy"] == 0).await;
 
     let cri = socket.clone();
-    let _agent =
+    let agent =
         Agent::start_with(&space.cluster, "node-1", move |options| options.cri_socket = Some(cri)).await;
     for name in ["http", "tcp", "grpc", "exec"] {
         let waited = ["wait", "--for=condition=Disruptable", &format!("pod/{name}"), "--timeout=60s"];
@@ -57,6 +58,13 @@ async fn each_kind_of_probe_decides(cluster: Cluster) {
         assert!(shown["lastProbeTime"].is_string() && shown["lastTransitionTime"].is_string(), "{shown}");
     }
     space.budget_is("db", "all are believed", |status| status["disruptionsAllowed"] == 3).await;
+    // It tells so to whoever runs it, too.
+    for (path, tells) in
+        [("/healthz", "200 OK"), ("/readyz", "200 OK"), ("/metrics", "\nquorate_agent_pods 4\n")]
+    {
+        let answer = get(agent.admin, path).await.expect("an answer");
+        assert!(answer.contains(tells), "{path}: {answer}");
+    }
 
     web.say(503, "syncing shard 3");
     drop(port);

@@ -6,6 +6,7 @@ mod lives;
 mod seeds;
 mod target;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use quorate_agent::{Options, TimeOfDay};
@@ -24,6 +25,8 @@ fn account() -> User {
 
 /// An agent in this process. It ends when this is dropped.
 struct Agent {
+    /// Where it tells how it does.
+    admin: SocketAddr,
     _stop: DropGuard,
 }
 
@@ -45,8 +48,8 @@ impl Agent {
         };
         change(&mut options);
         let stop = CancellationToken::new();
-        quorate_agent::start(options, stop.clone()).await.expect("an agent");
-        Self { _stop: stop.drop_guard() }
+        let admin = quorate_agent::start(options, stop.clone()).await.expect("an agent").admin;
+        Self { admin, _stop: stop.drop_guard() }
     }
 }
 
