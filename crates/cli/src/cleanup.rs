@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 /// The webhooks go first: from then on nobody is held up, whatever else fails.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let (client, _) = args.cluster.connect().await?;
+    let client = args.cluster.connect().await?.client;
     let own = args.cluster.quorate_namespace;
     remove_webhooks(&client).await?;
     stop_servers(&client, &own).await?;
