@@ -178,8 +178,8 @@ rules:
     fn what_is_done_at_home_needs_no_right_everywhere() {
         let home = ["own/server get - pods own", "own/server list coordination.k8s.io leases own"];
         let expected = [
-            "server: list leases.coordination.k8s.io everywhere",
             "server: list pods everywhere",
+            "server: list leases.coordination.k8s.io everywhere",
             "server: patch leases.coordination.k8s.io in its own namespace",
         ];
         assert_eq!(unused(&home), expected);
