@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use quorate_devcluster::apiserver::{Options, Server};
+use quorate_engine::callers::Who;
 use serde::Deserialize as _;
 
 fn root() -> PathBuf {
@@ -54,7 +55,7 @@ async fn what_is_shown_can_be_applied() {
                 let resource = ApiResource::from_gvk(&gvk);
                 let namespace = object.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
                 let api: Api<DynamicObject> = match types.kind.as_str() {
-                    "ClusterRole" => Api::all_with(client.clone(), &resource),
+                    "ClusterRole" | "Namespace" => Api::all_with(client.clone(), &resource),
                     _ => Api::namespaced_with(client.clone(), &namespace, &resource),
                 };
                 let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
@@ -76,7 +77,8 @@ async fn what_is_shown_can_be_applied() {
 fn what_is_to_be_typed_is_understood() {
     let mut seen = 0;
     for (name, page) in pages() {
-        for line in blocks(&page, "").into_iter().flat_map(str::lines) {
+        let typed = ["", "console"].into_iter().flat_map(|language| blocks(&page, language));
+        for line in typed.flat_map(str::lines) {
             let line = line.trim().trim_start_matches("$ ");
             let Some(args) = ["quorate ", "kubectl quorate ", "cargo run --release -- "]
                 .iter()
@@ -116,6 +118,45 @@ fn every_reason_is_explained() {
     for reason in reasons {
         assert!(messages.contains(reason), "docs/messages.md does not explain {reason}");
     }
+}
+
+/// What is quoted in the arms of a function of one word each.
+fn words_of<'a>(source: &'a str, function: &str) -> Vec<&'a str> {
+    let (_, body) = source.split_once(&format!("fn {function}(")).expect("the function");
+    let (body, _) = body.split_once("\n}\n").expect("its end");
+    body.split('"').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn every_word_of_a_metric_is_explained() {
+    let page = read(&root().join("docs/metrics.md"));
+    let source = read(&root().join("crates/server/src/metrics.rs"));
+    for function in ["admission", "refusal"] {
+        let words = words_of(&source, function);
+        assert!(words.len() >= 10, "{words:?}");
+        for word in words {
+            assert!(page.contains(&format!("`{word}`")), "docs/metrics.md does not explain {word}");
+        }
+    }
+    // What alerts look at is in the tables.
+    let (tables, alerts) = page.split_once("## Alerts").expect("a part on alerts");
+    let mut names = alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let known = |name: &str| tables.contains(&format!("`{}`", name.trim_end_matches("_bucket")));
+    assert_eq!(names.find(|name| name.starts_with("quorate_") && !known(name)), None);
+}
+
+#[test]
+fn every_caller_that_is_never_held_up_is_named() {
+    let page = read(&root().join("docs/security.md"));
+    let (_, listed) = page.split_once("## Who is never held up").expect("the part");
+    let (listed, _) = listed.split_once("\n## ").expect("its end");
+    let rows: Vec<&str> =
+        listed.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let callers = quorate_engine::callers::EXEMPT.iter().map(|exempt| match exempt.who {
+        Who::User(user) => user.to_owned(),
+        Who::Prefix(prefix) => format!("{prefix}…"),
+    });
+    assert_eq!(rows, callers.collect::<Vec<_>>());
 }
 
 #[test]

@@ -38,6 +38,7 @@ mod space;
 mod storm;
 mod successors;
 mod town;
+mod walkthroughs;
 
 /// A file that is no module is compiled by nobody, and its tests never run.
 #[test]

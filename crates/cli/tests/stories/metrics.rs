@@ -12,27 +12,21 @@ use crate::town::{Town, refusal};
 
 quorate_testbed::stories!(Whole: a_server_counts_what_it_does);
 
-/// Every metric, its type, and its labels.
-const METRICS: [(&str, &str, &[&str]); 16] = [
-    ("disruption_controller_pdb_grouping_misconfig", "counter", &[]),
-    ("disruption_controller_pdbs_using_pod_grouping", "gauge", &[]),
-    ("disruption_controller_reconciliations", "counter", &["mode"]),
-    ("quorate_claims", "gauge", OF_A_BUDGET),
-    ("quorate_claims_expired", "counter", OF_A_BUDGET),
-    ("quorate_commit_batch_size", "histogram", &[]),
-    ("quorate_commit_conflicts", "counter", &[]),
-    ("quorate_commit_seconds", "histogram", &[]),
-    ("quorate_decision_seconds", "histogram", &[]),
-    ("quorate_denials", "counter", &["namespace", "budget", "reason"]),
-    ("quorate_disruptions_allowed", "gauge", OF_A_BUDGET),
-    ("quorate_pods", "gauge", &[]),
-    ("quorate_requests", "counter", &["operation", "result", "reason"]),
-    ("quorate_units_available", "gauge", OF_A_BUDGET),
-    ("quorate_units_expected", "gauge", OF_A_BUDGET),
-    ("quorate_watch_age_seconds", "gauge", &[]),
-];
-
-const OF_A_BUDGET: &[&str] = &["namespace", "budget"];
+/// Every metric, its type, and its labels, as the documentation has them.
+fn documented() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)> {
+    let page = include_str!("../../../../docs/metrics.md");
+    let (_, servers) = page.split_once("\n## Of a server\n").expect("a part on servers");
+    let (servers, _) = servers.split_once("\n## ").expect("another part");
+    let rows = servers.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, labels, _] = cells.as_slice() else { return None };
+        let name = name.strip_prefix('`')?.strip_suffix('`')?;
+        let labels = labels.split(", ").filter(|label| !label.is_empty()).collect();
+        // The name of a counter is without what its samples end with.
+        Some((name.strip_suffix("_total").unwrap_or(name), (*kind, labels)))
+    });
+    rows.collect()
+}
 
 /// The words that a label may hold which is neither a namespace nor a budget.
 const WORDS: [(&str, &[&str]); 4] = [
@@ -149,14 +143,14 @@ async fn a_server_counts_what_it_does(cluster: Cluster) {
     })
     .await;
 
+    let documented = documented();
     let types: BTreeSet<(&str, &str)> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
-    assert_eq!(types, METRICS.iter().map(|(name, kind, _)| (*name, *kind)).collect(), "{text}");
+    assert_eq!(types, documented.iter().map(|(name, (kind, _))| (*name, *kind)).collect(), "{text}");
     for sample in samples(&text) {
-        let (_, _, labels) =
-            METRICS.iter().find(|(name, ..)| *name == metric_of(&sample.name)).expect("a metric");
+        let (_, labels) = documented.get(metric_of(&sample.name)).expect("a metric");
         let names = sample.labels.keys().map(String::as_str).filter(|name| *name != "le");
-        assert_eq!(names.collect::<BTreeSet<_>>(), labels.iter().copied().collect(), "{}", sample.name);
+        assert_eq!(names.collect::<BTreeSet<_>>(), *labels, "{}", sample.name);
         for (name, words) in WORDS {
             let value = sample.labels.get(name).map_or(words[0], String::as_str);
             assert!(words.contains(&value), "{} has {name}={value}", sample.name);
