@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::basics::{Text, Uid};
 use crate::engine::{BudgetRecord, Engine};
-use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Rules, UnhealthyPolicy, Units};
-use crate::tally::{Tally, has_done_its_work};
+use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Phase, Rules, UnhealthyPolicy, Units};
+use crate::tally::Tally;
 
 impl Engine {
     pub(super) fn set_budget(&mut self, budget: Budget) {
@@ -185,7 +185,7 @@ impl Engine {
 
     /// Puts pods that have succeeded first: where several leave at once, a group is complete only if all of them had.
     pub(super) fn leave_last_what_is_undone(&self, pods: &mut [u32]) {
-        pods.sort_by_key(|id| (!has_done_its_work(&self.pods[*id as usize].fact), *id));
+        pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
     }
 
     /// The pods of a controller, and those of the controllers it owns.

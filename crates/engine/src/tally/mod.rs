@@ -48,13 +48,8 @@ pub(crate) struct Share {
 
 impl Share {
     pub(crate) fn of(pod: &Pod, healthy: bool) -> Self {
-        Self { healthy, ended: pod.phase.is_terminal(), succeeded: has_done_its_work(pod) }
+        Self { healthy, ended: pod.phase.is_terminal(), succeeded: pod.phase == Phase::Succeeded }
     }
-}
-
-/// Whether a pod ended well of itself. One that was told to go may end as well as that, and is missed all the same.
-pub(crate) fn has_done_its_work(pod: &Pod) -> bool {
-    pod.phase == Phase::Succeeded && !pod.terminating
 }
 
 /// The counters of one budget.

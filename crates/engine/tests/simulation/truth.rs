@@ -216,7 +216,7 @@ impl Account {
         let counts = healthy && !held;
         let Some(seat) = self.seats.get_mut(&pod.uid) else { return };
         let Some(unit) = self.units.get_mut(&seat.unit) else { return };
-        let succeeded = pod.phase == Phase::Succeeded && !pod.terminating;
+        let succeeded = pod.phase == Phase::Succeeded;
         unit.healthy = unit.healthy + u32::from(counts) - u32::from(seat.counts);
         unit.succeeded = unit.succeeded + u32::from(succeeded) - u32::from(seat.succeeded);
         (seat.counts, seat.succeeded) = (counts, succeeded);

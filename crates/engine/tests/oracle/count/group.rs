@@ -100,7 +100,7 @@ impl Oracle {
             name: display(rules, &id, &facts),
             healthy: pods.iter().filter(|uid| healthy.contains(*uid)).count() as u32,
             min: min.map(|min| min.max(1)),
-            complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded && !pod.terminating),
+            complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded),
             source: if rules.expected.is_some() { Source::Budget } else { beneath.clone() },
             beneath,
             surge,
