@@ -159,6 +159,38 @@ fn every_caller_that_is_never_held_up_is_named() {
     assert_eq!(rows, callers.collect::<Vec<_>>());
 }
 
+/// Every right of the servers to write something is accounted for.
+#[test]
+fn every_right_is_explained() {
+    let page = read(&root().join("docs/security.md")).to_lowercase().replace(' ', "");
+    let release = read(&root().join("charts/rendered/default.yaml"));
+    let mut roles = 0;
+    for document in serde_yaml_ng::Deserializer::from_str(&release) {
+        let object = serde_json::Value::deserialize(document).expect("an object");
+        if object["metadata"]["name"] != "quorate-server" {
+            continue;
+        }
+        let rules = object["rules"].as_array().cloned().unwrap_or_default();
+        roles += usize::from(!rules.is_empty());
+        let words = |rule: &serde_json::Value, of: &str| -> Vec<String> {
+            rule[of]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|word| Some(word.as_str()?.to_owned()))
+                .collect()
+        };
+        let writes = |rule: &&serde_json::Value| {
+            words(rule, "verbs").iter().any(|verb| !["get", "list", "watch"].contains(&verb.as_str()))
+        };
+        for resource in rules.iter().filter(writes).flat_map(|rule| words(rule, "resources")) {
+            let kind = resource.split('/').next().unwrap_or_default();
+            assert!(page.contains(kind), "docs/security.md does not say why servers write {resource}");
+        }
+    }
+    assert_eq!(roles, 2, "a ClusterRole and a Role");
+}
+
 #[test]
 fn links_lead_somewhere() {
     for (name, page) in pages() {
