@@ -238,3 +238,21 @@ fn every_value_of_the_chart_is_explained() {
         );
     }
 }
+
+#[test]
+fn the_chart_has_the_alerts_worth_having() {
+    let page = read(&root().join("docs/metrics.md"));
+    let (_, alerts) = page.split_once("## Alerts worth having").expect("alerts");
+    let rendered = read(&root().join("charts/rendered/everything.yaml"));
+    let known: Vec<&str> = rendered.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    let rows = alerts.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let told: Vec<(String, &str)> = rows
+        .map(|(when, rest)| (when.replace("\\|", "|"), rest.split(' ').next().unwrap_or_default()))
+        .collect();
+    let told_alone: Vec<&str> = told.iter().map(|(when, _)| when.as_str()).collect();
+    assert_eq!(told_alone, known, "docs/metrics.md and the chart tell of other alerts");
+    for (when, after) in told.iter().filter(|(_, after)| *after != "|") {
+        let rule = format!("expr: {when}\n          for: {after}\n");
+        assert!(rendered.contains(&rule), "the chart does not wait {after} for {when}");
+    }
+}
