@@ -40,7 +40,10 @@ impl Lab {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "job-groups", "labels": {"rbac.quorate.dev/aggregate-to-server": "true"}},
-            "rules": [{"apiGroups": ["batch.example.com"], "resources": ["jobgroups"], "verbs": ["get"]}],
+            "rules": [
+                {"apiGroups": ["batch.example.com"], "resources": ["jobgroups"], "verbs": ["get"]},
+                {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+            ],
         });
         wire.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
         cluster.actors().nodes().add("node-1").await.expect("a node");
