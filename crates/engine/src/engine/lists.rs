@@ -22,7 +22,7 @@ impl Engine {
                 self.leave_last_what_is_undone(&mut gone);
                 let gone: Vec<Uid> = gone.iter().map(|id| self.pods[*id as usize].fact.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove_pod(uid));
-                pods.into_iter().for_each(|pod| self.set_pod(pod));
+                pods.into_iter().for_each(|pod| self.set_pod(pod, version));
                 self.pods_at(version);
             }
             Snapshot::Budgets(front, budgets) => {

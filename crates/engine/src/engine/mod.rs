@@ -141,6 +141,8 @@ pub struct Engine {
     pods_version: Version,
     /// Pods that a list did not show, and the version of that list: until the watch has come so far.
     absences: BTreeMap<Uid, Version>,
+    /// The newest list of a budget's pods that the watch has not come up to yet, and what the budget covered then.
+    looks: BTreeMap<BudgetKey, (u64, Version)>,
     /// For tests that show why a budget is closed at first: none is.
     pub(crate) open_all: bool,
     /// For tests that show why a budget is opened again when it covers other pods: it is not.
@@ -176,6 +178,7 @@ impl Engine {
             now: Time(i64::MIN),
             pods_version: Version(0),
             absences: BTreeMap::new(),
+            looks: BTreeMap::new(),
             open_all: false,
             coverage_by_uid: false,
             dirty: Vec::new(),
@@ -243,7 +246,7 @@ impl Engine {
         pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
         let mut budgets: Vec<_> = self.budgets().collect();
         budgets.sort_by(|a, b| a.key.cmp(&b.key));
-        (pods, budgets, &self.absences, self.pods_version, self.now).hash(state);
+        (pods, budgets, &self.absences, &self.looks, self.pods_version, self.now).hash(state);
     }
 
     /// Whether anything is known of a pod, even if only that a list did not show it.
@@ -371,7 +374,7 @@ impl Engine {
         match input {
             Input::Pod(pod) => {
                 let version = pod.version;
-                self.set_pod(pod);
+                self.set_pod(pod, version);
                 self.pods_at(version);
             }
             // A UID never comes back, so this holds whatever version is known of it.

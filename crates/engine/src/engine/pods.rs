@@ -14,7 +14,9 @@ use crate::verdict::Unhealthy;
 use crate::world::World;
 
 impl Engine {
-    pub(super) fn set_pod(&mut self, mut pod: Pod) {
+    /// Takes in a pod that was like this, and there, at that version.
+    pub(super) fn set_pod(&mut self, mut pod: Pod, as_of: Version) {
+        let uid = pod.uid.clone();
         let known = self.pod_id(&pod.uid).map(|id| &self.pods[id as usize].fact);
         if ends_as_told(&pod, known) {
             pod.phase = Phase::Failed;
@@ -53,18 +55,38 @@ impl Engine {
                     self.end_absence(id);
                 }
                 self.refresh_pod(id);
+                self.recall_looks(&uid, as_of);
                 return;
             }
-            let uid = pod.uid.clone();
             let missed = self.absences.get(&uid).copied().filter(|_| still_absent);
             self.remove_pod(&uid);
             self.add_pod(pod);
             if let Some(missed) = missed {
                 self.begin_absence(&uid, missed);
             }
+            self.recall_looks(&uid, as_of);
             return;
         }
         self.add_pod(pod);
+        self.recall_looks(&uid, as_of);
+    }
+
+    /// A watch that lags may show a pod for the first time which a newer list of its budget's pods did not show: it was
+    /// gone by then.
+    fn recall_looks(&mut self, uid: &Uid, as_of: Version) {
+        if self.looks.is_empty() {
+            return;
+        }
+        let Some(id) = self.pod_id(uid) else { return };
+        let looks = self.pods[id as usize].members.iter().filter_map(|member| {
+            let budget = &self.budgets[member.budget as usize];
+            let (coverage, version) = *self.looks.get(&budget.fact.key)?;
+            (coverage == budget.coverage).then_some(version)
+        });
+        let missed = looks.filter(|version| *version > as_of).max();
+        if let Some(missed) = missed.max(self.absences.get(uid).copied()) {
+            self.begin_absence(uid, missed);
+        }
     }
 
     /// A list did not show a pod that it should have shown.
@@ -86,6 +108,8 @@ impl Engine {
     /// was a list of other pods, made before the budget came to cover this one.
     pub(super) fn pods_at(&mut self, version: Version) {
         self.pods_version = self.pods_version.max(version);
+        let shown = self.pods_version;
+        self.looks.retain(|_, (_, looked)| *looked > shown);
         if self.absences.is_empty() {
             return;
         }
@@ -256,7 +280,7 @@ impl Engine {
             self.refresh_pod(id);
         }
         if self.pod_id(&pod.uid).is_some() || version > self.pods_version {
-            self.set_pod(pod);
+            self.set_pod(pod, version);
         }
     }
 
@@ -287,6 +311,11 @@ impl Engine {
         pods.into_iter().for_each(|pod| self.learn_pod(pod, version));
         for uid in absent {
             self.begin_absence(&uid, version);
+        }
+        if let Some(budget) = self.budget_id(key).filter(|_| is_news) {
+            let coverage = self.budgets[budget as usize].coverage;
+            let before = self.looks.get(key).filter(|look| look.0 == coverage).map(|look| look.1);
+            self.looks.insert(key.clone(), (coverage, version.max(before.unwrap_or(version))));
         }
         self.changes()
     }

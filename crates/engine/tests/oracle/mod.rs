@@ -43,6 +43,8 @@ pub(crate) struct Oracle {
     pub(crate) agents: BTreeMap<Text, Agent>,
     /// The one thing that the present facts do not tell: groups that were seen and are not there any more.
     pub(crate) gone: BTreeMap<BudgetKey, BTreeMap<Text, Time>>,
+    /// Lists of a budget's pods that the watch has not come up to: what it covered, and how new they are.
+    pub(crate) looks: BTreeMap<BudgetKey, (u64, Version)>,
 }
 
 /// A budget before something happened: its groups, whether each was complete, and what named it.
@@ -74,6 +76,7 @@ impl Oracle {
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
             gone: BTreeMap::new(),
+            looks: BTreeMap::new(),
         }
     }
 
@@ -138,7 +141,7 @@ impl Oracle {
         match input {
             Input::Pod(pod) => {
                 let version = pod.version;
-                self.see(pod);
+                self.see(pod, version);
                 self.shown_up_to(version);
             }
             Input::PodGone(uid, version) => {
@@ -171,7 +174,7 @@ impl Oracle {
             Snapshot::Pods(pods, version) => {
                 let listed: BTreeSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
                 self.pods.retain(|uid, seen| listed.contains(uid) || seen.pod.version > version);
-                pods.into_iter().for_each(|pod| self.see(pod));
+                pods.into_iter().for_each(|pod| self.see(pod, version));
                 self.shown_up_to(version);
             }
             Snapshot::Budgets(front, budgets) => {
@@ -197,7 +200,7 @@ impl Oracle {
 
     /// Whatever is older than what is known is ignored. A pod that a later list does not show stays absent, unless it
     /// was relabelled before that list was made.
-    fn see(&mut self, mut pod: Pod) {
+    fn see(&mut self, mut pod: Pod, as_of: Version) {
         let known = self.pods.get(&pod.uid);
         // Who is told to end, and does, has not done its work.
         let done = known.is_some_and(|seen| seen.pod.phase == Phase::Succeeded);
@@ -211,6 +214,12 @@ impl Oracle {
             .filter(|seen| seen.pod.labels == pod.labels)
             .and_then(|seen| seen.absent)
             .filter(|missed| pod.version <= *missed);
+        // Nor was it there when a newer list of its budget's pods was made.
+        let missed = self.looks.iter().filter(|(_, (.., version))| *version > as_of).filter(|(key, look)| {
+            let budget = self.budgets.get(*key);
+            budget.is_some_and(|budget| self.coverage(budget) == look.0 && self.covers(budget, &pod))
+        });
+        let absent = missed.map(|(_, (.., version))| *version).max().max(absent);
         self.pods.insert(pod.uid.clone(), Seen { pod, absent });
     }
 
@@ -219,13 +228,18 @@ impl Oracle {
             seen.absent = seen.absent.filter(|missed| *missed >= version);
         }
         if self.pods.contains_key(&pod.uid) || version > self.pods_version {
-            self.see(pod);
+            self.see(pod, version);
         }
+    }
+
+    fn coverage(&self, budget: &Budget) -> u64 {
+        quorate_engine::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&self.rules(budget).0))
     }
 
     /// What the watch still shows when it has come as far as a list is not gone, whatever that list was of.
     fn shown_up_to(&mut self, version: Version) {
         self.pods_version = self.pods_version.max(version);
+        self.looks.retain(|_, (_, looked)| *looked > self.pods_version);
         for seen in self.pods.values_mut() {
             seen.absent = seen.absent.filter(|missed| *missed > self.pods_version);
         }
@@ -246,6 +260,12 @@ impl Oracle {
         for uid in unlisted {
             let seen = self.pods.get_mut(&uid).unwrap();
             seen.absent = Some(version);
+        }
+        if let Some(budget) = self.budgets.get(key).filter(|_| version > self.pods_version) {
+            let coverage = self.coverage(budget);
+            let same = self.looks.get(key).filter(|look| look.0 == coverage);
+            let newest = same.map_or(version, |look| version.max(look.1));
+            self.looks.insert(key.clone(), (coverage, newest));
         }
     }
 

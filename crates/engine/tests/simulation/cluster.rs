@@ -68,6 +68,7 @@ pub(crate) enum Turn {
     Gone,
     Restart,
     Collected,
+    Obey,
 }
 
 /// A process: which replica, and which of its lives.

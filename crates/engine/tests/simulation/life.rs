@@ -45,6 +45,9 @@ impl Cluster {
         self.change_pod(uid, cause, |pod| pod.terminating = true);
         let slow = self.chance(50);
         self.plan_in(if slow { 5_000..60_000 } else { 50..2_000 }, Happening::Pod(uid.clone(), Turn::Gone));
+        if self.chance(300) {
+            self.plan_in(1..2_000, Happening::Pod(uid.clone(), Turn::Obey));
+        }
     }
 
     /// A pod is told to run something else. Its kubelet gets round to that later.
@@ -73,6 +76,13 @@ impl Cluster {
                 });
             }
             Turn::Collected => self.terminate(uid, None),
+            // Its containers end without an error, as they were told to: that looks like success.
+            Turn::Obey => {
+                if self.pods.get(uid).is_some_and(|pod| !pod.phase.is_terminal()) {
+                    self.tallies.count("pod obeyed");
+                    self.change_pod(uid, None, |pod| (pod.phase, pod.ready) = (Phase::Succeeded, false));
+                }
+            }
             Turn::Gone => {
                 let Some(pod) = self.pods.get(uid).cloned() else { return };
                 self.remove_pod(uid);

@@ -216,7 +216,8 @@ impl Account {
         let counts = healthy && !held;
         let Some(seat) = self.seats.get_mut(&pod.uid) else { return };
         let Some(unit) = self.units.get_mut(&seat.unit) else { return };
-        let succeeded = pod.phase == Phase::Succeeded;
+        // Who ends well because it was told to go has not done its work.
+        let succeeded = pod.phase == Phase::Succeeded && (seat.succeeded || !pod.terminating);
         unit.healthy = unit.healthy + u32::from(counts) - u32::from(seat.counts);
         unit.succeeded = unit.succeeded + u32::from(succeeded) - u32::from(seat.succeeded);
         (seat.counts, seat.succeeded) = (counts, succeeded);

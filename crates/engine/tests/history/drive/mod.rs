@@ -13,7 +13,7 @@ mod events;
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{ObjectKey, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Front, Input, Pod, WorkloadSource};
+use quorate_engine::facts::{Budget, BudgetKey, Front, Input, Phase, Pod, WorkloadSource};
 use quorate_engine::{Changes, Engine, Gates, Snapshot};
 
 use super::step::Step;
@@ -100,9 +100,12 @@ impl Drive {
 
     /// An engine that is fed the present facts at once says the same, and goes on in the place of the first.
     fn restart(&mut self) -> Result<(), String> {
-        if self.oracle.pods.values().any(|seen| seen.absent.is_some()) {
+        // What only a memory tells: who is gone, and who had ended before it was told to.
+        let is_memory = |pod: &Pod| pod.terminating && pod.phase == Phase::Succeeded;
+        if self.oracle.pods.values().any(|seen| seen.absent.is_some() || is_memory(&seen.pod)) {
             return Ok(());
         }
+        self.oracle.looks.clear();
         let mut fresh = Engine::new(self.oracle.gates);
         let oracle = &self.oracle;
         let mut budgets: Vec<Budget> = oracle.budgets.values().cloned().collect();

@@ -144,9 +144,14 @@ impl Cluster {
             }
             "look" => {
                 let budget = self.budget_key(&words.next()?)?;
+                let ahead = words.take("ahead").map(|by| by.parse::<u64>().map_err(|e| e.to_string()));
                 let pods =
                     words.rest().iter().filter_map(|name| self.pods.get(&key(name)).cloned()).collect();
-                let version = self.next_version();
+                // Newer than what the watch will show next, where it lags.
+                let version = match ahead.transpose()? {
+                    Some(by) => Version(self.version + by),
+                    None => self.next_version(),
+                };
                 self.engine.look(&budget, pods, version, self.now);
             }
             "relist" => {
