@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::facts::{Budget, BudgetKey, Input};
-use quorate_engine::ledger::{Acknowledged, AskId, Call, Event, Output, Replica, Settings};
+use quorate_engine::ledger::{AskId, Call, Event, Output, Replica, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::status::Status;
 use quorate_engine::verdict::{Block, Reason, Verdict};
@@ -22,6 +22,7 @@ use tracing::debug;
 use crate::calls::{Calls, Errand};
 use crate::clock;
 use crate::events::Events;
+use crate::members::Acknowledgement;
 use crate::metrics::{Metrics, Reading};
 use crate::namespaces::Enforcing;
 use crate::status::Changed;
@@ -142,7 +143,7 @@ pub(crate) struct Outbox {
     /// Budgets whose status may have changed.
     pub(crate) changed: mpsc::UnboundedSender<Vec<Changed>>,
     /// Up to which version every budget is known here.
-    pub(crate) acknowledged: watch::Sender<Acknowledged>,
+    pub(crate) acknowledged: watch::Sender<Acknowledgement>,
     /// Everything was seen once.
     pub(crate) synced: watch::Sender<bool>,
     /// In which namespaces a budget enforces.
@@ -189,7 +190,10 @@ impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>, mut returned: mpsc::UnboundedReceiver<Event>) {
         let mut ticked = Instant::now();
         loop {
-            let next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
+            let mut next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
+            if let Some(wake) = self.replica.wakes_at() {
+                next = next.min(Instant::now() + wake.since(clock::now()));
+            }
             tokio::select! {
                 biased;
                 Some(event) = returned.recv() => self.step(event),
@@ -250,7 +254,8 @@ impl Task {
                     });
                 }
                 Output::Acknowledge(known) => {
-                    self.outbox.acknowledged.send_replace(known);
+                    let awaited = self.replica.has_closed_budgets();
+                    self.outbox.acknowledged.send_replace(Acknowledgement { known, awaited });
                 }
                 Output::Note(note) => {
                     self.outbox.metrics.noted(&note);

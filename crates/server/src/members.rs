@@ -51,6 +51,24 @@ const ACKNOWLEDGED: [(Front, &str); 2] = [
     (Front::PodUnavailableBudget, "quorate.dev/acknowledged-unavailable-budgets"),
 ];
 
+/// What this process knows, to be told to those who open budgets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Acknowledgement {
+    pub(crate) known: Acknowledged,
+    /// A budget waits to be opened.
+    pub(crate) awaited: bool,
+}
+
+impl Acknowledgement {
+    /// Whether the next renewal is too late to tell, when this was told last. A budget changes with every claim: to
+    /// write a Lease each time would cost more than the claims.
+    fn is_urgent(&self, told: Acknowledged) -> bool {
+        // What is taken back must not be believed any longer than it takes to write it.
+        let takes_back = ACKNOWLEDGED.iter().any(|(front, _)| self.known.of(*front) < told.of(*front));
+        self.awaited || takes_back
+    }
+}
+
 /// All processes, this one included.
 pub(crate) struct Members {
     client: Client,
@@ -115,24 +133,32 @@ impl Members {
     /// gone: others go on without this process then, and it must not decide any more.
     pub(crate) async fn stay(
         &self,
-        mut acknowledged: watch::Receiver<Acknowledged>,
+        mut acknowledged: watch::Receiver<Acknowledgement>,
         keeper: &Keeper,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         keeper.tell(Event::Serving(true)).await;
         let mut serving = true;
+        let mut told = Acknowledged::default();
         let mut renewal = tokio::time::interval(RENEWED);
         renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                changed = acknowledged.changed() => if changed.is_err() { return Ok(()) },
+                changed = acknowledged.changed() => match changed {
+                    Ok(()) if acknowledged.borrow().is_urgent(told) => {}
+                    Ok(()) => continue,
+                    Err(_) => return Ok(()),
+                },
                 _ = renewal.tick() => {}
             }
-            let known = *acknowledged.borrow_and_update();
+            let known = acknowledged.borrow_and_update().known;
             let sent = clock::now();
             match tokio::time::timeout(PATIENCE, self.renew(known)).await {
-                Ok(Ok(_)) => self.renewed(sent),
+                Ok(Ok(_)) => {
+                    self.renewed(sent);
+                    told = known;
+                }
                 Ok(Err(Error::Api(status))) if status.code == 404 => {
                     keeper.tell(Event::Serving(false)).await;
                     anyhow::bail!(
@@ -224,4 +250,22 @@ fn member(lease: &slim::Lease, vanished: bool) -> Member {
 /// A name that no other process has or had.
 pub(crate) fn unique_name() -> String {
     format!("quorate-server-{}", uuid::Uuid::new_v4().simple())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_somebody_waits_for_is_told_before_the_next_renewal() {
+        let known = |version| Acknowledged { budgets: Version(version), ..Acknowledged::default() };
+        let told = known(5);
+        for (now, awaited, urgent, why) in [
+            (known(6), true, true, "a budget waits to be opened"),
+            (known(6), false, false, "a claim was written, and nobody waits"),
+            (known(0), false, true, "budgets are not looked at any more"),
+        ] {
+            assert_eq!(Acknowledgement { known: now, awaited }.is_urgent(told), urgent, "{why}");
+        }
+    }
 }

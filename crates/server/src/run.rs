@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use kube::Client;
 use quorate_api::names::HOLDER;
 use quorate_engine::Gates;
-use quorate_engine::ledger::{Acknowledged, Event, Settings};
+use quorate_engine::ledger::{Event, Settings};
 use quorate_kit::election::Election;
 use quorate_kit::{admin, https};
 use tokio::net::TcpListener;
@@ -25,7 +25,7 @@ use crate::certificates::{Certificates, Pace, Source};
 use crate::events::Events;
 use crate::feed::{self, Reach};
 use crate::keeper::{self, Keeper, Outbox};
-use crate::members::{self, Members};
+use crate::members::{self, Acknowledgement, Members};
 use crate::metrics::Metrics;
 use crate::owners::Owners;
 use crate::pubs::{self, ServePub};
@@ -135,7 +135,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let events = Events::start(client.clone(), name.clone(), stored.clone());
     let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members.clone(), metrics.clone()));
     let (changed, changes) = mpsc::unbounded_channel();
-    let (acknowledged, acknowledgements) = watch::channel(Acknowledged::default());
+    let (acknowledged, acknowledgements) = watch::channel(Acknowledgement::default());
     let (synced, is_synced) = watch::channel(false);
     let (enforcing, enforced) = watch::channel(BTreeSet::new());
     let outbox =

@@ -18,6 +18,7 @@ mod storm;
 
 use std::collections::BTreeMap;
 
+use cost::Cost;
 use quorate_testbed::{Cluster, Options, Place};
 use replicas::Replicas;
 use storm::{Figures, Rule, Storm};
@@ -46,8 +47,8 @@ async fn main() {
         };
         storm::node(&cluster).await;
         for (name, storm) in storms {
-            let figures = storm.run(&cluster, replicas.as_ref()).await;
-            say(&name, &figures);
+            let (figures, cost) = storm.run(&cluster, replicas.as_ref()).await;
+            say(&name, &figures, &cost);
             rates.insert(name, figures.rate);
         }
     }
@@ -93,11 +94,12 @@ fn storms(servers: usize) -> Vec<(String, Storm)> {
     storms
 }
 
-fn say(name: &str, figures: &Figures) {
+fn say(name: &str, figures: &Figures, cost: &Cost) {
     println!("{name}_rate={:.1} /s", figures.rate);
     println!("{name}_p50={:.1} ms", figures.p50.as_secs_f64() * 1000.0);
     println!("{name}_p99={:.1} ms", figures.p99.as_secs_f64() * 1000.0);
-    if let Some(cost) = &figures.cost {
+    println!("{name}_api_server={:.2} ms of processor per eviction", cost.api_server.as_secs_f64() * 1000.0);
+    if name.starts_with("quorate") {
         println!("{name}_writes={:.2} per eviction", cost.writes);
         println!("{name}_refused={:.2} per eviction", cost.refused);
         println!("{name}_processor={:.2} ms per eviction", cost.processor.as_secs_f64() * 1000.0);

@@ -38,8 +38,6 @@ pub(crate) struct Figures {
     pub(crate) p99: Duration,
     /// Refused and asked again.
     pub(crate) retries: usize,
-    /// Where there are servers.
-    pub(crate) cost: Option<Cost>,
 }
 
 const NODE: &str = "bench";
@@ -51,24 +49,21 @@ pub(crate) async fn node(cluster: &Cluster) {
 }
 
 impl Storm {
-    pub(crate) async fn run(&self, cluster: &Cluster, replicas: Option<&Replicas>) -> Figures {
+    pub(crate) async fn run(&self, cluster: &Cluster, replicas: Option<&Replicas>) -> (Figures, Cost) {
         // One at a time takes long, and longer tells no more.
         let pods = if self.at_once == 1 { 60 } else { 300 };
         let namespace = cluster.namespace("bench").await.expect("a namespace");
         self.set_up(&cluster.wire(), &namespace, pods).await;
         let wire = cluster.wire();
-        let before = match replicas {
-            Some(replicas) => Some((replicas, Spent::by_now(&wire, replicas).await)),
-            None => None,
-        };
-        let mut figures = self.rage(cluster, &namespace, pods).await;
-        if let Some((replicas, before)) = before {
+        let before = Spent::by_now(&wire, replicas).await;
+        let figures = self.rage(cluster, &namespace, pods).await;
+        if self.rule == Rule::Quorate {
             settled(&wire, &namespace).await;
-            figures.cost = Some(before.each(&Spent::by_now(&wire, replicas).await, pods));
         }
+        let cost = before.each(&Spent::by_now(&wire, replicas).await, pods);
         let path = format!("/api/v1/namespaces/{namespace}");
         cluster.wire().delete(&path, &json!({})).await.expect(200);
-        figures
+        (figures, cost)
     }
 
     async fn set_up(&self, wire: &Wire, namespace: &str, pods: usize) {
@@ -176,7 +171,6 @@ impl Storm {
             p50: at(50),
             p99: at(99),
             retries: retries.load(Ordering::Relaxed),
-            cost: None,
         }
     }
 }

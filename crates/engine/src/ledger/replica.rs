@@ -55,8 +55,12 @@ pub struct Replica {
     pub(super) due: BTreeSet<BudgetKey>,
     /// Desks that have something to do or to wait for: looked at whenever time passes.
     pub(super) busy: BTreeSet<BudgetKey>,
+    /// When requests have waited for others long enough.
+    pub(super) wakes: BTreeSet<Time>,
     /// Budgets that have not been told yet of what was admitted before.
     pub(super) unjoined: BTreeSet<BudgetKey>,
+    /// Budgets that decide nothing yet: they wait until every replica knows them.
+    pub(super) closed: BTreeSet<BudgetKey>,
     /// What the last list of replicas showed; kept for the test that takes it for the truth.
     pub(super) mustered: Option<Vec<Member>>,
     pub(super) budgets_version: Acknowledged,
@@ -110,7 +114,9 @@ impl Replica {
             gone_at: BTreeMap::new(),
             due: BTreeSet::new(),
             busy: BTreeSet::new(),
+            wakes: BTreeSet::new(),
             unjoined: BTreeSet::new(),
+            closed: BTreeSet::new(),
             mustered: None,
             budgets_version: Acknowledged::default(),
             acknowledged: Acknowledged::default(),
@@ -122,6 +128,11 @@ impl Replica {
     /// What it knows.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Whether a budget waits to be opened. Until then somebody waits for acknowledgements; else nobody does.
+    pub fn has_closed_budgets(&self) -> bool {
+        !self.closed.is_empty()
     }
 
     /// The status of a budget as it should be written now.
@@ -158,6 +169,11 @@ impl Replica {
         std::mem::take(&mut self.changes)
     }
 
+    /// When somebody has waited long enough for others: time should pass here then, not later.
+    pub fn wakes_at(&self) -> Option<Time> {
+        self.wakes.first().copied()
+    }
+
     /// Lets something happen, and says what to do.
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Output> {
         self.now = self.now.max(now);
@@ -178,7 +194,10 @@ impl Replica {
             }
             Event::Ask { id, request, deadline } => self.ask(id, *request, deadline),
             Event::Reply(id, reply) => self.reply(id, reply),
-            Event::Tick => self.due.extend(self.busy.iter().cloned()),
+            Event::Tick => {
+                self.wakes.retain(|wake| *wake > self.now);
+                self.due.extend(self.busy.iter().cloned());
+            }
         }
         self.run();
         std::mem::take(&mut self.outputs)
@@ -310,6 +329,11 @@ impl Replica {
             desk.seen_at = budget.version;
             desk.opening = None;
         }
+        if self.is_closed(&key, &budget) {
+            self.closed.insert(key.clone());
+        } else {
+            self.closed.remove(&key);
+        }
         let changes = self.engine.apply(Input::Budget(budget), self.now);
         self.note_changes(changes);
         if is_new {
@@ -375,6 +399,7 @@ impl Replica {
         held.iter().for_each(|uid| self.unhold(uid, key));
         self.first_seen.retain(|(other, ..), _| other != key);
         self.unjoined.remove(key);
+        self.closed.remove(key);
         self.due.insert(key.clone());
         if let Some(desk) = self.desks.get_mut(key) {
             desk.coverage = None;

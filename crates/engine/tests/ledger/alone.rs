@@ -53,15 +53,21 @@ struct Alone {
     stored: Budget,
     calls: VecDeque<(CallId, Call)>,
     answers: Vec<Verdict>,
+    now: Time,
+    asked: u64,
 }
 
 impl Alone {
     fn new(budget: Budget, pods: &[Pod]) -> Self {
-        let replica = Replica::new(
-            Settings { gather: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") },
-            Gates::default(),
-        );
-        let mut alone = Self { replica, stored: budget, calls: VecDeque::new(), answers: Vec::new() };
+        let settings = Settings { gather: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") };
+        let mut alone = Self {
+            replica: Replica::new(settings, Gates::default()),
+            stored: budget,
+            calls: VecDeque::new(),
+            answers: Vec::new(),
+            now: Time(0),
+            asked: 0,
+        };
         alone.tell(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
         alone.tell(Event::Synced);
         alone.tell(Event::Serving(true));
@@ -70,7 +76,7 @@ impl Alone {
     }
 
     fn tell(&mut self, event: Event) {
-        for output in self.replica.step(event, Time(0)) {
+        for output in self.replica.step(event, self.now) {
             match output {
                 Output::Call(id, call) => self.calls.push_back((id, call)),
                 Output::Answer(_, verdict) => self.answers.push(verdict),
@@ -94,7 +100,8 @@ impl Alone {
             dry_run: false,
             target: Target::default(),
         };
-        self.tell(Event::Ask { id: 0, request: Box::new(request), deadline: Time(10_000) });
+        self.asked += 1;
+        self.tell(Event::Ask { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
     }
 
     /// The next call, which must be a list.
@@ -256,4 +263,75 @@ fn what_the_watch_has_not_shown_is_read_after_a_write_that_came_too_late() {
     alone.write();
     assert_eq!(alone.grounds(), [Ground::Charged]);
     assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
+}
+
+/// How many pods are claimed.
+fn claimed(alone: &Alone) -> usize {
+    alone.stored.ledger.claims.len()
+}
+
+#[test]
+fn where_several_came_together_the_next_waits_a_moment_for_others() {
+    let pods: Vec<Pod> =
+        ["u", "v", "w", "x", "y", "z"].into_iter().map(|name| pod(name, "web", true)).collect();
+    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
+    alone.ask(Operation::Evict, &pods[0]);
+    assert_eq!(alone.calls.len(), 1, "nobody waits for others who may never come");
+    alone.ask(Operation::Evict, &pods[1]);
+    alone.ask(Operation::Evict, &pods[2]);
+    alone.write();
+    alone.write();
+    assert_eq!(claimed(&alone), 3, "two came while the first was written");
+
+    alone.now = Time(50);
+    alone.ask(Operation::Evict, &pods[3]);
+    assert!(alone.calls.is_empty(), "more are likely to come: {:?}", alone.calls);
+    let wake = alone.replica.wakes_at().expect("it says how long it waits");
+    alone.now = Time(wake.0 - 1);
+    alone.ask(Operation::Evict, &pods[4]);
+    alone.tell(Event::Tick);
+    assert!(alone.calls.is_empty(), "it has not waited long enough: {:?}", alone.calls);
+    alone.now = wake;
+    alone.tell(Event::Tick);
+    alone.write();
+    assert_eq!((claimed(&alone), alone.answers.len()), (5, 5), "one write for both");
+    assert_eq!(alone.replica.wakes_at(), None, "nobody waits any more");
+
+    alone.now = Time(100);
+    alone.ask(Operation::Evict, &pods[5]);
+    alone.now = alone.replica.wakes_at().expect("there were two the last time");
+    alone.tell(Event::Tick);
+    alone.write();
+    assert_eq!(claimed(&alone), 6);
+}
+
+#[test]
+fn who_asks_one_after_the_other_never_waits_for_others() {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
+    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
+    for pod in &pods {
+        alone.now = alone.now.after(Duration::from_millis(20));
+        alone.ask(Operation::Evict, pod);
+        alone.write();
+    }
+    assert_eq!((claimed(&alone), alone.replica.wakes_at()), (3, None));
+}
+
+#[test]
+fn somebody_waits_for_acknowledgements_only_while_a_budget_is_closed() {
+    let x = pod("x", "web", true);
+    let mut budget = open(keeps(1, ALL));
+    let enforced = budget.ledger.enforced.take();
+    let mut alone = Alone::new(budget, &[x]);
+    assert!(alone.replica.has_closed_budgets());
+    alone.stored.ledger.enforced = enforced;
+    alone.stored.version.0 += 1;
+    alone.show();
+    assert!(!alone.replica.has_closed_budgets());
+    alone.stored.spec = Ok(keeps(1, ("app", "db")));
+    alone.stored.version.0 += 1;
+    alone.show();
+    assert!(alone.replica.has_closed_budgets(), "it covers other pods than everybody knows");
+    alone.tell(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
+    assert!(!alone.replica.has_closed_budgets());
 }

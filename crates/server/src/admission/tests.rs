@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body as KubeBody;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::Version;
-use quorate_engine::ledger::{Acknowledged, Event, Settings};
+use quorate_engine::ledger::{Event, Settings};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
@@ -15,7 +15,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::calls::Calls;
 use crate::keeper::{self, Outbox};
-use crate::members::Members;
+use crate::members::{Acknowledgement, Members};
 use crate::stored::Stored;
 
 /// A client whose API server never answers.
@@ -36,7 +36,7 @@ async fn desk(synced: bool) -> Desk {
     let (events, metrics) = (Events::start(client, "test".to_owned(), stored), Arc::new(Metrics::default()));
     let outbox = Outbox {
         changed: mpsc::unbounded_channel().0,
-        acknowledged: watch::channel(Acknowledged::default()).0,
+        acknowledged: watch::channel(Acknowledgement::default()).0,
         synced: watch::channel(false).0,
         enforcing: watch::channel(std::collections::BTreeSet::new()).0,
         events: events.clone(),
