@@ -15,6 +15,7 @@ use quorate_engine::basics::ObjectKey;
 use quorate_engine::facts::{BudgetKey, Covers, Front};
 use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, Wrote};
 use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::status::Status;
 use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
 use quorate_kit::watch::Source;
@@ -22,8 +23,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::warn;
 
+use crate::clock;
 use crate::members::Members;
 use crate::metrics::Metrics;
+use crate::status::News;
 use crate::stored::Stored;
 
 /// No call takes longer: whatever becomes of it then, nobody knows.
@@ -42,11 +45,20 @@ pub(crate) const FIELD_MANAGER: &str = "quorate";
 /// A call with everything it needs.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    Patch(LedgerPatch),
+    /// A write to the ledger, and the status that there is once it is done.
+    Patch(LedgerPatch, Option<Box<Status>>),
     GetBudget(BudgetKey),
     GetPod(ObjectKey),
     ListPods(BudgetKey, Option<Covers>),
     ListReplicas,
+}
+
+impl Errand {
+    /// What readers know once it is done.
+    pub(crate) fn tells_of_status(&self) -> Option<News> {
+        let Self::Patch(patch, Some(status)) = self else { return None };
+        Some(News::Told { budget: patch.budget.clone(), groups: !status.groups.is_empty() })
+    }
 }
 
 /// Makes calls. The client does not retry by itself: what was answered is what counts.
@@ -73,7 +85,7 @@ impl Calls {
     pub(crate) async fn perform(&self, errand: Errand) -> Reply {
         let outcome = tokio::time::timeout(LONGEST, async {
             match &errand {
-                Errand::Patch(patch) => self.patch(patch).await,
+                Errand::Patch(patch, status) => self.patch(patch, status.as_deref()).await,
                 Errand::GetBudget(key) => self.get_budget(key).await,
                 Errand::GetPod(key) => self.get_pod(key).await,
                 Errand::ListPods(key, covers) => self.list_pods(key, covers.as_ref()).await,
@@ -94,9 +106,13 @@ impl Calls {
         }
     }
 
-    async fn patch(&self, patch: &LedgerPatch) -> Result<Reply, Error> {
+    async fn patch(&self, patch: &LedgerPatch, status: Option<&Status>) -> Result<Reply, Error> {
         let key = &patch.budget;
-        let body = budget::json_patch(patch, &self.stored.base(key));
+        let mut body = budget::json_patch(patch, &self.stored.base(key));
+        if let (Some(status), Some(seen), Value::Array(steps)) = (status, self.stored.status(key), &mut body)
+        {
+            steps.extend(budget::status_steps(key.front, &seen, status, clock::now()));
+        }
         let sent = Instant::now();
         let written = self.write_status(key, "application/json-patch+json", &body).await;
         let refused = matches!(&written, Err(Error::Api(status)) if matches!(status.code, 409 | 422));

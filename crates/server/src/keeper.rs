@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::facts::{Budget, BudgetKey, Input};
-use quorate_engine::ledger::{AskId, Call, Event, Output, Replica, Settings};
+use quorate_engine::ledger::{AskId, Call, Event, Output, Replica, Reply, Settings, Wrote};
 use quorate_engine::request::Request;
 use quorate_engine::status::Status;
 use quorate_engine::verdict::{Block, Reason, Verdict};
@@ -25,7 +25,7 @@ use crate::events::Events;
 use crate::members::Acknowledgement;
 use crate::metrics::{Metrics, Reading};
 use crate::namespaces::Enforcing;
-use crate::status::Changed;
+use crate::status::{Changed, News};
 
 /// While somebody waits for an answer, time passes in steps of this: short against the patience of the protocol.
 const BUSY: Duration = Duration::from_millis(50);
@@ -140,8 +140,8 @@ fn refuse(reason: Reason) -> Verdict {
 
 /// What the keeper tells others.
 pub(crate) struct Outbox {
-    /// Budgets whose status may have changed.
-    pub(crate) changed: mpsc::UnboundedSender<Vec<Changed>>,
+    /// Budgets whose status may have changed, or was told of.
+    pub(crate) statuses: mpsc::UnboundedSender<News>,
     /// Up to which version every budget is known here.
     pub(crate) acknowledged: watch::Sender<Acknowledgement>,
     /// Everything was seen once.
@@ -237,7 +237,7 @@ impl Task {
     }
 
     fn step(&mut self, event: Event) {
-        let News { budgets, all } = News::of(&event);
+        let Subject { budgets, all } = Subject::of(&event);
         if matches!(event, Event::Synced) {
             self.outbox.synced.send_replace(true);
         }
@@ -247,9 +247,14 @@ impl Task {
                 Output::Call(id, call) => {
                     self.outbox.metrics.calling(&call);
                     let errand = self.errand(call);
+                    let tells = errand.tells_of_status();
                     let (calls, replies) = (self.calls.clone(), self.replies.clone());
+                    let statuses = self.outbox.statuses.clone();
                     tokio::spawn(async move {
                         let reply = calls.perform(errand).await;
+                        if let (Some(told), Reply::Wrote(Wrote::Done(_))) = (tells, &reply) {
+                            let _ = statuses.send(told);
+                        }
                         let _ = replies.send(Event::Reply(id, reply));
                     });
                 }
@@ -288,14 +293,17 @@ impl Task {
             let unsettled =
                 |key: &BudgetKey| engine.budget(key).is_some_and(|budget| !budget.ledger.claims.is_empty());
             let changed = changed.into_iter().map(|budget| Changed { unsettled: unsettled(&budget), budget });
-            let _ = self.outbox.changed.send(changed.collect());
+            let _ = self.outbox.statuses.send(News::Changed(changed.collect()));
         }
     }
 
     /// A call, with what it needs of what is known here.
-    fn errand(&self, call: Call) -> Errand {
+    fn errand(&mut self, call: Call) -> Errand {
         match call {
-            Call::Patch(patch) => Errand::Patch(patch),
+            Call::Patch(patch) => {
+                let status = self.replica.status_with(&patch, clock::now());
+                Errand::Patch(patch, status.map(Box::new))
+            }
             Call::GetBudget(key) => Errand::GetBudget(key),
             Call::GetPod(key) => Errand::GetPod(key),
             Call::ListPods(key) => {
@@ -318,19 +326,19 @@ impl Task {
 }
 
 /// Which budgets an event is about, besides those that it changes for readers.
-struct News {
+struct Subject {
     budgets: BTreeSet<BudgetKey>,
     /// Everybody wants to know of all of them.
     all: bool,
 }
 
-impl News {
+impl Subject {
     fn of(event: &Event) -> Self {
-        let mut news = Self { budgets: BTreeSet::new(), all: false };
+        let mut subject = Self { budgets: BTreeSet::new(), all: false };
         match event {
             Event::Fact(input) => match &**input {
-                Input::Budget(budget) => drop(news.budgets.insert(budget.key.clone())),
-                Input::BudgetGone(key) => drop(news.budgets.insert(key.clone())),
+                Input::Budget(budget) => drop(subject.budgets.insert(budget.key.clone())),
+                Input::BudgetGone(key) => drop(subject.budgets.insert(key.clone())),
                 _ => {}
             },
             // A new holder writes what the old one may have left unwritten.
@@ -338,10 +346,10 @@ impl News {
             | Event::Holder(true)
             | Event::List(Snapshot::Budgets(..))
             | Event::Unwatched(_) => {
-                news.all = true;
+                subject.all = true;
             }
             _ => {}
         }
-        news
+        subject
     }
 }

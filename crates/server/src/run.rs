@@ -134,12 +134,18 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let metrics = Arc::new(Metrics::default());
     let events = Events::start(client.clone(), name.clone(), stored.clone());
     let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members.clone(), metrics.clone()));
-    let (changed, changes) = mpsc::unbounded_channel();
+    let (statuses, news) = mpsc::unbounded_channel();
     let (acknowledged, acknowledgements) = watch::channel(Acknowledgement::default());
     let (synced, is_synced) = watch::channel(false);
     let (enforcing, enforced) = watch::channel(BTreeSet::new());
-    let outbox =
-        Outbox { changed, acknowledged, synced, enforcing, events: events.clone(), metrics: metrics.clone() };
+    let outbox = Outbox {
+        statuses,
+        acknowledged,
+        synced,
+        enforcing,
+        events: events.clone(),
+        metrics: metrics.clone(),
+    };
     let settings = Settings { expiry, memory: expiry, ..Settings::new(name.as_str()) };
     let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
     let (held, is_held) = watch::channel(false);
@@ -165,7 +171,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         metrics: metrics.clone(),
     };
     let mut chores = JoinSet::new();
-    chores.spawn(writer.run(changes));
+    chores.spawn(writer.run(news));
     chores.spawn(namespaces::keep(client.clone(), options.namespace.clone(), enforced, election.clone()));
     let (in_force, is_in_force) = watch::channel(false);
     let bundle = certificates.bundle();

@@ -1,7 +1,8 @@
 //! The status of budgets: what readers see. All processes know it, the holder writes it.
 //!
 //! Keys are queued, not values: what is written is what holds when it is written. It holds counters, groups and
-//! conditions, and nothing of the ledger, so it never stands in the way of a commit.
+//! conditions, and nothing of the ledger, so it never stands in the way of a commit. The holder's own commits tell of
+//! the status too: while there are some, nothing is written here.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -52,6 +53,15 @@ pub(crate) struct Changed {
     pub(crate) unsettled: bool,
 }
 
+/// What is to be known of statuses.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// These may have changed.
+    Changed(Vec<Changed>),
+    /// A commit has told of this one as it was a moment ago; whether it has groups.
+    Told { budget: BudgetKey, groups: bool },
+}
+
 /// Writes statuses.
 pub(crate) struct Writer {
     pub(crate) keeper: Keeper,
@@ -65,7 +75,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes the status of every budget that changes while this process is the holder, until nobody tells of changes
     /// any more. A new holder is told of all of them.
-    pub(crate) async fn run(self, mut changed: mpsc::UnboundedReceiver<Vec<Changed>>) {
+    pub(crate) async fn run(self, mut news: mpsc::UnboundedReceiver<News>) {
         let mut agenda = Agenda::default();
         let mut writing = FuturesUnordered::new();
         loop {
@@ -76,8 +86,14 @@ impl Writer {
             }
             let next = agenda.next().filter(|_| writing.len() < AT_ONCE);
             tokio::select! {
-                budgets = changed.recv() => match budgets {
-                    Some(budgets) => budgets.into_iter().for_each(|budget| agenda.changed(budget, Instant::now())),
+                news = news.recv() => match news {
+                    Some(News::Changed(budgets)) => {
+                        budgets.into_iter().for_each(|budget| agenda.changed(budget, Instant::now()));
+                    }
+                    Some(News::Told { budget, groups }) => {
+                        agenda.told(budget, Instant::now());
+                        self.metrics.reconciled(groups, false);
+                    }
                     None => return,
                 },
                 Some((key, written)) = writing.next() => agenda.written(key, written, Instant::now()),
@@ -157,6 +173,22 @@ impl Agenda {
         if !entry.writing {
             self.due.insert((due, key));
         }
+    }
+
+    /// Others told of it. What has changed since is told as after a write of our own.
+    fn told(&mut self, key: BudgetKey, now: Instant) {
+        let entry =
+            self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
+        entry.written = Some(now);
+        if let Some(due) = entry.due.as_mut() {
+            let was = std::mem::replace(due, (*due).max(now + APART));
+            if !entry.writing {
+                self.due.remove(&(was, key.clone()));
+                self.due.insert((*due, key.clone()));
+            }
+        }
+        self.recent.push_back((now, key));
+        self.forget(now);
     }
 
     /// The next one that is due.
@@ -256,6 +288,21 @@ mod tests {
         assert!(SETTLES < Duration::from_secs(1));
         agenda.written(budget("llm"), true, start + SETTLES);
         assert_eq!(agenda.next(), None);
+    }
+
+    #[test]
+    fn what_a_commit_has_told_is_not_told_again_but_what_comes_later_is() {
+        let mut agenda = Agenda::default();
+        let start = Instant::now();
+        agenda.changed(settled("llm"), start);
+        agenda.told(budget("llm"), start + DEBOUNCE / 2);
+        assert_eq!(agenda.take(start + DEBOUNCE), None, "it was told a moment ago");
+        let later = start + DEBOUNCE / 2 + APART;
+        assert_eq!(agenda.take(later), Some(budget("llm")), "the commit may have been older than the change");
+        agenda.written(budget("llm"), true, later);
+        agenda.told(budget("llm"), later + APART);
+        agenda.changed(settled("llm"), later + APART + DEBOUNCE);
+        assert_eq!(agenda.next(), Some(later + APART * 2), "as after a write");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::basics::{ObjectKey, Time, Uid, Version};
+use crate::basics::{ObjectKey, Text, Time, Uid, Version};
 use crate::claims::{Token, TokenId};
 use crate::engine::{Changes, Engine, Gates, Snapshot};
 use crate::facts::{Budget, BudgetKey, Front, Input};
 use crate::ledger::asks::Ask;
 use crate::ledger::desk::{Desk, Join};
 use crate::ledger::messages::{Acknowledged, AskId, Call, CallId, Event, Member, Output};
+use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::settings::{Rule, Settings};
 
 /// What this replica admitted lately.
@@ -138,6 +139,27 @@ impl Replica {
     /// The status of a budget as it should be written now.
     pub fn status(&mut self, key: &BudgetKey, now: Time) -> Option<crate::status::Status> {
         self.engine.status(key, now)
+    }
+
+    /// The status of a budget as it is once a write of the holder's is done, so that the same write can tell of it. Of a
+    /// write that opens the budget nobody knows yet what it changes.
+    pub fn status_with(&mut self, patch: &LedgerPatch, now: Time) -> Option<crate::status::Status> {
+        let opens = patch.steps.iter().any(|step| matches!(step, Step::SetEnforced(_)));
+        if !self.holder || opens {
+            return None;
+        }
+        let mut status = self.engine.status(&patch.budget, now)?;
+        // What is added is imagined already; what is removed is still there.
+        let is_removed = |uid: &Uid| {
+            patch.steps.iter().any(|step| matches!(step, Step::RemoveClaim(removed) if removed == uid))
+        };
+        let claims = &self.engine.budget(&patch.budget)?.ledger.claims;
+        let left: BTreeSet<&Text> =
+            claims.iter().filter(|(uid, _)| !is_removed(uid)).map(|(_, claim)| &claim.pod).collect();
+        for pods in [&mut status.disrupted, &mut status.updating] {
+            pods.retain(|(pod, _)| left.contains(pod));
+        }
+        Some(status)
     }
 
     /// Feeds everything that its future depends on into a hasher, and nothing else, so that a search can tell states

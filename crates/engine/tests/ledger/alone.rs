@@ -318,6 +318,27 @@ fn who_asks_one_after_the_other_never_waits_for_others() {
 }
 
 #[test]
+fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
+    let pods = [pod("x", "web", true), pod("y", "web", true)];
+    let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
+    alone.ask(Operation::Evict, &pods[0]);
+    let patch = |alone: &Alone| match alone.calls.front() {
+        Some((_, Call::Patch(patch))) => patch.clone(),
+        other => panic!("a write is expected, not {other:?}"),
+    };
+    assert_eq!(alone.replica.status_with(&patch(&alone), Time(0)), None, "others tell of it");
+    alone.tell(Event::Holder(true));
+    let status = alone.replica.status_with(&patch(&alone), Time(0)).expect("a status");
+    assert_eq!((status.units.allowed, status.disrupted.len()), (0, 1), "what is about to be admitted counts");
+    alone.write();
+    alone.tell(Event::Fact(Box::new(Input::PodGone(pods[0].uid.clone(), Version(9)))));
+    let status = alone.replica.status_with(&patch(&alone), Time(0)).expect("a status");
+    assert_eq!((status.units.current, status.disrupted.len()), (1, 0), "what is settled is over");
+    alone.write();
+    assert_eq!(claimed(&alone), 0);
+}
+
+#[test]
 fn somebody_waits_for_acknowledgements_only_while_a_budget_is_closed() {
     let x = pod("x", "web", true);
     let mut budget = open(keeps(1, ALL));

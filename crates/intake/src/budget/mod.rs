@@ -13,7 +13,7 @@ pub use commit::{Base, json_patch};
 pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
 pub use spec::validate;
 pub(crate) use spec::{Reading, read_covers, read_quantity, required};
-pub use status::patch as status_patch;
+pub use status::{patch as status_patch, steps as status_steps};
 pub use warnings::{Known, warnings};
 
 use quorate_api::DisruptionBudget;

@@ -37,6 +37,48 @@ pub fn patch(front: Front, seen: &Value, status: &Status, now: Time) -> Option<V
     (!changes.is_empty()).then(|| json!({ "status": changes }))
 }
 
+/// The same as steps of a JSON Patch, to go along with a write to the ledger. There are none where something else than
+/// counts has changed: people are told of that, so it needs a write of its own.
+pub fn steps(front: Front, seen: &Value, status: &Status, now: Time) -> Vec<Value> {
+    if claims_were_pruned(seen) || !status.conditions.iter().all(|condition| only_counts(seen, condition)) {
+        return Vec::new();
+    }
+    let changes = patch(front, seen, status, now).unwrap_or_default();
+    let changes = changes.get("status").and_then(Value::as_object).into_iter().flatten();
+    changes.map(|(name, change)| step(&format!("/status/{name}"), seen.get(name), change)).collect()
+}
+
+/// Whether a condition is as it was, or one that comes and goes with every disruption.
+fn only_counts(seen: &Value, condition: &Condition) -> bool {
+    let seen = seen.get("conditions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let status = json!(if condition.status { "True" } else { "False" });
+    condition.kind == ConditionType::DisruptionAllowed
+        || seen.iter().any(|old| {
+            old["type"] == condition.kind.name()
+                && old["status"] == status
+                && old["reason"] == condition.reason
+        })
+}
+
+/// A member of a merge patch as a step that does the same to what was seen.
+fn step(path: &str, seen: Option<&Value>, change: &Value) -> Value {
+    match (change, seen) {
+        (Value::Null, _) => json!({ "op": "remove", "path": path }),
+        (Value::Object(changes), Some(Value::Object(seen))) => {
+            let mut whole = seen.clone();
+            for (name, value) in changes {
+                if value.is_null() {
+                    whole.remove(name);
+                } else {
+                    whole.insert(name.clone(), value.clone());
+                }
+            }
+            json!({ "op": "add", "path": path, "value": whole })
+        }
+        _ => json!({ "op": "add", "path": path, "value": change }),
+    }
+}
+
 /// What is counted, by the names that each kind has for it.
 fn numbers(front: Front, status: &Status) -> Vec<(&'static str, Value)> {
     let units = status.units;

@@ -4,7 +4,7 @@ use quorate_engine::basics::Time;
 use quorate_engine::facts::Front;
 use quorate_engine::status::{Condition, ConditionType, Group, Status};
 use quorate_engine::verdict::Numbers;
-use quorate_intake::budget::status_patch;
+use quorate_intake::budget::{status_patch, status_steps};
 use serde_json::{Value, json};
 
 use crate::data::{TEN, before_ten, load};
@@ -158,4 +158,56 @@ fn openkruise_has_its_own_names_for_the_numbers() {
     assert_eq!(after["unavailableReplicas"], 1);
     assert_eq!(after["disruptedPods"], json!({ "llm-1-3": "2026-11-15T09:59:00Z" }));
     assert!(after.get("currentHealthy").is_none() && after.get("ledger").is_none(), "{after}");
+}
+
+/// Carries out what goes along with a write to the ledger.
+fn carried(stored: &Value, status: &Status) -> Value {
+    let steps = status_steps(Front::DisruptionBudget, &stored["status"], status, TEN);
+    assert!(!steps.is_empty(), "there is something to tell");
+    let mut stored = stored.clone();
+    json_patch::patch(&mut stored, &serde_json::from_value::<json_patch::Patch>(json!(steps)).unwrap())
+        .unwrap();
+    stored
+}
+
+#[test]
+fn what_goes_along_with_a_commit_is_what_a_write_of_its_own_would_say() {
+    let stored = patched(&load("budget.json"), &status(), TEN);
+    let mut more = status();
+    more.units.allowed = 1;
+    more.conditions[0] = condition(ConditionType::DisruptionAllowed, true, "SufficientReplicas");
+    more.disrupted = vec![("llm-2-0".into(), before_ten(0)), ("llm-2-1".into(), before_ten(0))];
+    let mut fewer = more.clone();
+    fewer.disrupted.pop();
+    let mut none = fewer.clone();
+    none.disrupted.clear();
+    none.groups.clear();
+    let mut stored = stored;
+    for next in [more, fewer, none] {
+        let after = carried(&stored, &next);
+        assert_eq!(after, patched(&stored, &next, TEN));
+        assert_eq!(status_steps(Front::DisruptionBudget, &after["status"], &next, TEN), [] as [Value; 0]);
+        stored = after;
+    }
+}
+
+#[test]
+fn what_people_are_told_of_does_not_go_along_with_a_commit() {
+    let stored = patched(&load("budget.json"), &status(), TEN);
+    let mut trouble = status();
+    trouble.units.allowed = 1;
+    trouble.conditions[1] = condition(ConditionType::BudgetConfigured, false, "NeverAllows");
+    let mut closed = status();
+    closed.units.allowed = 1;
+    closed.conditions[2] = condition(ConditionType::Enforced, false, "Opening");
+    for (status, seen) in
+        [(&trouble, &stored["status"]), (&closed, &stored["status"]), (&status(), &Value::Null)]
+    {
+        assert_eq!(status_steps(Front::DisruptionBudget, seen, status, TEN), [] as [Value; 0]);
+    }
+    let mut pruned = stored;
+    pruned["status"].as_object_mut().unwrap().remove("claims");
+    let mut more = status();
+    more.units.allowed = 1;
+    assert_eq!(status_steps(Front::DisruptionBudget, &pruned["status"], &more, TEN), [] as [Value; 0]);
 }

@@ -35,7 +35,7 @@ async fn desk(synced: bool) -> Desk {
     let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members, Arc::default()));
     let (events, metrics) = (Events::start(client, "test".to_owned(), stored), Arc::new(Metrics::default()));
     let outbox = Outbox {
-        changed: mpsc::unbounded_channel().0,
+        statuses: mpsc::unbounded_channel().0,
         acknowledged: watch::channel(Acknowledgement::default()).0,
         synced: watch::channel(false).0,
         enforcing: watch::channel(std::collections::BTreeSet::new()).0,
