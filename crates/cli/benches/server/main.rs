@@ -5,6 +5,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on ends")]
 
+#[path = "../../tests/stories/endpoints.rs"]
+mod endpoints;
 #[path = "../../tests/stories/quorate.rs"]
 #[allow(dead_code, reason = "shared with the stories")]
 mod quorate;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
+#[path = "../stories/endpoints.rs"]
+mod endpoints;
 mod ground;
 mod probes;
 #[path = "../stories/quorate.rs"]

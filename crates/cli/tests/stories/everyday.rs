@@ -3,8 +3,7 @@
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::quorate::Quorate;
-use crate::replicas::scrape;
+use crate::quorate::{Quorate, scrape};
 use crate::town::{Town, refusal};
 
 quorate_testbed::stories!(Whole: a_budget_answers);

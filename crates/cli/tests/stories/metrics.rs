@@ -6,8 +6,7 @@ use std::time::Duration;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
-use crate::quorate::{Quorate, install};
-use crate::replicas::scrape;
+use crate::quorate::{Quorate, install, scrape};
 use crate::town::{Town, refusal};
 
 quorate_testbed::stories!(Whole: a_server_counts_what_it_does);

@@ -35,7 +35,7 @@ async fn what_must_pass_passes_an_unsynced_server(cluster: Cluster) {
             .faults()
             .requests(Which::any().user(service_account().name()).resource("pods"), Fault::InternalError)
     });
-    let _unsynced = Quorate::start_with(&cluster, |_| {}).await;
+    let _unsynced = Quorate::start_unready(&cluster).await;
     eventually("the server is asked, and says not now", || async {
         let answer = town.evict("owned-1").await;
         if answer.code == 429 { Ok(refusal(&answer)) } else { Err(answer.body) }

@@ -1,15 +1,22 @@
-//! Quorate at work in a cluster: one server in this process, under its own service account.
+//! Quorate as the chart has it: its objects, and one server in this process, under its own service account.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::ResourceExt;
-use kube::api::{Api, PostParams};
+use quorate_server::webhooks::{Place, Written};
 use quorate_server::{Options, Running};
 use quorate_testbed::{Cluster, User, eventually};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::endpoints::{Endpoints, reachable};
+
 pub(crate) const NAMESPACE: &str = "quorate-system";
+
+/// What endpoints call the server in this process.
+const HERE: &str = "in-process";
 
 /// Whom servers act as: the manifests say what that may do.
 pub(crate) fn service_account() -> User {
@@ -22,45 +29,98 @@ pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv
 /// One server, in this process. It ends when this is dropped.
 pub(crate) struct Quorate {
     pub(crate) server: Running,
+    endpoints: Endpoints,
     stop: DropGuard,
 }
 
 impl Quorate {
-    /// Installs everything, starts a server and makes the API server ask it.
+    /// Installs everything, and starts a server that the API server asks.
     pub(crate) async fn start(cluster: &Cluster) -> Self {
         install(cluster).await;
         Self::start_with(cluster, |_| {}).await
     }
 
-    /// Starts a server with other options, where everything is installed.
+    /// Starts a server with other options, where everything is installed; it is asked once it is ready.
     pub(crate) async fn start_with(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Self {
+        let options = options(cluster, change);
+        let behind_service = matches!(options.place, Some(Place::Service { .. }));
+        let quorate = Self::run(cluster, options).await;
+        eventually("the server is ready", || async {
+            if is_ready(quorate.server.admin).await { Ok(()) } else { Err("it is not") }
+        })
+        .await;
+        if behind_service {
+            quorate.lead_here().await;
+        }
+        quorate
+    }
+
+    /// Starts a server that is asked although it will never be ready.
+    pub(crate) async fn start_unready(cluster: &Cluster) -> Self {
+        let quorate = Self::run(cluster, options(cluster, |_| {})).await;
+        quorate.lead_here().await;
+        quorate
+    }
+
+    async fn run(cluster: &Cluster, options: Options) -> Self {
         // Shown when the story fails, or with --nocapture.
         let _ = tracing_subscriber::fmt()
             .with_env_filter(std::env::var("RUST_LOG").unwrap_or_else(|_| "quorate_server=info".to_owned()))
             .with_test_writer()
             .try_init();
-        let mut options = Options::here(cluster.config(&service_account()), NAMESPACE);
-        change(&mut options);
         let stop = CancellationToken::new();
         let server = quorate_server::start(options, stop.clone()).await.expect("a server");
-        Self { server, stop: stop.drop_guard() }
+        Self { server, endpoints: Endpoints::of(cluster), stop: stop.drop_guard() }
+    }
+
+    async fn lead_here(&self) {
+        self.endpoints.add(HERE, self.server.address).await.expect("an endpoint");
     }
 
     /// Ends the server and waits until it has.
     pub(crate) async fn end(self) {
-        let Self { server, stop } = self;
+        let Self { server, endpoints, stop } = self;
         drop(stop);
         server.ended().await.expect("a server that ends because it was told to");
+        endpoints.remove(HERE).await.expect("no endpoint");
     }
 }
 
-/// Installs the definitions, and the rights of servers and agents.
+/// As the chart has servers run, with some of it changed.
+fn options(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Options {
+    let mut options = Options {
+        listen: reachable(cluster),
+        place: Some(Place::Service { name: "quorate".to_owned(), port: 443 }),
+        webhooks: Written::TrustByUs,
+        ..Options::here(cluster.config(&service_account()), NAMESPACE)
+    };
+    change(&mut options);
+    options
+}
+
+/// Installs what the chart has, but for what runs in pods: servers and agents run where the story says.
 pub(crate) async fn install(cluster: &Cluster) {
-    for definition in quorate_api::crds::all() {
-        define(cluster, &definition).await;
-    }
-    let rights = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
-    apply(cluster, &[vec![HOME], rendered(&rights), vec![REGISTERING]].concat()).await;
+    let kinds = [
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ];
+    apply(cluster, &[vec![HOME], rendered(&kinds)].concat()).await;
+    established(cluster).await;
+}
+
+/// Waits until all definitions are served.
+pub(crate) async fn established(cluster: &Cluster) {
+    let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
+    let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+    let waited = kubectl.run(&wait).await.expect("kubectl");
+    assert!(waited.success, "{}", waited.stderr);
 }
 
 /// Has the API server see to it that agents write what they may and nothing else.
@@ -69,36 +129,63 @@ pub(crate) async fn install_policy(cluster: &Cluster) {
     apply(cluster, &rendered(&policy)).await;
 }
 
+/// Installs the definition of Quorate's own workloads.
+pub(crate) async fn install_workloads(cluster: &Cluster) {
+    let mut definitions = rendered(&["CustomResourceDefinition"]);
+    definitions.retain(|definition| definition.contains("\n  name: workloads.scheduling.quorate.dev\n"));
+    assert_eq!(definitions.len(), 1);
+    apply(cluster, &definitions).await;
+    established(cluster).await;
+}
+
 /// What Helm renders with default values.
 pub(crate) const RENDERED: &str = include_str!("../../../../charts/rendered/default.yaml");
+
+/// The same with everything switched on.
+pub(crate) const EVERYTHING: &str = include_str!("../../../../charts/rendered/everything.yaml");
 
 /// Helm makes it where it is told to.
 pub(crate) const HOME: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: quorate-system}}";
 
-/// Under the chart, Helm writes the webhook configurations. Servers that do it themselves may.
-const REGISTERING: &str = "
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: registering}
-rules:
-- apiGroups: [admissionregistration.k8s.io]
-  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
-  verbs: [create]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: registering}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: registering}
-subjects: [{kind: ServiceAccount, name: quorate-server, namespace: quorate-system}]
-";
-
 /// The rendered objects of these kinds, but not what is made only when the release goes.
 pub(crate) fn rendered(kinds: &[&str]) -> Vec<&'static str> {
+    of_kinds(RENDERED, kinds)
+}
+
+/// The same of whatever Helm rendered.
+pub(crate) fn of_kinds<'a>(rendered: &'a str, kinds: &[&str]) -> Vec<&'a str> {
     let wanted = |object: &&str| {
         let kind = object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
         kinds.contains(&kind) && !object.contains("helm.sh/hook:")
     };
-    RENDERED.split("\n---\n").filter(wanted).collect()
+    rendered.split("\n---\n").filter(wanted).collect()
+}
+
+/// The object of a kind and a name in what Helm rendered.
+pub(crate) fn object(rendered: &str, kind: &str, name: &str) -> Value {
+    let found = serde_yaml_ng::Deserializer::from_str(rendered)
+        .map(|document| Value::deserialize(document).expect("YAML"))
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("the chart has no {kind} {name}"))
+}
+
+/// The arguments of the container that a rendered object runs, with some exchanged: there are no pods here, and hence
+/// neither their network nor what a kubelet puts into them.
+pub(crate) fn args(rendered: &str, kind: &str, name: &str, exchanged: &[String]) -> Vec<String> {
+    let args = object(rendered, kind, name)["spec"]["template"]["spec"]["containers"][0]["args"].take();
+    let mut args: Vec<String> = serde_json::from_value(args).expect("arguments");
+    for argument in exchanged {
+        let (flag, _) = argument.split_once('=').expect("a flag with a value");
+        args.retain(|arg| !arg.starts_with(&format!("{flag}=")));
+        args.push(argument.clone());
+    }
+    args
+}
+
+/// The arguments of a server of the chart, at free ports where the API server reaches it.
+pub(crate) fn server_args(rendered: &str, cluster: &Cluster, exchanged: &[String]) -> Vec<String> {
+    let here = [format!("--listen={}", reachable(cluster)), format!("--admin-listen={ANYWHERE}")];
+    args(rendered, "Deployment", "quorate-server", &[&here, exchanged].concat())
 }
 
 /// Applies objects as people do.
@@ -109,21 +196,21 @@ pub(crate) async fn apply(cluster: &Cluster, objects: &[&str]) {
     assert!(applied.success, "{}{}", applied.stdout, applied.stderr);
 }
 
-/// Installs the definition of Quorate's own workloads.
-pub(crate) async fn install_workloads(cluster: &Cluster) {
-    for definition in quorate_api::crds::all().into_iter().filter(|d| d.spec.names.kind == "Workload") {
-        define(cluster, &definition).await;
-    }
+/// Whether a process says that it is ready.
+pub(crate) async fn is_ready(admin: SocketAddr) -> bool {
+    get(admin, "/readyz").await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
 }
 
-async fn define(cluster: &Cluster, definition: &CustomResourceDefinition) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
-    definitions.create(&PostParams::default(), definition).await.expect("a definition");
-    eventually("the definition is established", || async {
-        let stored = definitions.get(&definition.name_any()).await.map_err(|error| error.to_string())?;
-        let conditions = stored.status.and_then(|status| status.conditions).unwrap_or_default();
-        let established = conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
-        if established { Ok(()) } else { Err(format!("{conditions:?}")) }
-    })
-    .await;
+/// What a server counts.
+pub(crate) async fn scrape(admin: SocketAddr) -> String {
+    get(admin, "/metrics").await.expect("an answer")
+}
+
+/// What is answered where a process tells how it does.
+pub(crate) async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(admin).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }

@@ -1,43 +1,53 @@
-//! Several servers, each a process of its own, behind something like a Service: connections go to those that are ready.
+//! Several servers, each a process of its own, with the arguments of the chart's: its Service leads to those that are
+//! ready.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_testbed::{Cluster, Process, eventually};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::quorate::{ANYWHERE, NAMESPACE, service_account};
+use crate::endpoints::Endpoints;
+use crate::quorate::{RENDERED, is_ready, server_args, service_account};
 
 /// How often readiness is looked at.
 const PROBED: Duration = Duration::from_millis(100);
 
+/// Whoever does not answer for so long is not ready; the same for writing where the Service leads.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Servers by their places; a place may be empty.
 pub(crate) struct Replicas {
-    kubeconfig: PathBuf,
-    url: String,
+    cluster: Cluster,
     more: Vec<String>,
     places: Vec<Option<Replica>>,
     started: usize,
-    /// Those that get connections: where they listen, and where they say whether they are ready.
-    backends: Backends,
+    service: Arc<Mutex<Service>>,
     folder: TempDir,
-    _balancing: JoinSet<()>,
+    _following: JoinSet<()>,
 }
 
-type Backends = Arc<Mutex<Vec<Backend>>>;
+/// Where the Service should lead, and where it does.
+#[derive(Clone, Debug, Default)]
+struct Service {
+    backends: Vec<Backend>,
+    /// The names of those it leads to.
+    leads_to: BTreeSet<String>,
+}
 
 #[derive(Clone, Debug)]
 struct Backend {
+    name: String,
     place: usize,
+    /// Where it listens, and where it says whether it is ready.
     address: SocketAddr,
     admin: SocketAddr,
-    ready: bool,
 }
 
 struct Replica {
@@ -45,24 +55,22 @@ struct Replica {
 }
 
 impl Replicas {
-    /// Starts `count` servers with these arguments besides the usual, and waits until all are ready.
+    /// Starts `count` servers, some arguments exchanged by these, and waits until all are ready.
     pub(crate) async fn start(cluster: &Cluster, count: usize, more: &[&str]) -> Self {
         crate::quorate::install(cluster).await;
-        let listener = TcpListener::bind(ANYWHERE).await.expect("a port");
-        let url = format!("https://{}", listener.local_addr().expect("an address"));
-        let backends = Backends::default();
-        let mut balancing = JoinSet::new();
-        balancing.spawn(balance(listener, backends.clone()));
-        balancing.spawn(probe(backends.clone()));
+        let service = Arc::<Mutex<Service>>::default();
+        let mut following = JoinSet::new();
+        following.spawn(follow(service.clone(), Endpoints::of(cluster)));
+        let kubeconfig = cluster.kubeconfig(&service_account()).expect("a kubeconfig");
+        let more = more.iter().map(|arg| (*arg).to_owned());
         let mut replicas = Self {
-            kubeconfig: cluster.kubeconfig(&service_account()).expect("a kubeconfig"),
-            url,
-            more: more.iter().map(|arg| (*arg).to_owned()).collect(),
+            cluster: cluster.clone(),
+            more: more.chain([format!("--kubeconfig={}", kubeconfig.display())]).collect(),
             places: (0..count).map(|_| None).collect(),
             started: 0,
-            backends,
+            service,
             folder: tempfile::tempdir().expect("a folder"),
-            _balancing: balancing,
+            _following: following,
         };
         for place in 0..count {
             replicas.fill(place).await;
@@ -82,23 +90,11 @@ impl Replicas {
         self.fill_with(place, &[]).await;
     }
 
-    /// Starts a server with more arguments in a place that is empty.
+    /// Starts a server with more arguments exchanged in a place that is empty.
     pub(crate) async fn fill_with(&mut self, place: usize, more: &[&str]) {
-        let args = [
-            "server",
-            "--listen=127.0.0.1:0",
-            "--admin-listen=127.0.0.1:0",
-            &format!("--kubeconfig={}", self.kubeconfig.display()),
-            &format!("--namespace={NAMESPACE}"),
-            &format!("--webhook-url={}", self.url),
-            "--register-webhooks",
-        ]
-        .map(str::to_owned);
-        let args: Vec<String> = args
-            .into_iter()
-            .chain(self.more.iter().cloned())
-            .chain(more.iter().map(|arg| (*arg).to_owned()))
-            .collect();
+        let more: Vec<String> =
+            self.more.iter().cloned().chain(more.iter().map(|arg| (*arg).to_owned())).collect();
+        let args = server_args(RENDERED, &self.cluster, &more);
         let name = format!("replica-{}", self.started);
         self.started += 1;
         let binary = Path::new(env!("CARGO_BIN_EXE_quorate"));
@@ -108,16 +104,17 @@ impl Replicas {
             addresses(&log).ok_or(log)
         })
         .await;
-        self.backends.lock().push(Backend { place, address, admin, ready: false });
+        self.service.lock().backends.push(Backend { name, place, address, admin });
         self.places[place] = Some(Replica { process });
     }
 
-    /// Waits until so many are ready.
+    /// Waits until so many are ready, and the Service leads to them and nowhere else.
     pub(crate) async fn until_ready(&self, count: usize) {
         eventually(&format!("{count} servers are ready"), || async {
-            let backends = self.backends.lock().clone();
-            let ready = backends.iter().filter(|backend| backend.ready).count();
-            if ready == count { Ok(()) } else { Err(backends) }
+            let service = self.service.lock().clone();
+            let alive = service.backends.iter().map(|backend| &backend.name);
+            let leads = alive.filter(|name| service.leads_to.contains(*name)).count();
+            if leads == count && service.leads_to.len() == count { Ok(()) } else { Err(service) }
         })
         .await;
     }
@@ -151,7 +148,7 @@ impl Replicas {
     /// Kills the server of a place, as a machine that dies does.
     pub(crate) fn kill(&mut self, place: usize) {
         self.places[place] = None;
-        self.backends.lock().retain(|backend| backend.place != place);
+        self.service.lock().backends.retain(|backend| backend.place != place);
     }
 
     /// Sends a signal to the server of a place.
@@ -184,57 +181,33 @@ pub(crate) fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((field("address")?, field("admin")?))
 }
 
-/// Passes connections on to those that are ready, one after the other.
-async fn balance(listener: TcpListener, backends: Backends) {
-    let mut connections = JoinSet::new();
-    let mut turn = 0_usize;
+/// Asks every server again and again whether it is ready, and has the Service lead to those that are: what kubelets and
+/// the endpoint controller do. Who was killed is led to until this is noticed, as it is there.
+async fn follow(service: Arc<Mutex<Service>>, endpoints: Endpoints) {
     loop {
-        let Ok((mut client, _)) = listener.accept().await else { continue };
-        let ready: Vec<SocketAddr> =
-            backends.lock().iter().filter(|backend| backend.ready).map(|backend| backend.address).collect();
-        turn = turn.wrapping_add(1);
-        // Nobody is ready: the connection is closed, as a Service without endpoints would.
-        let Some(address) = ready.get(turn % ready.len().max(1)).copied() else { continue };
-        connections.spawn(async move {
-            if let Ok(mut server) = TcpStream::connect(address).await {
-                let _ = client.set_nodelay(true);
-                let _ = server.set_nodelay(true);
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        let Service { backends, leads_to } = service.lock().clone();
+        let ready = join_all(backends.iter().map(async |backend| {
+            tokio::time::timeout(PATIENCE, is_ready(backend.admin)).await.unwrap_or(false)
+        }))
+        .await;
+        let ready = backends.iter().zip(ready).filter(|(_, ready)| *ready).map(|(backend, _)| backend);
+        let (mut gone, mut new) = (leads_to.clone(), Vec::new());
+        for backend in ready {
+            if !gone.remove(&backend.name) {
+                new.push(backend);
             }
-        });
-        while connections.try_join_next().is_some() {}
-    }
-}
-
-/// Asks every server again and again whether it is ready.
-async fn probe(backends: Backends) {
-    loop {
-        let known = backends.lock().clone();
-        for backend in known {
-            let ready = tokio::time::timeout(Duration::from_secs(1), is_ready(backend.admin)).await;
-            let ready = ready.unwrap_or(false);
-            for known in backends.lock().iter_mut().filter(|known| known.admin == backend.admin) {
-                known.ready = ready;
+        }
+        // What could not be written, because the API server is being restarted, is tried again.
+        for name in gone {
+            if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, endpoints.remove(&name)).await {
+                service.lock().leads_to.remove(&name);
+            }
+        }
+        for Backend { name, address, .. } in new {
+            if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, endpoints.add(name, *address)).await {
+                service.lock().leads_to.insert(name.clone());
             }
         }
         tokio::time::sleep(PROBED).await;
     }
-}
-
-pub(crate) async fn is_ready(admin: SocketAddr) -> bool {
-    get(admin, "/readyz").await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
-}
-
-/// What a server counts.
-pub(crate) async fn scrape(admin: SocketAddr) -> String {
-    get(admin, "/metrics").await.expect("an answer")
-}
-
-/// What is answered where a process tells how it does.
-pub(crate) async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(admin).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

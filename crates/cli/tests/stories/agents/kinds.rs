@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::target::{Application, Grpc};
 use super::{Agent, condition, pod, probe, refused, says, says_yes};
-use crate::replicas::get;
+use crate::quorate::get;
 use crate::space::Space;
 
 quorate_testbed::stories!(Whole:

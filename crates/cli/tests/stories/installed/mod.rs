@@ -5,15 +5,14 @@ mod lives;
 mod uninstall;
 mod upgrade;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use quorate_testbed::{Cluster, Process, User, Wire, eventually};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::quorate::{HOME, NAMESPACE, RENDERED, apply};
+use crate::endpoints::Endpoints;
+use crate::quorate::{HOME, NAMESPACE, RENDERED, apply, args, established, server_args};
 use crate::replicas::addresses;
 
 /// The objects of the release, without what is made only when it goes.
@@ -40,8 +39,7 @@ struct Installed {
     cluster: Cluster,
     wire: Wire,
     servers: Vec<Server>,
-    /// Where the API server reaches servers: endpoints of a Service may not be on the loopback.
-    address: IpAddr,
+    endpoints: Endpoints,
     started: usize,
     folder: TempDir,
 }
@@ -59,40 +57,17 @@ fn release(cluster: &Cluster) -> Vec<&'static str> {
     all.into_iter().filter(known).collect()
 }
 
-/// The rendered object of a kind and a name.
-fn object(kind: &str, name: &str) -> Value {
-    let found = serde_yaml_ng::Deserializer::from_str(RENDERED)
-        .map(|document| Value::deserialize(document).expect("YAML"))
-        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
-    found.unwrap_or_else(|| panic!("the chart has no {kind} {name}"))
-}
-
-/// The arguments of the container that a rendered object runs, with some exchanged: there are no pods here, and hence
-/// neither their network nor what a kubelet puts into them.
-fn args(kind: &str, name: &str, exchanged: &[(&str, String)]) -> Vec<String> {
-    let args = object(kind, name)["spec"]["template"]["spec"]["containers"][0]["args"].take();
-    let mut args: Vec<String> = serde_json::from_value(args).expect("arguments");
-    for (flag, value) in exchanged {
-        args.retain(|arg| !arg.starts_with(&format!("{flag}=")));
-        args.push(format!("{flag}={value}"));
-    }
-    args
-}
-
 impl Installed {
     /// What `helm install` does.
     async fn install(cluster: &Cluster) -> Self {
         apply(cluster, &[HOME]).await;
         apply(cluster, &release(cluster)).await;
-        let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
-        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-        let waited = kubectl.run(&established).await.expect("kubectl");
-        assert!(waited.success, "{}", waited.stderr);
+        established(cluster).await;
         Self {
             wire: cluster.wire(),
             cluster: cluster.clone(),
             servers: Vec::new(),
-            address: reachable(cluster),
+            endpoints: Endpoints::of(cluster),
             started: 0,
             folder: tempfile::tempdir().expect("a folder"),
         }
@@ -118,17 +93,12 @@ impl Installed {
     /// Starts one more server, as a pod of the Deployment would.
     async fn start_server(&mut self) {
         let kubeconfig = self.kubeconfig("quorate-server", None).await;
-        let args = args(
-            "Deployment",
-            "quorate-server",
-            &[
-                ("--listen", SocketAddr::new(self.address, 0).to_string()),
-                ("--admin-listen", "127.0.0.1:0".to_owned()),
-                ("--kubeconfig", kubeconfig.display().to_string()),
-                // Long enough for the endpoint to be gone; the rest would be waiting.
-                ("--shutdown-delay-seconds", "2".to_owned()),
-            ],
-        );
+        let exchanged = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            // Long enough for the endpoint to be gone; the rest would be waiting.
+            "--shutdown-delay-seconds=2".to_owned(),
+        ];
+        let args = server_args(RENDERED, &self.cluster, &exchanged);
         self.started += 1;
         let name = format!("server-{}", self.started);
         let process = self.run(&name, &args);
@@ -138,17 +108,10 @@ impl Installed {
         })
         .await;
         eventually("the server is ready", || async {
-            if crate::replicas::is_ready(admin).await { Ok(()) } else { Err(process.log_tail()) }
+            if crate::quorate::is_ready(admin).await { Ok(()) } else { Err(process.log_tail()) }
         })
         .await;
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "quorate"}},
-            "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
-            "ports": [{"name": "webhooks", "port": address.port(), "protocol": "TCP"}],
-        });
-        let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
-        self.wire.post(&slices, &slice).await.expect(201);
+        self.endpoints.add(&name, address).await.expect("an endpoint");
         self.servers.push(Server { name, process });
     }
 
@@ -156,8 +119,7 @@ impl Installed {
     async fn end_server(&mut self) {
         let Server { name, mut process } = self.servers.remove(0);
         process.signal("TERM").expect("a signal");
-        let slice = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{name}");
-        self.wire.delete(&slice, &json!({})).await.expect(200);
+        self.endpoints.remove(&name).await.expect("no endpoint");
         let seen = parking_lot::Mutex::new(&mut process);
         let status =
             eventually("the server has ended", || async { seen.lock().ended().ok_or("running") }).await;
@@ -177,15 +139,12 @@ impl Installed {
             None => None,
         };
         let kubeconfig = self.kubeconfig("quorate-agent", pod.as_ref()).await;
-        let args = args(
-            "DaemonSet",
-            "quorate-agent",
-            &[
-                ("--admin-listen", "127.0.0.1:0".to_owned()),
-                ("--kubeconfig", kubeconfig.display().to_string()),
-                ("--node-name", node.to_owned()),
-            ],
-        );
+        let exchanged = [
+            "--admin-listen=127.0.0.1:0".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--node-name={node}"),
+        ];
+        let args = args(RENDERED, "DaemonSet", "quorate-agent", &exchanged);
         self.run("agent", &args)
     }
 
@@ -217,15 +176,4 @@ impl Drop for Installed {
             }
         }
     }
-}
-
-/// An address of this machine that endpoints may have.
-fn reachable(cluster: &Cluster) -> IpAddr {
-    if cluster.control_plane().is_none() {
-        return IpAddr::V4(Ipv4Addr::LOCALHOST);
-    }
-    // Nothing is sent: the kernel only says from where it would be.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
-    socket.connect("203.0.113.1:9").expect("a route: this machine has no address but its loopback");
-    socket.local_addr().expect("an address").ip()
 }

@@ -5,14 +5,11 @@ use std::path::Path;
 use quorate_testbed::{Cluster, User, eventually};
 use serde_json::{Value, json};
 
-use super::{Installed, args, object, release};
-use crate::quorate::{NAMESPACE, RENDERED, apply};
+use super::{Installed, release};
+use crate::quorate::{EVERYTHING, NAMESPACE, RENDERED, apply, args, object};
 use crate::town::{Town, refusal};
 
 quorate_testbed::stories!(Whole: an_uninstall_holds_nobody_up_and_forgets_nothing);
-
-/// What Helm renders with everything switched on: the cleanup removes budgets too.
-const EVERYTHING: &str = include_str!("../../../../../charts/rendered/everything.yaml");
 
 /// What is made before the release goes, without the Job: there are no pods here.
 fn hooks(rendered: &'static str) -> Vec<&'static str> {
@@ -101,7 +98,8 @@ async fn all(town: &Town, path: &str) -> Vec<Value> {
 async fn uninstall(installed: &mut Installed, rendered: &'static str, more: &[&str]) -> String {
     apply(&installed.cluster, &hooks(rendered)).await;
     let kubeconfig = installed.kubeconfig("quorate-cleanup", None).await;
-    let mut args = args("Job", "quorate-cleanup", &[("--kubeconfig", kubeconfig.display().to_string())]);
+    let mut args =
+        args(RENDERED, "Job", "quorate-cleanup", &[format!("--kubeconfig={}", kubeconfig.display())]);
     args.extend(more.iter().map(|arg| (*arg).to_owned()));
     let job = tokio::process::Command::new(Path::new(env!("CARGO_BIN_EXE_quorate")))
         .args(&args)
@@ -143,6 +141,6 @@ async fn uninstall(installed: &mut Installed, rendered: &'static str, more: &[&s
 /// The Job must be done before anything else of the release is gone, or Helm would take its rights away.
 #[test]
 fn the_cleanup_is_a_hook_of_helm() {
-    let job = object("Job", "quorate-cleanup");
+    let job = object(RENDERED, "Job", "quorate-cleanup");
     assert_eq!(job["metadata"]["annotations"]["helm.sh/hook"], "pre-delete");
 }

@@ -6,8 +6,7 @@ use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use super::over;
-use crate::quorate::Quorate;
-use crate::replicas::scrape;
+use crate::quorate::{Quorate, scrape};
 use crate::town::{Town, is, refusal};
 
 quorate_testbed::stories!(Whole: a_pod_unavailable_budget_answers);

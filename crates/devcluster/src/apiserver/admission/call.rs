@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +33,8 @@ type Sender = SendRequest<Full<Bytes>>;
 #[derive(Default)]
 pub(crate) struct Webhooks {
     idle: Mutex<HashMap<Target, Vec<Sender>>>,
+    /// Whose turn it is of the endpoints of a service.
+    turn: AtomicUsize,
 }
 
 /// Where a webhook is and how it proves itself.
@@ -135,26 +138,12 @@ impl Api {
             .map(|p| p["name"].as_str().unwrap_or_default().to_owned())
             .ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
         let slices = self.store.list(&table_id("discovery.k8s.io", "endpointslices"), namespace).objects;
-        let endpoints = slices
-            .iter()
-            .filter(|slice| object::label_map(&slice.value).get("kubernetes.io/service-name") == Some(&name))
-            .find_map(|slice| {
-                let ports = slice.value["ports"].as_array();
-                let number = ports
-                    .into_iter()
-                    .flatten()
-                    .find(|p| p["name"].as_str().unwrap_or_default() == port_name)
-                    .and_then(|p| p["port"].as_i64())?;
-                let ready = |endpoint: &&Value| endpoint["conditions"]["ready"] != false;
-                let endpoint = slice.value["endpoints"].as_array().into_iter().flatten().find(ready)?;
-                let address = endpoint["addresses"].as_array()?.first()?.as_str()?;
-                Some(if address.contains(':') {
-                    format!("[{address}]:{number}")
-                } else {
-                    format!("{address}:{number}")
-                })
-            });
-        let address = endpoints.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+        let mut ready = ready_endpoints(slices.iter().map(|slice| &slice.value), name, &port_name);
+        if ready.is_empty() {
+            return Err(format!("no endpoints available for service {name:?}"));
+        }
+        // A real one leaves it to chance; in turn, all of them are asked, however few questions there are.
+        let address = ready.swap_remove(self.webhooks.turn.fetch_add(1, Ordering::Relaxed) % ready.len());
         let host = format!("{name}.{namespace}.svc");
         Ok(Target {
             address,
@@ -164,6 +153,29 @@ impl Api {
             path: service["path"].as_str().unwrap_or("/").to_owned(),
         })
     }
+}
+
+/// What to dial for each endpoint of a service that is ready.
+fn ready_endpoints<'a>(slices: impl Iterator<Item = &'a Value>, service: &str, port: &str) -> Vec<String> {
+    let of_service = |slice: &&Value| {
+        object::label_map(slice).get("kubernetes.io/service-name").is_some_and(|name| *name == service)
+    };
+    let mut found = Vec::new();
+    for slice in slices.filter(of_service) {
+        let ports = slice["ports"].as_array().into_iter().flatten();
+        let named = ports.filter(|entry| entry["name"].as_str().unwrap_or_default() == port);
+        let Some(number) = named.filter_map(|entry| entry["port"].as_i64()).next() else { continue };
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
+        found.extend(ready.filter_map(|endpoint| endpoint["addresses"][0].as_str()).map(|address| {
+            if address.contains(':') {
+                format!("[{address}]:{number}")
+            } else {
+                format!("{address}:{number}")
+            }
+        }));
+    }
+    found
 }
 
 /// Why there is no answer.
@@ -235,4 +247,31 @@ async fn send(sender: &mut Sender, target: &Target, seconds: u64, body: Bytes) -
     }
     serde_json::from_slice(&bytes)
         .map_err(|e| Unanswered::Said(format!("couldn't get version/kind; json parse error: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_service_leads_to_all_that_are_ready() {
+        let slice = |service: &str, address: &str, ready: bool| {
+            json!({
+                "metadata": {"labels": {"kubernetes.io/service-name": service}},
+                "ports": [{"name": "admin", "port": 1}, {"name": "webhooks", "port": 2}],
+                "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
+            })
+        };
+        let slices = [
+            slice("ours", "192.0.2.1", true),
+            slice("ours", "192.0.2.2", false),
+            slice("theirs", "192.0.2.3", true),
+            slice("ours", "2001:db8::4", true),
+        ];
+        let found = |port: &str| ready_endpoints(slices.iter(), "ours", port);
+        assert_eq!(found("webhooks"), ["192.0.2.1:2", "[2001:db8::4]:2"]);
+        assert_eq!(found("other"), [""; 0]);
+    }
 }
