@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::labels::Labels;
+
 /// A shared piece of text: names, label values, UIDs.
 pub type Text = Arc<str>;
 
@@ -68,44 +70,6 @@ impl GroupKind {
     }
 }
 
-/// A set of labels, sorted by key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Labels(Arc<[(Text, Text)]>);
-
-impl Labels {
-    /// Builds a set; of two values for one key the last one stays.
-    pub fn new<K: Into<Text>, V: Into<Text>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
-        let sorted: std::collections::BTreeMap<Text, Text> =
-            pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-        Self(sorted.into_iter().collect())
-    }
-
-    /// The value of a label.
-    pub fn get(&self, key: &str) -> Option<&Text> {
-        self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &self.0[i].1)
-    }
-
-    /// All pairs, in order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = &(Text, Text)> {
-        self.0.iter()
-    }
-
-    /// The pair at this place in the order of keys.
-    pub(crate) fn nth(&self, at: usize) -> Option<&(Text, Text)> {
-        self.0.get(at)
-    }
-
-    /// All pairs, to be replaced by equal ones: keys that change would lose their order.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (Text, Text)> {
-        Arc::make_mut(&mut self.0).iter_mut()
-    }
-
-    /// The set itself, to be shared.
-    pub(crate) fn shared(&mut self) -> &mut Arc<[(Text, Text)]> {
-        &mut self.0
-    }
-}
-
 /// A number or a percentage, as budgets are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantity {
@@ -148,12 +112,5 @@ mod tests {
             assert_eq!(Quantity::Percent(percent).of(whole), expected, "{percent}% of {whole}");
         }
         assert_eq!(Quantity::Percent(100).of(u32::MAX), u32::MAX);
-    }
-
-    #[test]
-    fn the_last_of_two_values_for_a_label_stays() {
-        let labels = Labels::new([("b", "1"), ("a", "2"), ("b", "3")]);
-        assert_eq!(labels.get("b").map(|v| &**v), Some("3"));
-        assert_eq!(labels.get("c"), None);
     }
 }

@@ -91,8 +91,8 @@ pub struct Pod {
     pub probe: Option<Box<Probe>>,
     /// Its owners, in their order.
     pub owners: Arc<[Owner]>,
-    /// How it is linked to a group of the Workload API.
-    pub link: Option<Link>,
+    /// How it is linked to a group of the Workload API. Few pods are, and all of them would have room for it.
+    pub link: Option<Box<Link>>,
     /// The group size that LeaderWorkerSet wrote on it.
     pub group_size: Option<u32>,
     /// What its containers run.

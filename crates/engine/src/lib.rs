@@ -9,6 +9,7 @@ mod coverage;
 mod decide;
 mod engine;
 pub mod facts;
+mod labels;
 pub mod ledger;
 mod pool;
 mod report;

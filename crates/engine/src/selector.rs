@@ -47,8 +47,8 @@ impl Selector {
         self.0.iter().all(|requirement| {
             let value = labels.get(&requirement.key);
             match &requirement.ask {
-                Ask::In(values) => value.is_some_and(|v| values.contains(v)),
-                Ask::NotIn(values) => value.is_none_or(|v| !values.contains(v)),
+                Ask::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
+                Ask::NotIn(values) => value.is_none_or(|v| values.iter().all(|asked| **asked != *v)),
                 Ask::Exists => value.is_some(),
                 Ask::Absent => value.is_none(),
             }

@@ -67,7 +67,7 @@ pub(crate) struct Standing {
 pub(crate) fn place(rules: &Rules, pod: &Pod) -> Place {
     match &rules.units {
         Units::Pods => Place::Pod,
-        Units::Workload => match &pod.link {
+        Units::Workload => match pod.link.as_deref() {
             Some(Link::PodGroup(name)) => Place::Group(GroupKey::PodGroup(name.clone())),
             Some(Link::Replica { source, workload, group, replica }) => {
                 Place::Group(GroupKey::Replica(*source, workload.clone(), group.clone(), replica.clone()))
@@ -78,9 +78,9 @@ pub(crate) fn place(rules: &Rules, pod: &Pod) -> Place {
             Some(value) => match lws_name(&pod.labels) {
                 // The group's number is unique within one LeaderWorkerSet only.
                 Some(set) if is_lws_group_key(key) => {
-                    Place::Group(GroupKey::LeaderWorker(set.clone(), value.clone()))
+                    Place::Group(GroupKey::LeaderWorker(set.into(), value.into()))
                 }
-                _ => Place::Group(GroupKey::Label(value.clone())),
+                _ => Place::Group(GroupKey::Label(value.into())),
             },
             None => Place::Single,
         },

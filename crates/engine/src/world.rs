@@ -226,8 +226,8 @@ impl World {
             }
             next = self.controllers.get(&owner.uid).and_then(|controller| controller.owner.as_ref());
         }
-        if let Some(name) = pod.labels.get(LWS_NAME) {
-            found.push((GroupKind::new(LWS_KIND.0, LWS_KIND.1), name.clone()));
+        if let Some(name) = lws_name(&pod.labels) {
+            found.push((GroupKind::new(LWS_KIND.0, LWS_KIND.1), name.into()));
         }
         found
     }
@@ -314,6 +314,6 @@ pub(crate) fn is_lws_group_key(key: &str) -> bool {
 }
 
 /// The LeaderWorkerSet that a pod says it belongs to.
-pub(crate) fn lws_name(labels: &Labels) -> Option<&Text> {
+pub(crate) fn lws_name(labels: &Labels) -> Option<&str> {
     labels.get(LWS_NAME)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::basics::{Text, Uid};
-use crate::engine::{BudgetRecord, Engine};
+use crate::engine::{BudgetRecord, Engine, NamespaceIndex};
 use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Phase, Rules, UnhealthyPolicy, Units};
 use crate::tally::Tally;
 
@@ -83,7 +83,7 @@ impl Engine {
         };
         let id = self.budgets.insert(record) as u32;
         self.by_key.insert(key.clone(), id);
-        let index = self.namespaces.entry(key.object.namespace).or_default();
+        let index = NamespaceIndex::find(&mut self.namespaces, &key.object.namespace);
         index.budgets.insert(id);
         match &self.budgets[id as usize].rules.covers {
             Covers::Selector(selector) => index.selectors.insert(selector, id),

@@ -115,12 +115,27 @@ pub(crate) struct BudgetRecord {
     is_dirty: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct NamespaceIndex {
+    /// Its name, as all that lies in it shares it.
+    name: Text,
     pods: Roster,
     budgets: BTreeSet<u32>,
     selectors: SelectorIndex,
     targets: FxHashMap<(GroupKind, Text), SmallVec<[u32; 2]>>,
+}
+
+impl NamespaceIndex {
+    /// That of a namespace, which may be new.
+    fn find<'a>(all: &'a mut FxHashMap<Text, Self>, name: &Text) -> &'a mut Self {
+        all.entry(name.clone()).or_insert_with(|| Self {
+            name: name.clone(),
+            pods: Roster::new(),
+            budgets: BTreeSet::new(),
+            selectors: SelectorIndex::default(),
+            targets: FxHashMap::default(),
+        })
+    }
 }
 
 /// Knows pods and budgets and decides who may be disrupted.

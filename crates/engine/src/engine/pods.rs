@@ -16,86 +16,84 @@ use crate::world::World;
 impl Engine {
     /// Takes in a pod that was like this, and there, at that version.
     pub(super) fn set_pod(&mut self, mut pod: Pod, as_of: Version) {
-        let uid = pod.uid.clone();
-        let known = self.pod_id(&pod.uid).map(|id| &self.pods[id as usize].fact);
-        if ends_as_told(&pod, known) {
+        let known = self.pod_id(&pod.uid);
+        if ends_as_told(&pod, known.map(|id| &self.pods[id as usize].fact)) {
             pod.phase = Phase::Failed;
         }
-        if let Some(id) = self.pod_id(&pod.uid) {
-            let known = &self.pods[id as usize];
-            if pod.version <= known.fact.version {
-                return;
+        let id = match known {
+            Some(id) if pod.version <= self.pods[id as usize].fact.version => return,
+            Some(id) => self.change_pod(id, pod),
+            None => self.add_pod(pod),
+        };
+        self.recall_looks(id, as_of);
+    }
+
+    /// Replaces what is known of a pod.
+    fn change_pod(&mut self, id: u32, pod: Pod) -> u32 {
+        let record = &mut self.pods[id as usize];
+        let known = &record.fact;
+        let same_labels = known.labels == pod.labels;
+        // What a list did not show was gone by then, whatever it went through before; unless it left the budget.
+        let missed = self.absences.get(&pod.uid).copied();
+        let still_missed = missed.filter(|missed| same_labels && pod.version <= *missed);
+        let same_place = same_labels
+            && known.key == pod.key
+            && known.owners == pod.owners
+            && known.link == pod.link
+            && known.group_size == pod.group_size
+            && (known.node == pod.node || (known.probe.is_none() && pod.probe.is_none()))
+            && known.probe.is_some() == pod.probe.is_some();
+        if same_place {
+            // Texts are shared already where they did not change.
+            let old = std::mem::replace(&mut record.fact, pod);
+            record.fact.key = old.key;
+            record.fact.labels = old.labels;
+            record.fact.owners = old.owners;
+            record.fact.uid = old.uid;
+            if record.fact.node == old.node {
+                record.fact.node = old.node;
             }
-            // What a list did not show was gone by then, whatever it went through before; unless it left the budget.
-            let still_absent = known.fact.labels == pod.labels
-                && self.absences.get(&pod.uid).is_some_and(|missed| pod.version <= *missed);
-            let was_absent = known.absent;
-            let same_place = known.fact.key == pod.key
-                && known.fact.labels == pod.labels
-                && known.fact.owners == pod.owners
-                && known.fact.link == pod.link
-                && known.fact.group_size == pod.group_size
-                && (known.fact.node == pod.node || (known.fact.probe.is_none() && pod.probe.is_none()))
-                && known.fact.probe.is_some() == pod.probe.is_some();
-            if same_place {
-                let record = &mut self.pods[id as usize];
-                // Texts are shared already where they did not change.
-                let old = std::mem::replace(&mut record.fact, pod);
-                record.fact.key = old.key;
-                record.fact.labels = old.labels;
-                record.fact.owners = old.owners;
-                record.fact.uid = old.uid;
-                if record.fact.node == old.node {
-                    record.fact.node = old.node;
-                }
-                if record.fact.containers == old.containers {
-                    record.fact.containers = old.containers;
-                }
-                if was_absent && !still_absent {
-                    self.end_absence(id);
-                }
-                self.refresh_pod(id);
-                self.recall_looks(&uid, as_of);
-                return;
+            if record.fact.containers == old.containers {
+                record.fact.containers = old.containers;
             }
-            let missed = self.absences.get(&uid).copied().filter(|_| still_absent);
-            self.remove_pod(&uid);
-            self.add_pod(pod);
-            if let Some(missed) = missed {
-                self.begin_absence(&uid, missed);
+            if record.absent && still_missed.is_none() {
+                self.end_absence(id);
             }
-            self.recall_looks(&uid, as_of);
-            return;
+            self.refresh_pod(id);
+            return id;
         }
-        self.add_pod(pod);
-        self.recall_looks(&uid, as_of);
+        self.remove_pod(&pod.uid);
+        let id = self.add_pod(pod);
+        if let Some(missed) = still_missed {
+            self.begin_absence(id, missed);
+        }
+        id
     }
 
     /// A watch that lags may show a pod for the first time which a newer list of its budget's pods did not show: it was
     /// gone by then.
-    fn recall_looks(&mut self, uid: &Uid, as_of: Version) {
+    fn recall_looks(&mut self, id: u32, as_of: Version) {
         if self.looks.is_empty() {
             return;
         }
-        let Some(id) = self.pod_id(uid) else { return };
-        let looks = self.pods[id as usize].members.iter().filter_map(|member| {
+        let record = &self.pods[id as usize];
+        let looks = record.members.iter().filter_map(|member| {
             let budget = &self.budgets[member.budget as usize];
             let (coverage, version) = *self.looks.get(&budget.fact.key)?;
             (coverage == budget.coverage).then_some(version)
         });
         let missed = looks.filter(|version| *version > as_of).max();
-        if let Some(missed) = missed.max(self.absences.get(uid).copied()) {
-            self.begin_absence(uid, missed);
+        if let Some(missed) = missed.max(self.absences.get(&record.fact.uid).copied()) {
+            self.begin_absence(id, missed);
         }
     }
 
     /// A list did not show a pod that it should have shown.
-    fn begin_absence(&mut self, uid: &Uid, missed: Version) {
-        if let Some(id) = self.pod_id(uid) {
-            self.absences.insert(uid.clone(), missed);
-            self.pods[id as usize].absent = true;
-            self.refresh_pod(id);
-        }
+    fn begin_absence(&mut self, id: u32, missed: Version) {
+        let record = &mut self.pods[id as usize];
+        record.absent = true;
+        self.absences.insert(record.fact.uid.clone(), missed);
+        self.refresh_pod(id);
     }
 
     fn end_absence(&mut self, id: u32) {
@@ -125,9 +123,9 @@ impl Engine {
         }
     }
 
-    fn add_pod(&mut self, mut pod: Pod) {
+    fn add_pod(&mut self, mut pod: Pod) -> u32 {
         let crew = pod.controller().and_then(|owner| self.by_controller.get_mut(&owner.uid));
-        self.pool.share_pod(&mut pod, crew.as_deref().map(Crew::likeness));
+        self.pool.share_pod(&mut pod, crew.as_deref().map(Crew::owners));
         let mut places = Places::default();
         let id = self.pods.vacant_key() as u32;
         match crew {
@@ -138,15 +136,9 @@ impl Engine {
                 }
             }
         }
-        if !self.namespaces.contains_key(&pod.key.namespace) {
-            self.namespaces.insert(pod.key.namespace.clone(), NamespaceIndex::default());
-        }
-        if let Some((known, _)) = self.namespaces.get_key_value(&pod.key.namespace) {
-            pod.key.namespace = known.clone();
-        }
-        if let Some(index) = self.namespaces.get_mut(&pod.key.namespace) {
-            roster::enter(&mut index.pods, id, places.in_namespace());
-        }
+        let index = NamespaceIndex::find(&mut self.namespaces, &pod.key.namespace);
+        pod.key.namespace = index.name.clone();
+        roster::enter(&mut index.pods, id, places.in_namespace());
         self.pods.insert(PodRecord { fact: pod, absent: false, places, members: SmallVec::new() });
         self.index.insert(&self.pods, id);
         let fact = &self.pods[id as usize].fact;
@@ -154,6 +146,7 @@ impl Engine {
             self.probed.entry(node.clone()).or_default().insert(id);
         }
         self.seat_pod(id);
+        id
     }
 
     pub(super) fn remove_pod(&mut self, uid: &str) {
@@ -309,8 +302,8 @@ impl Engine {
             .map(|pod| pod.uid.clone())
             .collect();
         pods.into_iter().for_each(|pod| self.learn_pod(pod, version));
-        for uid in absent {
-            self.begin_absence(&uid, version);
+        for id in absent.iter().filter_map(|uid| self.pod_id(uid)).collect::<Vec<_>>() {
+            self.begin_absence(id, version);
         }
         if let Some(budget) = self.budget_id(key).filter(|_| is_news) {
             let coverage = self.budgets[budget as usize].coverage;

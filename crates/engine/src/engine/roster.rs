@@ -1,29 +1,30 @@
 //! Rosters: which pods a namespace has, and which a controller. A pod knows its place in each, so that it is found
 //! there and taken out without a search, and a new one is written at the end.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::basics::Uid;
 use crate::engine::PodRecord;
-use crate::facts::Pod;
-use crate::pool::Likeness;
+use crate::facts::{Owner, Pod};
 
 /// Pods that have something in common.
 pub(super) type Roster = Vec<u32>;
 
-/// The pods of one controller, and what they have in common: a new one need not be compared with another, which would
-/// have to be fetched from where it lies.
+/// The pods of one controller, and the owners that the first of them had: a new one need not be compared with another,
+/// which would have to be fetched from where it lies.
 #[derive(Clone, Debug)]
 pub(super) struct Crew {
     pods: Roster,
-    likeness: Likeness,
+    owners: Arc<[Owner]>,
 }
 
 impl Crew {
     /// The first pod of a controller.
     pub(super) fn of(pod: &Pod, id: u32, places: &mut Places) -> Self {
-        let mut crew = Self { pods: Roster::new(), likeness: Likeness::of(pod) };
+        let mut crew = Self { pods: Roster::new(), owners: pod.owners.clone() };
         crew.enter(id, places);
         crew
     }
@@ -37,8 +38,8 @@ impl Crew {
         self.pods.iter().copied()
     }
 
-    pub(super) fn likeness(&self) -> &Likeness {
-        &self.likeness
+    pub(super) fn owners(&self) -> &Arc<[Owner]> {
+        &self.owners
     }
 }
 

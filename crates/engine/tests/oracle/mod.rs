@@ -321,7 +321,7 @@ impl Oracle {
 
     /// Whether a pod belongs to a workload: by its owners' owners, or by the label of a LeaderWorkerSet.
     fn belongs_to(&self, pod: &Pod, kind: &GroupKind, name: &Text) -> bool {
-        if &*kind.kind == "LeaderWorkerSet" && pod.labels.get(&format!("{LWS}/name")) == Some(name) {
+        if &*kind.kind == "LeaderWorkerSet" && pod.labels.get(&format!("{LWS}/name")) == Some(&**name) {
             return true;
         }
         let mut next = pod.controller().cloned();

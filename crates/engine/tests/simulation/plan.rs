@@ -117,7 +117,7 @@ impl App {
                 controller: true,
             }]
             .into(),
-            link,
+            link: link.map(Box::new),
             containers: [plain::container(version)].into(),
             ..plain::pod(ObjectKey::new(NAMESPACE, name), format!("{name}@{}", version.0).into(), version)
         }

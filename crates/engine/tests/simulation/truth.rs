@@ -114,11 +114,11 @@ impl Account {
 
     fn unit_of(&self, pod: &Pod) -> UnitName {
         let group = |name: &Text| UnitName { single: false, name: name.clone() };
-        match (&self.rules.units, &pod.link) {
+        match (&self.rules.units, pod.link.as_deref()) {
             (Units::Pods, _) => group(&pod.uid),
             (Units::Workload, Some(Link::Replica { replica, .. })) => group(replica),
             (Units::Label { key, .. }, _) => match pod.labels.get(key) {
-                Some(value) => group(value),
+                Some(value) => group(&value.into()),
                 None => UnitName { single: true, name: pod.uid.clone() },
             },
             _ => UnitName { single: true, name: pod.uid.clone() },

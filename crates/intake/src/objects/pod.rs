@@ -27,7 +27,7 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
         waives: kruise::waives(pod),
         probe: disruption_probe(pod).map(Box::new),
         owners: incoming.owners(),
-        link: link(incoming, &pod.spec),
+        link: link(incoming, &pod.spec).map(Box::new),
         group_size: group_size(pod),
         containers: containers(pod),
     })

@@ -19,7 +19,7 @@ fn a_pod_of_a_leader_worker_set() {
     assert_eq!(pod.key, ObjectKey::new("inference", "llm-1-3"));
     assert_eq!(&*pod.uid, "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01");
     assert_eq!(pod.version, Version(48213));
-    assert_eq!(pod.labels.get("app").map(|v| &**v), Some("llm"));
+    assert_eq!(pod.labels.get("app"), Some("llm"));
     assert_eq!(pod.node.as_deref(), Some("worker-2"));
     assert_eq!(pod.phase, Phase::Running);
     assert!(pod.ready && pod.consistent && !pod.terminating);
@@ -82,15 +82,16 @@ fn links_in_their_order() {
             replica: replica.into(),
         })
     };
+    let link = |pod: Value| fact(pod).link.map(|link| *link);
     let labelled = with(load("pod.json"), "/metadata/labels", own);
-    assert_eq!(fact(labelled.clone()).link, replica(WorkloadSource::Own, "train", "workers", "3"));
+    assert_eq!(link(labelled.clone()), replica(WorkloadSource::Own, "train", "workers", "3"));
     let referring = with(labelled, "/spec/workloadRef", upstream);
-    assert_eq!(fact(referring.clone()).link, replica(WorkloadSource::Upstream, "gang", "w", "1"));
+    assert_eq!(link(referring.clone()), replica(WorkloadSource::Upstream, "gang", "w", "1"));
     let scheduled = with(referring, "/spec/schedulingGroup", json!({ "podGroupName": "pg-7" }));
-    assert_eq!(fact(scheduled).link, Some(Link::PodGroup("pg-7".into())));
+    assert_eq!(link(scheduled), Some(Link::PodGroup("pg-7".into())));
     // Without a replica there is only one.
     let single = with(load("pod.json"), "/spec/workloadRef", json!({ "name": "gang", "podGroup": "w" }));
-    assert_eq!(fact(single).link, replica(WorkloadSource::Upstream, "gang", "w", ""));
+    assert_eq!(link(single), replica(WorkloadSource::Upstream, "gang", "w", ""));
 }
 
 #[test]

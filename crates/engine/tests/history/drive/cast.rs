@@ -88,7 +88,8 @@ pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -
 }
 
 pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
-    let mut labels: BTreeMap<Text, Text> = pod.labels.iter().cloned().collect();
+    let mut labels: BTreeMap<Text, Text> =
+        pod.labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
     let mut owners: Vec<Owner> = pod.owners.to_vec();
     match edit {
         PodEdit::App(app) => drop(labels.insert("app".into(), ["a", "b"][*app as usize].into())),
@@ -129,9 +130,9 @@ pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
             };
             pod.link = match kind {
                 0 => None,
-                1 => Some(Link::PodGroup(format!("pg{a}").into())),
-                2 => Some(replica(WorkloadSource::Own)),
-                _ => Some(replica(WorkloadSource::Upstream)),
+                1 => Some(Box::new(Link::PodGroup(format!("pg{a}").into()))),
+                2 => Some(Box::new(replica(WorkloadSource::Own))),
+                _ => Some(Box::new(replica(WorkloadSource::Upstream))),
             };
         }
         PodEdit::Phase(phase, ready) => (pod.phase, pod.ready) = (*phase, *ready),

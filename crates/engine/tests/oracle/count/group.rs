@@ -186,19 +186,19 @@ impl Oracle {
 pub(super) fn place(rules: &Rules, pod: &Pod) -> Option<Id> {
     match &rules.units {
         Units::Pods => None,
-        Units::Workload => Some(match pod.link.clone()? {
+        Units::Workload => Some(match *pod.link.clone()? {
             Link::PodGroup(name) => Id::PodGroup(name),
             Link::Replica { source, workload, group, replica } => {
                 Id::Replica(source, workload, group, replica)
             }
         }),
         Units::Label { key, .. } => {
-            let value = pod.labels.get(key)?.clone();
+            let value = pod.labels.get(key)?.into();
             let set = pod.labels.get(&format!("{LWS}/name"));
             let by_set =
                 [format!("{LWS}/group-index"), format!("{LWS}/group-key")].contains(&key.to_string());
             Some(match set {
-                Some(set) if by_set => Id::LeaderWorker(set.clone(), value),
+                Some(set) if by_set => Id::LeaderWorker(set.into(), value),
                 _ => Id::Label(value),
             })
         }

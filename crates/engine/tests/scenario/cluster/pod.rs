@@ -1,6 +1,6 @@
 //! The `pod` command.
 
-use quorate_engine::basics::{Labels, Text, Time};
+use quorate_engine::basics::{Labels, Time};
 use quorate_engine::facts::{Input, Link, Owner, Phase, Pod, Probe, WorkloadSource};
 
 use super::{Cluster, LWS, key, parse_owner};
@@ -17,14 +17,10 @@ impl Cluster {
         pod.version = version;
         self.describe(&mut pod, words)?;
         let labels = words.labels();
-        let kept = pod.labels.iter().map(|(k, v)| (k.clone(), v.clone()));
-        let given = labels.into_iter().map(|(k, v)| (k.into(), v.into()));
-        let unlabelled: Vec<Text> = words.rest().into_iter().map(Text::from).collect();
-        let all: Vec<(Text, Text)> = kept
-            .chain(given)
-            .filter(|(key, _)| !unlabelled.iter().any(|gone| gone.strip_suffix('-') == Some(&**key)))
-            .collect();
-        pod.labels = Labels::new(all);
+        let unlabelled = words.rest();
+        let is_kept = |key: &str| !unlabelled.iter().any(|gone| gone.strip_suffix('-') == Some(key));
+        let all = pod.labels.iter().chain(labels.iter().map(|(key, value)| (&**key, &**value)));
+        pod.labels = Labels::new(all.filter(|(key, _)| is_kept(key)).collect::<Vec<_>>());
         self.pods.insert(name, pod.clone());
         self.apply(Input::Pod(pod));
         Ok(())
@@ -66,13 +62,12 @@ impl Cluster {
         }
         if let Some(group) = words.take("lws") {
             let (set, index) = group.split_once('/').ok_or("lws is set/index")?;
-            let kept = pod.labels.iter().cloned().collect::<Vec<_>>();
-            let more = [("name", set), ("group-index", index)];
-            let more = more.map(|(key, value)| (Text::from(format!("{LWS}/{key}")), Text::from(value)));
-            pod.labels = Labels::new(kept.into_iter().chain(more));
+            let keys = ["name", "group-index"].map(|key| format!("{LWS}/{key}"));
+            let more = [(&*keys[0], set), (&*keys[1], index)];
+            pod.labels = Labels::new(pod.labels.iter().chain(more).collect::<Vec<_>>());
         }
         if let Some(link) = words.take("in") {
-            pod.link = Some(parse_link(&link)?);
+            pod.link = Some(Box::new(parse_link(&link)?));
         }
         for (word, controller) in [("owner", true), ("also-owner", false)] {
             while let Some(owner) = words.take(word) {
