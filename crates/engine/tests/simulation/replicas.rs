@@ -17,6 +17,8 @@ const LEASE_HOLDS: Duration = Duration::from_secs(15);
 const LEASE_KEPT: Duration = Duration::from_secs(120);
 /// A process that could not renew its Lease for this long stops answering, well before it can be taken for dead.
 const STOPS_AFTER: Duration = Duration::from_secs(10);
+/// A watch says how far it has come at least as often as this, as an API server has it.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// One replica of the server, in this or an earlier life.
 pub(crate) struct Node {
@@ -40,6 +42,8 @@ pub(crate) struct Node {
 struct Watch {
     due: VecDeque<(Time, Version, Input)>,
     cut: bool,
+    /// When it was last given a bookmark to show.
+    bookmarked: Time,
 }
 
 /// The Lease of a process.
@@ -105,8 +109,8 @@ impl Cluster {
         place.replica = Some(Replica::new(settings, Gates::default()));
         (place.holder, place.serving, place.cut_off) = (false, false, false);
         place.seen = Version(0);
-        (place.pods, place.budgets) =
-            (Watch { cut: true, ..Watch::default() }, Watch { cut: true, ..Watch::default() });
+        let watch = || Watch { cut: true, bookmarked: self.now, ..Watch::default() };
+        (place.pods, place.budgets) = (watch(), watch());
         self.leases.insert(name, Lease { acknowledged: Acknowledged::default(), renewed: self.now });
         for app in self.plan.apps.clone() {
             self.step(process, Event::Fact(Box::new(Input::Controller(app.controller()))));
@@ -231,9 +235,10 @@ impl Cluster {
             self.nodes[process.node].serving = false;
             self.step(process, Event::Serving(false));
         }
-        // Now and then a watch says how far it has come.
-        if self.chance(50) {
+        let silent_since = self.nodes[process.node].pods.bookmarked;
+        if self.chance(50) || self.now >= silent_since.after(BOOKMARK_EVERY) {
             let version = Version(self.revision);
+            self.nodes[process.node].pods.bookmarked = self.now;
             self.enqueue_pod(process.node, version, Input::PodsAt(version));
         }
         self.step(process, Event::Tick);
