@@ -356,9 +356,11 @@ mod tests {
         let name = event_name(&longest, "18b2");
         assert_eq!(name.len(), NAME_LIMIT);
         assert!(name.ends_with("aa.18b2"), "{name}");
-        // Cut right behind a dot.
-        let dotted = format!("{}.{}", "a".repeat(NAME_LIMIT - 6), "b".repeat(5));
-        assert_eq!(event_name(&dotted, "18b2"), format!("{}.18b2", "a".repeat(NAME_LIMIT - 6)));
+        // Cut right behind a dot or a dash.
+        for mark in ['.', '-'] {
+            let marked = format!("{}{mark}{}", "a".repeat(NAME_LIMIT - 6), "b".repeat(5));
+            assert_eq!(event_name(&marked, "18b2"), format!("{}.18b2", "a".repeat(NAME_LIMIT - 6)));
+        }
     }
 
     #[test]
