@@ -1,5 +1,7 @@
 //! What the API server stores, shows to watches, and does with calls.
 
+use std::time::Duration;
+
 use quorate_engine::basics::{ObjectKey, Uid, Version};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Input, Operation, Pod, Rules};
 use quorate_engine::ledger::{Call, CallId, LedgerPatch, PodRead, Reply, Stored, Wrote};
@@ -7,6 +9,9 @@ use quorate_engine::selector::Selector;
 
 use super::cluster::{Cluster, Happening, Process};
 use super::truth::{Deed, is_open};
+
+/// A call arrives within this time, or never.
+pub(crate) const ARRIVES: Duration = Duration::from_secs(15);
 
 /// A call on its way to the API server.
 #[derive(Clone, Debug)]
@@ -88,7 +93,7 @@ impl Cluster {
             // No answer in time. Whether the call arrives, and when, nobody knows.
             self.plan_in(1_000..5_000, Happening::Reply(process, id, Box::new(Reply::Lost)));
             if self.chance(500) {
-                self.plan_in(1..15_000, Happening::Perform(process, id));
+                self.plan_in(1..ARRIVES.as_millis() as u64, Happening::Perform(process, id));
             }
         } else if troubled && self.chance(5) {
             self.plan_in(1..10, Happening::Reply(process, id, Box::new(Reply::Lost)));

@@ -296,7 +296,7 @@ impl Cluster {
             there
         });
         self.tokens = standing;
-        self.truth.forget_losses(self.seen_by_all());
+        self.truth.forget_losses(self.seen_by_all(), self.now);
         if !self.nodes.iter().any(|node| node.holder) {
             self.pass_lease();
         }

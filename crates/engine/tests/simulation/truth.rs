@@ -11,14 +11,15 @@
 //!   nobody else was admitted on its health since;
 //! - what a budget does not protect against, it only takes note of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use quorate_engine::basics::{Quantity, Text, Uid, Version};
+use quorate_engine::basics::{Quantity, Text, Time, Uid, Version};
 use quorate_engine::claims::Ledger;
 use quorate_engine::facts::{
     Budget, BudgetKey, Covers, Link, Operation, Phase, Pod, Rules, UnhealthyPolicy, Units,
 };
 
+use super::apiserver::ARRIVES;
 use super::plan::Plan;
 
 /// The accounts of all budgets.
@@ -28,6 +29,8 @@ pub(crate) struct Truth {
     /// Pods that answers which are out may strike, and how.
     in_flight: BTreeMap<Uid, Vec<Operation>>,
     losses: BTreeMap<Uid, Loss>,
+    /// What every watch had shown, and when.
+    shown: VecDeque<(Time, Version)>,
 }
 
 /// A pod that stopped being healthy.
@@ -259,9 +262,13 @@ impl Truth {
         self.accounts.values_mut().for_each(|account| account.unseat(uid, at));
     }
 
-    /// Losses that every watch has shown are not news to anybody.
-    pub(crate) fn forget_losses(&mut self, seen_by_all: Version) {
-        self.losses.retain(|_, loss| loss.at > seen_by_all);
+    /// Losses that every watch has shown are not news to anybody, once what was decided before that has arrived or
+    /// never will.
+    pub(crate) fn forget_losses(&mut self, seen_by_all: Version, now: Time) {
+        self.shown.push_back((now, seen_by_all));
+        while let Some((_, version)) = self.shown.pop_front_if(|(at, _)| now.since(*at) > ARRIVES) {
+            self.losses.retain(|_, loss| loss.at > version);
+        }
     }
 
     /// A budget is there, made or changed.
