@@ -1,6 +1,6 @@
 # One image for everything: servers, agents, the cleanup. A static program, and nothing else.
 #
-#   docker build --tag quorate:0.1.0 .
+#   docker build --tag quorate:0.2.0 .
 
 FROM rust:1.95-alpine AS build
 # For ring, and for the linker.

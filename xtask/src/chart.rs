@@ -167,6 +167,20 @@ mod tests {
         }
     }
 
+    /// The chart asks for an image of its own version, so whoever builds one is to call it that.
+    #[test]
+    fn images_are_built_under_the_version_of_the_chart() {
+        for path in ["Dockerfile", "docs/install.md"] {
+            let text = std::fs::read_to_string(workspace::root().join(path)).unwrap();
+            let tagged: Vec<&str> = text.split("docker build --tag ").skip(1).collect();
+            assert!(!tagged.is_empty(), "{path} builds no image");
+            for command in tagged {
+                let image = command.split_whitespace().next().unwrap();
+                assert!(image.ends_with(concat!(":", env!("CARGO_PKG_VERSION"))), "{path}: {image}");
+            }
+        }
+    }
+
     /// The fields of an object, or of the schema of one, as paths.
     fn paths(at: &str, fields: &Value, into: &mut BTreeSet<String>, inner: &str) {
         for (name, value) in fields.as_mapping().into_iter().flatten() {

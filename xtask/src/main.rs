@@ -6,6 +6,7 @@ mod control_plane;
 mod generate;
 mod golang;
 mod node;
+mod release_before;
 mod rights;
 mod soak;
 mod test;

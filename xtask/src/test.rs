@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::control_plane::{self, Minor};
-use crate::{chart, node, rights, workspace};
+use crate::{chart, node, release_before, rights, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -122,13 +122,23 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(kubernetes, false))?;
     // Only this release has Workloads that hold their groups themselves.
     step("control plane of 1.35", || control_plane::build(Minor::V1_35, false))?;
+    let mut before = None;
+    step("release before", || {
+        before = release_before::build()?;
+        Ok(())
+    })?;
     let name = format!("stories with {}", kubernetes.name());
     let used = workspace::target().join("rights");
     if used.exists() {
         std::fs::remove_dir_all(&used).with_context(|| format!("cannot empty {}", used.display()))?;
     }
     std::fs::create_dir_all(&used).with_context(|| format!("cannot make {}", used.display()))?;
-    let env = [on(kubernetes), ("QUORATE_USED_RIGHTS", &used.to_string_lossy())];
+    let mut paths = vec![("QUORATE_USED_RIGHTS", used.clone())];
+    if let Some(release_before::ReleaseBefore { program, rendered }) = before {
+        paths.extend([("QUORATE_BEFORE", program), ("QUORATE_BEFORE_RENDERED", rendered)]);
+    }
+    let paths: Vec<_> = paths.iter().map(|(name, path)| (*name, path.to_string_lossy())).collect();
+    let env: Vec<_> = paths.iter().map(|(name, path)| (*name, &**path)).chain([on(kubernetes)]).collect();
     cargo_test(&name, &named(STORIES), &env, counts)?;
     // Only this release and the one before serve everything that rights are granted for.
     match kubernetes {

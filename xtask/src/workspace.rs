@@ -70,11 +70,20 @@ fn package_name(manifest: &str) -> Result<String> {
     name.map(str::to_owned).context("a manifest without a name")
 }
 
-/// A cargo command at the root of the workspace.
+/// A cargo command at the root of the workspace. What cargo tells this program of itself is not passed on: build scripts
+/// look at it, and whatever depends on them would be built again after each cargo command that is typed by hand.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
+    let told = std::env::vars_os().map(|(name, _)| name);
+    for name in told.filter(|name| is_about_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
     command
+}
+
+fn is_about_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// Runs a command to its end; its output goes to the terminal.

@@ -1,5 +1,6 @@
 //! `quorate cleanup`: before Quorate goes, whatever would hold somebody up without it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -128,16 +129,7 @@ async fn hold(
     let election = Election::new(client.clone(), own, HOLDER, &format!("cleanup-{}", std::process::id()));
     let (held, mut is_held) = tokio::sync::watch::channel(false);
     let stop = CancellationToken::new();
-    let holding = tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            let tell = |won| {
-                held.send_replace(won);
-                std::future::ready(())
-            };
-            election.run(tell, stop).await;
-        }
-    });
+    let holding = Arc::new(election).stand(held, stop.clone());
     let won = tokio::time::timeout(PATIENCE, is_held.wait_for(|held| *held)).await;
     if !matches!(won, Ok(Ok(_))) {
         stop.cancel();

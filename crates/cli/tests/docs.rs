@@ -7,7 +7,11 @@ use std::path::{Path, PathBuf};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use quorate_devcluster::apiserver::{Options, Server};
+use quorate_engine::basics::{ObjectKey, Time};
 use quorate_engine::callers::Who;
+use quorate_engine::facts::{BudgetKey, Front};
+use quorate_engine::sentence;
+use quorate_engine::verdict::{Block, Down, Exhausted, Missing, Noun, Numbers, Reason, Unhealthy};
 use serde::Deserialize as _;
 
 fn root() -> PathBuf {
@@ -102,6 +106,33 @@ fn what_is_to_be_typed_is_understood() {
         }
     }
     assert!(seen >= 2, "only {seen} commands were found");
+}
+
+/// What a drain is told, word for word as the engine says it.
+#[test]
+fn the_refusal_of_the_readme_is_the_engines() {
+    let readme = read(&root().join("README.md"));
+    let shown = blocks(&readme, "").into_iter().find(|block| block.starts_with("error when evicting"));
+    let shown = shown.expect("what a drain is told").lines().collect::<Vec<_>>().join(" ");
+    let (before, said) = shown.split_once(" denied the request: ").expect("a refusal");
+    let expected = "error when evicting pods/\"llm-0-2\" -n \"inference\" (will retry after 5s): admission webhook \
+                    \"evictions.quorate.dev\"";
+    assert_eq!(before, expected);
+    let now = Time::default();
+    let leader = Missing { pod: "llm-3".into(), why: Unhealthy::Held, since: Some(now) };
+    let exhausted = Exhausted {
+        noun: Noun::Group,
+        unit: "0".into(),
+        unit_is_down: false,
+        min_available: None,
+        max_unavailable: None,
+        numbers: Numbers { current: 3, desired: 3, expected: 4, ..Numbers::default() },
+        down: vec![Down { unit: "3".into(), missing: vec![leader], healthy: (3, 4) }],
+        down_total: 1,
+    };
+    let budget = BudgetKey { object: ObjectKey::new("inference", "llm"), front: Front::DisruptionBudget };
+    let block = Block { budget: Some(budget), reason: Reason::Exhausted(Box::new(exhausted)) };
+    assert_eq!(said, sentence::refusal(&[block], now));
 }
 
 #[test]

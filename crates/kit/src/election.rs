@@ -3,6 +3,7 @@
 //! There may be two for a moment, when one is held up and does not notice. Whoever must not act then asks
 //! [`Election::is_held`] right before it acts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -67,13 +70,13 @@ impl Election {
         self.elapsed(Instant::now()) < self.held_until.load(Ordering::Relaxed)
     }
 
-    /// Takes part until `stop`, and tells whenever the Lease is won or lost. At the end it is given back, so that
-    /// nobody has to wait for it.
-    pub async fn run<F: Future<Output = ()>>(
-        &self,
-        mut tell: impl FnMut(bool) -> F,
-        stop: CancellationToken,
-    ) {
+    /// Takes part, in a task of its own, until `stop`, and tells in `held` whenever the Lease is won or lost. At the end
+    /// it is given back, so that nobody has to wait for it.
+    pub fn stand(self: Arc<Self>, held: watch::Sender<bool>, stop: CancellationToken) -> JoinHandle<()> {
+        tokio::spawn(async move { self.take_part(&held, stop).await })
+    }
+
+    async fn take_part(&self, held: &watch::Sender<bool>, stop: CancellationToken) {
         let mut told = false;
         let mut sight: Option<(Sight, Instant)> = None;
         let mut ticks = tokio::time::interval(PACE);
@@ -95,12 +98,12 @@ impl Election {
             if told != self.is_held() {
                 told = !told;
                 info!(lease = self.name, held = told, "the holder changed");
-                tell(told).await;
+                held.send_replace(told);
             }
         }
         if told {
             self.held_until.store(0, Ordering::Relaxed);
-            tell(false).await;
+            held.send_replace(false);
             if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, self.release()).await {
                 warn!(lease = self.name, error = %Plain(&error), "cannot give the Lease back");
             }

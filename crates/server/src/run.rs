@@ -213,16 +213,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     chores.spawn(async move { certificates.keep(&signer).await });
     info!(%address, %admin, name, "serving");
 
-    let candidacy = tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            let tell = |won| {
-                held.send_replace(won);
-                std::future::ready(())
-            };
-            election.run(tell, stop).await;
-        }
-    });
+    let candidacy = election.stand(held, stop.clone());
     let (lingers, ending) = (options.lingers, closing.clone());
     tokio::spawn(async move {
         stop.cancelled().await;

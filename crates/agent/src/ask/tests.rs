@@ -84,6 +84,7 @@ async fn application() -> SocketAddr {
 async fn http_answers() {
     let address = application().await;
     let here = format!("127.0.0.1:{}", address.port());
+    let us = concat!("quorate-probe/", env!("CARGO_PKG_VERSION"));
     for (path, expected) in [
         ("/yes", Answer::Passed),
         ("/empty", Answer::Passed),
@@ -93,7 +94,7 @@ async fn http_answers() {
         ("/mute", failed("HTTP 500 Internal Server Error")),
         ("/missing", failed("HTTP 404 Not Found")),
         ("/query?deep=a b#top", failed("HTTP 409 Conflict: /query?deep=a%20b")),
-        ("/headers", failed(&format!("HTTP 418 I'm a teapot: {here} quorate-probe/0.1.0 */*  close"))),
+        ("/headers", failed(&format!("HTTP 418 I'm a teapot: {here} {us} */*  close"))),
         // Followed on the same host, and not beyond.
         ("/there", Answer::Passed),
         ("/away", failed("HTTP 503 Service Unavailable: syncing shard 3")),

@@ -24,7 +24,7 @@ pub(super) fn rows(pods: &[Seen], nodes: &[String]) -> Vec<String> {
 
 fn row(name: &str, members: &[&Seen], size: usize, nodes: &[String]) -> String {
     let ready = members.iter().filter(|pod| pod.ready).count();
-    let state = if ready >= size { "✓".to_owned() } else { format!("✗ {ready}/{size}") };
+    let state = health(ready, size);
     let cells: String = nodes
         .iter()
         .map(|node| {
@@ -34,6 +34,11 @@ fn row(name: &str, members: &[&Seen], size: usize, nodes: &[String]) -> String {
         })
         .collect();
     format!("{name:12}{state:6}{cells}").trim_end().to_owned()
+}
+
+/// Whether a group is whole, and what of it is there if not.
+fn health(ready: usize, size: usize) -> String {
+    if ready >= size { "✓".to_owned() } else { format!("✗ {ready}/{size}") }
 }
 
 /// ● serves, ○ starts, × goes.
@@ -76,5 +81,38 @@ mod tests {
                         db          ✗ 0/3\n\
                         web         ✗ 0/3";
         assert_eq!(shown, expected);
+    }
+
+    /// Drawn by hand, and read here: the same marks, the numbers of the demo, and each group in the state that the drain
+    /// leaves it in.
+    #[test]
+    fn the_picture_of_the_readme_is_one_of_these() {
+        let readme = include_str!("../../../../README.md");
+        let picture = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        assert!(picture.contains(&format!("{GROUPS} groups of {SIZE} pods")), "{picture}");
+        let drained = picture.split("drains ").nth(1).and_then(|rest| rest.split('.').next()).unwrap();
+        let head = picture.lines().find(|line| line.contains(drained)).unwrap();
+        let (left, right) = head.split_once(drained).unwrap();
+        let gap = right.len() - right.trim_start().len();
+        let (from, until) = (left.len(), left.len() + drained.len() + gap);
+        let serves = mark(&pod("0", drained, true, false));
+
+        let groups = picture.lines().filter(|line| line.trim_start().starts_with("group "));
+        let (before, after): (Vec<&str>, Vec<&str>) = groups.partition(|line| line.contains(serves));
+        assert_eq!((before.len(), after.len()), (GROUPS, GROUPS));
+        for (group, (before, after)) in before.into_iter().zip(after).enumerate() {
+            let places: Vec<usize> =
+                before.chars().enumerate().filter(|(_, found)| *found == serves).map(|(at, _)| at).collect();
+            assert_eq!(places.len(), SIZE, "{before}");
+            let gone = places.iter().filter(|at| (from..until).contains(*at)).count();
+            let broken = health(SIZE - gone, SIZE);
+            // Under a budget of groups one at a time is down, the first to begin with.
+            let kept = if group == 0 { broken.clone() } else { health(SIZE, SIZE) };
+            let name = format!("group {group}");
+            let states: Vec<&str> = after.split(&name).skip(1).map(str::trim).collect();
+            assert_eq!(states.len(), 2, "{after}");
+            assert_eq!(states[0], broken, "{after}");
+            assert!(states[1].split("  ").next() == Some(&kept), "{after}");
+        }
     }
 }

@@ -5,14 +5,14 @@ mod lives;
 mod uninstall;
 mod upgrade;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use quorate_testbed::{Cluster, Process, User, Wire, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::endpoints::Endpoints;
-use crate::quorate::{HOME, NAMESPACE, RENDERED, apply, args, established, server_args};
+use crate::quorate::{HOME, NAMESPACE, RENDERED, apply, args, established, of_kinds, server_args};
 use crate::replicas::addresses;
 
 /// The objects of the release, without what is made only when it goes.
@@ -34,9 +34,17 @@ const KINDS: [&str; 14] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-/// A release, and the processes that its pods would run.
+/// What Helm rendered, and the program that its images hold.
+#[derive(Clone, PartialEq, Eq)]
+struct Release {
+    rendered: String,
+    program: PathBuf,
+}
+
+/// A release at work: the processes that its pods would run.
 struct Installed {
     cluster: Cluster,
+    release: Release,
     wire: Wire,
     servers: Vec<Server>,
     endpoints: Endpoints,
@@ -49,21 +57,33 @@ struct Server {
     process: Process,
 }
 
-/// The rendered objects of the release, as this cluster can take them.
-fn release(cluster: &Cluster) -> Vec<&'static str> {
-    let all = crate::quorate::rendered(&KINDS);
-    let known =
-        |object: &&str| cluster.control_plane().is_some() || !object.contains("\nkind: ValidatingAdmission");
-    all.into_iter().filter(known).collect()
+impl Release {
+    /// The one that is tested here.
+    fn current() -> Self {
+        Self { rendered: RENDERED.to_owned(), program: PathBuf::from(env!("CARGO_BIN_EXE_quorate")) }
+    }
+
+    /// Its objects, as this cluster can take them.
+    fn objects(&self, cluster: &Cluster) -> Vec<&str> {
+        let known = |object: &&str| {
+            cluster.control_plane().is_some() || !object.contains("\nkind: ValidatingAdmission")
+        };
+        of_kinds(&self.rendered, &KINDS).into_iter().filter(known).collect()
+    }
 }
 
 impl Installed {
     /// What `helm install` does.
     async fn install(cluster: &Cluster) -> Self {
+        Self::install_release(cluster, Release::current()).await
+    }
+
+    async fn install_release(cluster: &Cluster, release: Release) -> Self {
         apply(cluster, &[HOME]).await;
-        apply(cluster, &release(cluster)).await;
+        apply(cluster, &release.objects(cluster)).await;
         established(cluster).await;
         Self {
+            release,
             wire: cluster.wire(),
             cluster: cluster.clone(),
             servers: Vec::new(),
@@ -71,6 +91,12 @@ impl Installed {
             started: 0,
             folder: tempfile::tempdir().expect("a folder"),
         }
+    }
+
+    /// What `helm upgrade` and `helm rollback` do: servers that start from now on are of that release.
+    async fn change_to(&mut self, release: &Release) {
+        apply(&self.cluster, &release.objects(&self.cluster)).await;
+        self.release = release.clone();
     }
 
     /// A kubeconfig of one of the release's service accounts; with a token that is bound to this pod, if any.
@@ -98,7 +124,7 @@ impl Installed {
             // Long enough for the endpoint to be gone; the rest would be waiting.
             "--shutdown-delay-seconds=2".to_owned(),
         ];
-        let args = server_args(RENDERED, &self.cluster, &exchanged);
+        let args = server_args(&self.release.rendered, &self.cluster, &exchanged);
         self.started += 1;
         let name = format!("server-{}", self.started);
         let process = self.run(&name, &args);
@@ -144,7 +170,7 @@ impl Installed {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--node-name={node}"),
         ];
-        let args = args(RENDERED, "DaemonSet", "quorate-agent", &exchanged);
+        let args = args(&self.release.rendered, "DaemonSet", "quorate-agent", &exchanged);
         self.run("agent", &args)
     }
 
@@ -162,8 +188,7 @@ impl Installed {
     }
 
     fn run(&self, name: &str, args: &[String]) -> Process {
-        let binary = Path::new(env!("CARGO_BIN_EXE_quorate"));
-        Process::start(name, binary, args, self.folder.path()).expect("a process")
+        Process::start(name, &self.release.program, args, self.folder.path()).expect("a process")
     }
 }
 

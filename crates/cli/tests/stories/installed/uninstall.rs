@@ -5,7 +5,7 @@ use std::path::Path;
 use quorate_testbed::{Cluster, User, eventually};
 use serde_json::{Value, json};
 
-use super::{Installed, release};
+use super::Installed;
 use crate::quorate::{EVERYTHING, NAMESPACE, RENDERED, apply, args, object};
 use crate::town::{Town, refusal};
 
@@ -120,7 +120,7 @@ async fn uninstall(installed: &mut Installed, rendered: &'static str, more: &[&s
     let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{wrong}");
     let kept = |object: &&&str| !object.contains("helm.sh/resource-policy: keep");
-    let release = release(&installed.cluster);
+    let release = installed.release.objects(&installed.cluster);
     let gone: Vec<&str> = release.iter().filter(kept).copied().chain(hooks(rendered)).collect();
     assert!(
         gone.len() < release.len() + hooks(rendered).len(),
