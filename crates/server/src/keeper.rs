@@ -190,10 +190,7 @@ impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>, mut returned: mpsc::UnboundedReceiver<Event>) {
         let mut ticked = Instant::now();
         loop {
-            let mut next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
-            if let Some(wake) = self.replica.wakes_at() {
-                next = next.min(Instant::now() + wake.since(clock::now()));
-            }
+            let next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
             tokio::select! {
                 biased;
                 Some(event) = returned.recv() => self.step(event),

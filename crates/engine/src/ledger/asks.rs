@@ -208,9 +208,7 @@ impl Replica {
         let next = ask.route.iter().find(|key| !self.has_token(ask, key)).cloned();
         if let Some(next) = next {
             self.due.insert(next.clone());
-            let desk = self.desks.entry(next).or_default();
-            desk.queue.push_back(id);
-            desk.queued_at.get_or_insert(self.now);
+            self.desks.entry(next).or_default().queue.push_back(id);
             return;
         }
         // Last thing before the answer: a budget that covers the pod since a moment ago has not been asked.

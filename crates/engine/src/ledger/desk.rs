@@ -1,8 +1,7 @@
 //! The desk of a budget: one write at a time, and everybody who waits for it.
 //!
 //! Requests that arrive while a write is under way wait, are decided one after the other on what the earlier ones
-//! leave, and go out together in the next write. Where several came together, more are likely to: the next first one
-//! waits a moment for them. Who evicts one pod after the other never does.
+//! leave, and go out together in the next write.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,10 +25,6 @@ pub(super) struct Desk {
     pub(super) seen_at: Version,
     /// Requests that wait to be decided and written.
     pub(super) queue: VecDeque<AskId>,
-    /// Since when the first of them waits, if it has only just come.
-    pub(super) queued_at: Option<Time>,
-    /// The last write told of several requests.
-    crowded: bool,
     /// Tokens of admissions that the budget has not been told of.
     pub(super) joins: BTreeMap<TokenId, Join>,
     /// Our own tokens that are to be taken back.
@@ -176,35 +171,15 @@ impl Replica {
             return;
         };
         let budget = budget.clone();
-        if self.gathers(key) {
-            return;
-        }
         if !self.write(key, &budget) && self.holder {
             self.tend(key, &budget);
         }
-    }
-
-    /// Whether the requests at a desk wait for others. Nothing else does: what is to be joined or withdrawn takes them
-    /// along at once.
-    fn gathers(&mut self, key: &BudgetKey) -> bool {
-        let Some(desk) = self.desks.get(key) else { return false };
-        let alone = desk.joins.is_empty() && desk.withdrawals.is_empty();
-        let Some(since) = desk.queued_at.filter(|_| desk.crowded && alone && !desk.queue.is_empty()) else {
-            return false;
-        };
-        let until = since.after(self.settings.crowd);
-        if self.now >= until {
-            return false;
-        }
-        self.wakes.insert(until);
-        true
     }
 
     /// The budget is gone: whoever waited for it is decided again without it.
     fn close_desk(&mut self, key: &BudgetKey) {
         let Some(desk) = self.desks.get_mut(key) else { return };
         let waiting = std::mem::take(&mut desk.queue);
-        desk.queued_at = None;
         desk.joins.clear();
         desk.withdrawals.clear();
         desk.looking = None;
@@ -246,7 +221,6 @@ impl Replica {
         let Some(desk) = self.desks.get_mut(key) else { return false };
         desk.joins.extend(joins);
         desk.withdrawals.extend(withdrawals);
-        desk.crowded = draft.writing.asks.len() > 1;
         let settled = self.take_along(key, budget, &mut draft.ledger);
         let steps = self.commit_steps(budget, &mut draft, settled);
         self.start_write(key, steps, draft.writing);
@@ -265,7 +239,6 @@ impl Replica {
         }
         let Some(desk) = self.desks.get_mut(key) else { return };
         let waiting = std::mem::take(&mut desk.queue);
-        desk.queued_at = None;
         let mut unseen = VecDeque::new();
         self.imagine(budget, draft);
         for id in waiting {

@@ -22,8 +22,6 @@ pub struct Settings {
     /// How long claims that have come to their end are gathered before a write of their own takes them out. Nobody waits
     /// for that: who still counts them is only too careful.
     pub gather: Duration,
-    /// How long a request waits for others where several came together before, so that one write tells of all of them.
-    pub crowd: Duration,
     /// Whether a budget opens before its namespace is guarded. Until it is, the API server asks about evictions and
     /// deletes alone, and takes no answer for a yes, so nothing may be promised. For tests that have no namespaces.
     pub opens_unguarded: bool,
@@ -41,7 +39,6 @@ impl Settings {
             memory: Duration::from_secs(120),
             patience: Duration::from_millis(100),
             gather: Duration::from_millis(400),
-            crowd: Duration::from_millis(8),
             opens_unguarded: false,
             without: BTreeSet::new(),
         }

@@ -86,7 +86,6 @@ impl World {
             without: scenario.without.clone(),
             // Waiting is no state of its own: it only hides what comes after it.
             gather: Duration::ZERO,
-            crowd: Duration::ZERO,
             opens_unguarded: true,
             ..Settings::new(name.clone())
         };
