@@ -22,6 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(9);
 /// Longer than a token may stand, whatever happens to its pod and to those who would take it away.
 const TOKEN_LASTS: Duration = Duration::from_secs(900);
 
+/// Updates ask for an image beyond those that pods are made with.
+const IMAGES: u64 = 1 << 32;
+
 /// A request, from the question to the end.
 #[derive(Clone, Debug)]
 pub(crate) struct Journey {
@@ -106,7 +109,8 @@ impl Cluster {
     ) -> RequestId {
         let id = self.next_request;
         self.next_request += 1;
-        let image = self.revision + 1;
+        // No two ask for the same: what is there already would strike nobody.
+        let image = IMAGES + id;
         let target = match operation {
             Operation::Update => Target {
                 containers: [ContainerChange {

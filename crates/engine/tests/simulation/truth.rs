@@ -9,7 +9,7 @@
 //! - a loss that just happened by itself cannot be known to a replica whose watch has not shown it;
 //! - a unit that was down when it was looked at may heal before its free pass is written. That is harmless as long as
 //!   nobody else was admitted on its health since;
-//! - what a budget does not protect against, it only takes note of.
+//! - what a budget does not protect against, it only takes note of. A unit that this takes down is down for others too.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -403,7 +403,12 @@ impl Account {
             };
             let others = self.charges.iter().filter(|(process, _)| *process != deed.process);
             let built_on = others.map(|(_, at)| *at).max() > Some(*whole_since);
-            let only_noted = strikes().all(|(_, operation, _)| !self.rules.operations.contains(*operation));
+            // Those that the budget protects against, had they not been written along with the others.
+            let protected = strikes()
+                .filter(|(_, operation, _)| self.rules.operations.contains(*operation))
+                .count() as u32;
+            let healthy = self.units.get(unit).map_or(0, |unit| unit.healthy);
+            let only_noted = protected == 0 || healthy + protected < self.needs(unit);
             let healed_since = strikes().all(|(.., asked)| whole_since > asked) && !built_on;
             !enough(after, unit.single) && !only_noted && !healed_since
         });
