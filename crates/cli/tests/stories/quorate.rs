@@ -98,20 +98,18 @@ fn options(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Options {
     options
 }
 
-/// Installs what the chart has, but for what runs in pods: servers and agents run where the story says.
+/// What agents are held to.
+const POLICY: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+
+/// What makes pods, or covers them.
+const PODS: [&str; 3] = ["Deployment", "DaemonSet", "PodDisruptionBudget"];
+
+/// Installs what the chart has, but for what runs in pods: servers and agents run where the story says. The policy is
+/// only for stories with agents.
 pub(crate) async fn install(cluster: &Cluster) {
-    let kinds = [
-        "CustomResourceDefinition",
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "Role",
-        "RoleBinding",
-        "Service",
-        "MutatingWebhookConfiguration",
-        "ValidatingWebhookConfiguration",
-    ];
-    apply(cluster, &[vec![HOME], rendered(&kinds)].concat()).await;
+    let elsewhere = [POLICY.as_slice(), &PODS].concat();
+    let objects = released(RENDERED).filter(|object| !elsewhere.contains(&kind_of(object)));
+    apply(cluster, &std::iter::once(HOME).chain(objects).collect::<Vec<_>>()).await;
     established(cluster).await;
 }
 
@@ -125,8 +123,7 @@ pub(crate) async fn established(cluster: &Cluster) {
 
 /// Has the API server see to it that agents write what they may and nothing else.
 pub(crate) async fn install_policy(cluster: &Cluster) {
-    let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-    apply(cluster, &rendered(&policy)).await;
+    apply(cluster, &rendered(&POLICY)).await;
 }
 
 /// Installs the definition of Quorate's own workloads.
@@ -147,18 +144,29 @@ pub(crate) const EVERYTHING: &str = include_str!("../../../../charts/rendered/ev
 /// Helm makes it where it is told to.
 pub(crate) const HOME: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: quorate-system}}";
 
-/// The rendered objects of these kinds, but not what is made only when the release goes.
+/// The objects of a release, without those that are made only when it goes.
+pub(crate) fn released(rendered: &str) -> impl Iterator<Item = &str> {
+    rendered.split("\n---\n").filter(|object| !object.contains("helm.sh/hook:"))
+}
+
+/// Those of some kinds.
+pub(crate) fn of_kinds<'a>(rendered: &'a str, kinds: &[&str]) -> Vec<&'a str> {
+    released(rendered).filter(|object| kinds.contains(&kind_of(object))).collect()
+}
+
+/// Those of some kinds, with default values.
 pub(crate) fn rendered(kinds: &[&str]) -> Vec<&'static str> {
     of_kinds(RENDERED, kinds)
 }
 
-/// The same of whatever Helm rendered.
-pub(crate) fn of_kinds<'a>(rendered: &'a str, kinds: &[&str]) -> Vec<&'a str> {
-    let wanted = |object: &&str| {
-        let kind = object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
-        kinds.contains(&kind) && !object.contains("helm.sh/hook:")
-    };
-    rendered.split("\n---\n").filter(wanted).collect()
+/// The kind of a rendered object.
+fn kind_of(object: &str) -> &str {
+    object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default()
+}
+
+/// Whether it is of what the embedded cluster does not have.
+pub(crate) fn is_policy(object: &str) -> bool {
+    POLICY.contains(&kind_of(object))
 }
 
 /// The object of a kind and a name in what Helm rendered.

@@ -12,27 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::endpoints::Endpoints;
-use crate::quorate::{HOME, NAMESPACE, RENDERED, apply, args, established, of_kinds, server_args};
+use crate::quorate::{HOME, NAMESPACE, RENDERED, apply, args, established, is_policy, released, server_args};
 use crate::replicas::addresses;
-
-/// The objects of the release, without what is made only when it goes.
-const KINDS: [&str; 14] = [
-    "CustomResourceDefinition",
-    "ServiceAccount",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "Service",
-    "PodDisruptionBudget",
-    "Deployment",
-    "DaemonSet",
-    "MutatingWebhookConfiguration",
-    "ValidatingWebhookConfiguration",
-    // The embedded cluster has none of these.
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-];
 
 /// What Helm rendered, and the program that its images hold.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,10 +46,8 @@ impl Release {
 
     /// Its objects, as this cluster can take them.
     fn objects(&self, cluster: &Cluster) -> Vec<&str> {
-        let known = |object: &&str| {
-            cluster.control_plane().is_some() || !object.contains("\nkind: ValidatingAdmission")
-        };
-        of_kinds(&self.rendered, &KINDS).into_iter().filter(known).collect()
+        let takes_policies = cluster.control_plane().is_some();
+        released(&self.rendered).filter(|object| takes_policies || !is_policy(object)).collect()
     }
 }
 
