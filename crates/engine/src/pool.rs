@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use crate::basics::Text;
 use crate::facts::{BudgetKey, Covers, Owner, Pod};
+use crate::selector::Selected;
 
 /// What is in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
-    texts: Shelf,
+    texts: Shelf<()>,
     /// Apart from the other texts: there are few of them, each pod has one, and no sibling has the same.
-    nodes: Shelf,
-    /// Apart as well, and each set as one text.
-    labels: Shelf,
+    nodes: Shelf<()>,
+    /// Apart as well, and each set as one text, with the budgets that select it.
+    labels: Shelf<Selected>,
 }
 
 impl Pool {
     /// Has a pod share its texts with all others; name, UID and namespace apart. What its siblings have as owners is
-    /// likely to be what it has, which spares the search.
-    pub(crate) fn share_pod(&mut self, pod: &mut Pod, siblings: Option<&Arc<[Owner]>>) {
-        self.labels.share(pod.labels.shared());
+    /// likely to be what it has, which spares the search. Returns what is known of pods with its labels.
+    pub(crate) fn share_pod(&mut self, pod: &mut Pod, siblings: Option<&Arc<[Owner]>>) -> &mut Selected {
         if let Some(node) = &mut pod.node {
             self.nodes.share(node);
         }
@@ -39,6 +39,7 @@ impl Pool {
         for container in &mut pod.containers {
             self.texts.share(&mut container.name);
         }
+        self.labels.share(pod.labels.shared())
     }
 
     /// Has a budget share its namespace and the keys of its labels with all others.
@@ -51,37 +52,32 @@ impl Pool {
     }
 }
 
-/// Texts in use. What nobody uses any more goes when there are twice as many.
+/// Texts in use, and what is known of each. What nobody uses any more goes when there are twice as many.
 #[derive(Clone, Debug)]
-struct Shelf {
-    kept: FxHashSet<Text>,
+struct Shelf<V> {
+    kept: FxHashMap<Text, V>,
     sweep_at: usize,
 }
 
 /// A shelf with less than this is not worth sweeping.
 const SMALLEST_SWEEP: usize = 1024;
 
-impl Default for Shelf {
+impl<V> Default for Shelf<V> {
     fn default() -> Self {
-        Self { kept: FxHashSet::default(), sweep_at: SMALLEST_SWEEP }
+        Self { kept: FxHashMap::default(), sweep_at: SMALLEST_SWEEP }
     }
 }
 
-impl Shelf {
+impl<V: Default> Shelf<V> {
     /// Replaces a text by the one that is kept, or keeps it.
-    fn share(&mut self, text: &mut Text) {
-        match self.kept.get(text) {
-            Some(known) => *text = known.clone(),
-            None => self.keep(text.clone()),
-        }
-    }
-
-    fn keep(&mut self, text: Text) {
+    fn share(&mut self, text: &mut Text) -> &mut V {
         if self.kept.len() >= self.sweep_at {
-            self.kept.retain(|kept| Text::strong_count(kept) > 1);
+            self.kept.retain(|kept, _| Text::strong_count(kept) > 1);
             self.sweep_at = (self.kept.len() * 2).max(SMALLEST_SWEEP);
         }
-        self.kept.insert(text);
+        let entry = self.kept.entry(text.clone());
+        *text = entry.key().clone();
+        entry.or_default()
     }
 }
 
@@ -89,7 +85,7 @@ impl Shelf {
 mod tests {
     use super::*;
 
-    fn shared(shelf: &mut Shelf, text: &str) -> Text {
+    fn shared(shelf: &mut Shelf<()>, text: &str) -> Text {
         let mut text = Text::from(text);
         shelf.share(&mut text);
         text

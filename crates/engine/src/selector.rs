@@ -162,6 +162,48 @@ impl SelectorIndex {
     }
 }
 
+/// Budgets, as a pod is covered by them.
+pub(crate) type Budgets = SmallVec<[u32; 4]>;
+
+/// Which budgets select pods of one label set: kept beside the set, since most pods have one that others have too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selected {
+    /// For which selectors that is so. Without any, nobody selects anything.
+    edition: u64,
+    by: [u32; 2],
+}
+
+/// No budget has this number.
+const NOBODY: u32 = u32::MAX;
+
+impl Default for Selected {
+    fn default() -> Self {
+        Self { edition: NO_SELECTORS, by: [NOBODY; 2] }
+    }
+}
+
+/// The edition of a namespace's selectors when it never had any. Each change makes another, of which no namespace has had
+/// the number before.
+pub(crate) const NO_SELECTORS: u64 = 0;
+
+impl Selected {
+    /// The budgets, if they are known for this edition.
+    pub(crate) fn by(&self, edition: u64) -> Option<Budgets> {
+        (self.edition == edition).then(|| self.by.into_iter().filter(|id| *id != NOBODY).collect())
+    }
+
+    /// Keeps what was found. More than a few are found again each time.
+    pub(crate) fn keep(&mut self, edition: u64, found: &Budgets) {
+        let by = match **found {
+            [] => [NOBODY; 2],
+            [one] => [one, NOBODY],
+            [one, two] => [one, two],
+            _ => return,
+        };
+        *self = Self { edition, by };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,6 +85,8 @@ impl Engine {
         self.by_key.insert(key.clone(), id);
         let index = NamespaceIndex::find(&mut self.namespaces, &key.object.namespace);
         index.budgets.insert(id);
+        self.editions += 1;
+        index.edition = self.editions;
         match &self.budgets[id as usize].rules.covers {
             Covers::Selector(selector) => index.selectors.insert(selector, id),
             Covers::Target(kind, name) => {
@@ -108,6 +110,8 @@ impl Engine {
         let Some(id) = self.by_key.remove(key) else { return };
         if let Some(index) = self.namespaces.get_mut(&key.object.namespace) {
             index.budgets.remove(&id);
+            self.editions += 1;
+            index.edition = self.editions;
             match &self.budgets[id as usize].rules.covers {
                 Covers::Selector(selector) => index.selectors.remove(selector, id),
                 Covers::Target(kind, name) => {

@@ -30,7 +30,7 @@ use crate::facts::{
     Workload, WorkloadSource,
 };
 use crate::pool::Pool;
-use crate::selector::SelectorIndex;
+use crate::selector::{NO_SELECTORS, SelectorIndex};
 use crate::tally::{Seat, Share, Tally};
 use crate::verdict::ProbeDoubt;
 use crate::world::World;
@@ -122,6 +122,8 @@ struct NamespaceIndex {
     pods: Roster,
     budgets: BTreeSet<u32>,
     selectors: SelectorIndex,
+    /// Another number for each change of the selectors.
+    edition: u64,
     targets: FxHashMap<(GroupKind, Text), SmallVec<[u32; 2]>>,
 }
 
@@ -133,6 +135,7 @@ impl NamespaceIndex {
             pods: Roster::new(),
             budgets: BTreeSet::new(),
             selectors: SelectorIndex::default(),
+            edition: NO_SELECTORS,
             targets: FxHashMap::default(),
         })
     }
@@ -150,6 +153,8 @@ pub struct Engine {
     pub(crate) budgets: Slab<BudgetRecord>,
     by_key: FxHashMap<BudgetKey, u32>,
     namespaces: FxHashMap<Text, NamespaceIndex>,
+    /// The last edition of any namespace's selectors.
+    editions: u64,
     pub(crate) world: World,
     pool: Pool,
     pub(crate) now: Time,
@@ -188,6 +193,7 @@ impl Engine {
             budgets: Slab::new(),
             by_key: FxHashMap::default(),
             namespaces: FxHashMap::default(),
+            editions: NO_SELECTORS,
             world: World::new(gates.disruption_probe),
             pool: Pool::default(),
             now: Time(i64::MIN),

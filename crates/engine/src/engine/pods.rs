@@ -1,6 +1,7 @@
 //! Pods: taking them in, seating them in the budgets that cover them, and judging their health.
 
 use rustc_hash::FxHashSet;
+use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::basics::{Text, Time, Uid, Version};
@@ -8,6 +9,7 @@ use crate::claims::Ledger;
 use crate::engine::roster::{self, Places};
 use crate::engine::{BudgetRecord, Changes, Crew, Engine, Member, NamespaceIndex, PodRecord};
 use crate::facts::{BudgetKey, Covers, HealthRule, Phase, Pod};
+use crate::selector::Budgets;
 use crate::tally::{Seat, Share};
 use crate::units::{self, Place};
 use crate::verdict::Unhealthy;
@@ -125,7 +127,7 @@ impl Engine {
 
     fn add_pod(&mut self, mut pod: Pod) -> u32 {
         let crew = pod.controller().and_then(|owner| self.by_controller.get_mut(&owner.uid));
-        self.pool.share_pod(&mut pod, crew.as_deref().map(Crew::owners));
+        let known = self.pool.share_pod(&mut pod, crew.as_deref().map(Crew::owners));
         let mut places = Places::default();
         let id = self.pods.vacant_key() as u32;
         match crew {
@@ -139,13 +141,18 @@ impl Engine {
         let index = NamespaceIndex::find(&mut self.namespaces, &pod.key.namespace);
         pod.key.namespace = index.name.clone();
         roster::enter(&mut index.pods, id, places.in_namespace());
+        let selected = known.by(index.edition).unwrap_or_else(|| {
+            let found = selected_by(index, &self.budgets, &pod);
+            known.keep(index.edition, &found);
+            found
+        });
         self.pods.insert(PodRecord { fact: pod, absent: false, places, members: SmallVec::new() });
         self.index.insert(&self.pods, id);
         let fact = &self.pods[id as usize].fact;
         if let (Some(node), true) = (&fact.node, fact.probe.is_some()) {
             self.probed.entry(node.clone()).or_default().insert(id);
         }
-        self.seat_pod(id);
+        self.seat_with(id, selected);
         id
     }
 
@@ -179,13 +186,15 @@ impl Engine {
     pub(super) fn seat_pod(&mut self, id: u32) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
-        let mut covering: SmallVec<[u32; 4]> = index
-            .selectors
-            .candidates(&fact.labels)
-            .into_iter()
-            .filter(|found| found.sure || covers_by_label(&self.budgets[found.id as usize], fact))
-            .map(|found| found.id)
-            .collect();
+        let selected = selected_by(index, &self.budgets, fact);
+        self.seat_with(id, selected);
+    }
+
+    /// Gives a pod a seat in each of the budgets that select it, and in those that name its workload.
+    fn seat_with(&mut self, id: u32, selected: Budgets) {
+        let fact = &self.pods[id as usize].fact;
+        let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
+        let mut covering = selected;
         if !index.targets.is_empty() {
             for workload in self.world.workloads_of(fact) {
                 covering.extend(index.targets.get(&workload).into_iter().flatten().copied());
@@ -319,6 +328,15 @@ impl Engine {
 fn ends_as_told(pod: &Pod, known: Option<&Pod>) -> bool {
     let had_ended = known.is_some_and(|known| known.phase == Phase::Succeeded);
     pod.phase == Phase::Succeeded && pod.terminating && !had_ended
+}
+
+/// The budgets of a namespace that select a pod.
+fn selected_by(index: &NamespaceIndex, budgets: &Slab<BudgetRecord>, pod: &Pod) -> Budgets {
+    let candidates = index.selectors.candidates(&pod.labels).into_iter();
+    candidates
+        .filter(|found| found.sure || covers_by_label(&budgets[found.id as usize], pod))
+        .map(|found| found.id)
+        .collect()
 }
 
 fn covers_by_label(record: &BudgetRecord, pod: &Pod) -> bool {
