@@ -190,7 +190,10 @@ impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>, mut returned: mpsc::UnboundedReceiver<Event>) {
         let mut ticked = Instant::now();
         loop {
-            let next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
+            let mut next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
+            if let Some(wake) = self.replica.wakes_at() {
+                next = next.min(Instant::now() + wake.since(clock::now()));
+            }
             tokio::select! {
                 biased;
                 Some(event) = returned.recv() => self.step(event),

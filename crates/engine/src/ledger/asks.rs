@@ -208,7 +208,9 @@ impl Replica {
         let next = ask.route.iter().find(|key| !self.has_token(ask, key)).cloned();
         if let Some(next) = next {
             self.due.insert(next.clone());
-            self.desks.entry(next).or_default().queue.push_back(id);
+            let desk = self.desks.entry(next).or_default();
+            desk.queue.push_back(id);
+            desk.crowd.enter(self.now);
             return;
         }
         // Last thing before the answer: a budget that covers the pod since a moment ago has not been asked.

@@ -1,7 +1,7 @@
 //! The desk of a budget: one write at a time, and everybody who waits for it.
 //!
 //! Requests that arrive while a write is under way wait, are decided one after the other on what the earlier ones
-//! leave, and go out together in the next write.
+//! leave, and go out together in the next write. In a storm of requests the first one waits for others, see `crowd`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,6 +9,7 @@ use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
 use crate::facts::{Budget, BudgetKey, Input};
 use crate::ledger::asks::Consent;
+use crate::ledger::crowd::Crowd;
 use crate::ledger::messages::{AskId, Call};
 use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::replica::{Purpose, Replica};
@@ -25,6 +26,8 @@ pub(super) struct Desk {
     pub(super) seen_at: Version,
     /// Requests that wait to be decided and written.
     pub(super) queue: VecDeque<AskId>,
+    /// Whether they wait for others.
+    pub(super) crowd: Crowd,
     /// Tokens of admissions that the budget has not been told of.
     pub(super) joins: BTreeMap<TokenId, Join>,
     /// Our own tokens that are to be taken back.
@@ -171,15 +174,35 @@ impl Replica {
             return;
         };
         let budget = budget.clone();
+        if self.gathers(key) {
+            return;
+        }
         if !self.write(key, &budget) && self.holder {
             self.tend(key, &budget);
         }
+    }
+
+    /// Whether the requests at a desk wait for others. Nothing else does: what is to be joined or withdrawn takes them
+    /// along at once.
+    fn gathers(&mut self, key: &BudgetKey) -> bool {
+        let Some(desk) = self.desks.get(key) else { return false };
+        let alone = desk.joins.is_empty() && desk.withdrawals.is_empty();
+        let Some(until) = desk.crowd.waits_until(&self.settings).filter(|_| alone && !desk.queue.is_empty())
+        else {
+            return false;
+        };
+        if self.now >= until {
+            return false;
+        }
+        self.wakes.insert(until);
+        true
     }
 
     /// The budget is gone: whoever waited for it is decided again without it.
     fn close_desk(&mut self, key: &BudgetKey) {
         let Some(desk) = self.desks.get_mut(key) else { return };
         let waiting = std::mem::take(&mut desk.queue);
+        desk.crowd.part();
         desk.joins.clear();
         desk.withdrawals.clear();
         desk.looking = None;
@@ -221,6 +244,7 @@ impl Replica {
         let Some(desk) = self.desks.get_mut(key) else { return false };
         desk.joins.extend(joins);
         desk.withdrawals.extend(withdrawals);
+        desk.crowd.were_written(draft.writing.asks.len(), self.now);
         let settled = self.take_along(key, budget, &mut draft.ledger);
         let steps = self.commit_steps(budget, &mut draft, settled);
         self.start_write(key, steps, draft.writing);
@@ -239,6 +263,7 @@ impl Replica {
         }
         let Some(desk) = self.desks.get_mut(key) else { return };
         let waiting = std::mem::take(&mut desk.queue);
+        desk.crowd.part();
         let mut unseen = VecDeque::new();
         self.imagine(budget, draft);
         for id in waiting {

@@ -7,12 +7,14 @@
 //! - `messages`: what goes in and what comes out.
 //! - `asks`: a request on its way through the budgets that cover its pod.
 //! - `desk`: the one write at a time to each budget, and who waits for it.
+//! - `crowd`: who waits there for others.
 //! - `replies`: what came of a write, or of a read.
 //! - `tend`: what the holder of the lease does: settle, expire, open.
 //! - `patch`: what is written.
 //! - `settings`: the bounds, and the rules by name.
 
 mod asks;
+mod crowd;
 mod desk;
 mod messages;
 mod patch;

@@ -56,6 +56,8 @@ pub struct Replica {
     pub(super) due: BTreeSet<BudgetKey>,
     /// Desks that have something to do or to wait for: looked at whenever time passes.
     pub(super) busy: BTreeSet<BudgetKey>,
+    /// When requests have waited for others long enough.
+    pub(super) wakes: BTreeSet<Time>,
     /// Budgets that have not been told yet of what was admitted before.
     pub(super) unjoined: BTreeSet<BudgetKey>,
     /// Budgets that decide nothing yet: they wait until every replica knows them.
@@ -113,6 +115,7 @@ impl Replica {
             gone_at: BTreeMap::new(),
             due: BTreeSet::new(),
             busy: BTreeSet::new(),
+            wakes: BTreeSet::new(),
             unjoined: BTreeSet::new(),
             closed: BTreeSet::new(),
             mustered: None,
@@ -188,6 +191,11 @@ impl Replica {
         std::mem::take(&mut self.changes)
     }
 
+    /// When somebody has waited long enough for others: time should pass here then, not later.
+    pub fn wakes_at(&self) -> Option<Time> {
+        self.wakes.first().copied()
+    }
+
     /// Lets something happen, and says what to do.
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Output> {
         self.now = self.now.max(now);
@@ -208,7 +216,10 @@ impl Replica {
             }
             Event::Ask { id, request, deadline } => self.ask(id, *request, deadline),
             Event::Reply(id, reply) => self.reply(id, reply),
-            Event::Tick => self.due.extend(self.busy.iter().cloned()),
+            Event::Tick => {
+                self.wakes.retain(|wake| *wake > self.now);
+                self.due.extend(self.busy.iter().cloned());
+            }
         }
         self.run();
         std::mem::take(&mut self.outputs)

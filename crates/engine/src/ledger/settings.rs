@@ -22,6 +22,8 @@ pub struct Settings {
     /// How long claims that have come to their end are gathered before a write of their own takes them out. Nobody waits
     /// for that: who still counts them is only too careful.
     pub gather: Duration,
+    /// For how long nobody may have come, in a storm of requests, before those who wait are written of together.
+    pub lull: Duration,
     /// Whether a budget opens before its namespace is guarded. Until it is, the API server asks about evictions and
     /// deletes alone, and takes no answer for a yes, so nothing may be promised. For tests that have no namespaces.
     pub opens_unguarded: bool,
@@ -39,6 +41,7 @@ impl Settings {
             memory: Duration::from_secs(120),
             patience: Duration::from_millis(100),
             gather: Duration::from_millis(400),
+            lull: Duration::from_millis(8),
             opens_unguarded: false,
             without: BTreeSet::new(),
         }

@@ -53,6 +53,8 @@ struct Alone {
     stored: Budget,
     calls: VecDeque<(CallId, Call)>,
     answers: Vec<Verdict>,
+    now: Time,
+    asked: u64,
 }
 
 impl Alone {
@@ -63,6 +65,8 @@ impl Alone {
             stored: budget,
             calls: VecDeque::new(),
             answers: Vec::new(),
+            now: Time(0),
+            asked: 0,
         };
         alone.tell(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
         alone.tell(Event::Synced);
@@ -72,7 +76,7 @@ impl Alone {
     }
 
     fn tell(&mut self, event: Event) {
-        for output in self.replica.step(event, Time(0)) {
+        for output in self.replica.step(event, self.now) {
             match output {
                 Output::Call(id, call) => self.calls.push_back((id, call)),
                 Output::Answer(_, verdict) => self.answers.push(verdict),
@@ -96,7 +100,8 @@ impl Alone {
             dry_run: false,
             target: Target::default(),
         };
-        self.tell(Event::Ask { id: 0, request: Box::new(request), deadline: Time(10_000) });
+        self.asked += 1;
+        self.tell(Event::Ask { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
     }
 
     /// The next call, which must be a list.
@@ -260,6 +265,57 @@ fn what_the_watch_has_not_shown_is_read_after_a_write_that_came_too_late() {
     assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
 }
 
+/// How many pods are claimed.
+fn claimed(alone: &Alone) -> usize {
+    alone.stored.ledger.claims.len()
+}
+
+#[test]
+fn where_several_came_together_the_next_wait_for_a_lull() {
+    let pods: Vec<Pod> =
+        ["u", "v", "w", "x", "y", "z"].into_iter().map(|name| pod(name, "web", true)).collect();
+    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
+    alone.ask(Operation::Evict, &pods[0]);
+    assert_eq!(alone.calls.len(), 1, "nobody waits for others who may never come");
+    alone.ask(Operation::Evict, &pods[1]);
+    alone.ask(Operation::Evict, &pods[2]);
+    alone.write();
+    alone.write();
+    assert_eq!(claimed(&alone), 3, "two came while the first was written");
+
+    alone.now = Time(50);
+    alone.ask(Operation::Evict, &pods[3]);
+    assert!(alone.calls.is_empty(), "more are likely to come: {:?}", alone.calls);
+    let first = alone.replica.wakes_at().expect("it says how long it waits");
+    alone.now = Time(first.0 - 1);
+    alone.ask(Operation::Evict, &pods[4]);
+    alone.now = first;
+    alone.tell(Event::Tick);
+    assert!(alone.calls.is_empty(), "somebody has only just come: {:?}", alone.calls);
+    alone.now = alone.replica.wakes_at().filter(|wake| *wake > first).expect("it waits on");
+    alone.tell(Event::Tick);
+    alone.write();
+    assert_eq!((claimed(&alone), alone.answers.len()), (5, 5), "one write for both");
+    assert_eq!(alone.replica.wakes_at(), None, "nobody waits any more");
+
+    alone.now = Time(5_000);
+    alone.ask(Operation::Evict, &pods[5]);
+    alone.write();
+    assert_eq!(claimed(&alone), 6, "the storm is over");
+}
+
+#[test]
+fn who_asks_one_after_the_other_never_waits_for_others() {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
+    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
+    for pod in &pods {
+        alone.now = alone.now.after(Duration::from_millis(20));
+        alone.ask(Operation::Evict, pod);
+        alone.write();
+    }
+    assert_eq!((claimed(&alone), alone.replica.wakes_at()), (3, None));
+}
+
 #[test]
 fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
     let pods = [pod("x", "web", true), pod("y", "web", true)];
@@ -278,7 +334,7 @@ fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
     let status = alone.replica.status_with(&patch(&alone), Time(0)).expect("a status");
     assert_eq!((status.units.current, status.disrupted.len()), (1, 0), "what is settled is over");
     alone.write();
-    assert!(alone.stored.ledger.claims.is_empty());
+    assert_eq!(claimed(&alone), 0);
 }
 
 #[test]

@@ -86,6 +86,7 @@ impl World {
             without: scenario.without.clone(),
             // Waiting is no state of its own: it only hides what comes after it.
             gather: Duration::ZERO,
+            lull: Duration::ZERO,
             opens_unguarded: true,
             ..Settings::new(name.clone())
         };
