@@ -3,7 +3,8 @@
 //! The same storm on one real control plane without a budget, under a native PodDisruptionBudget and under Quorate.
 //! All budgets have room for everybody: what is measured is what asking costs. Prints one `name=value unit` per line;
 //! in the names `c` is how many evictions are under way at once, `b` over how many budgets the pods are spread, `r` how
-//! many servers there are. A part of a name as argument runs only the storms that have it in theirs.
+//! many servers there are. A part of a name as argument runs only the storms that have it in theirs. A storm of 16 at
+//! once takes two seconds, and others use the machine too: the middle one of three is told.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on ends")]
 
@@ -27,6 +28,8 @@ use storm::{Figures, Rule, Storm};
 
 const AT_ONCE: [usize; 3] = [1, 16, 64];
 const SPREADS: [usize; 2] = [1, 30];
+/// How many at once are compared with what others do.
+const COMPARED: usize = 16;
 
 #[tokio::main]
 async fn main() {
@@ -49,7 +52,7 @@ async fn main() {
         };
         storm::node(&cluster).await;
         for (name, storm) in storms {
-            let (figures, cost) = storm.run(&cluster, replicas.as_ref()).await;
+            let (figures, cost) = middle(&storm, &cluster, replicas.as_ref()).await;
             say(&name, &figures, &cost);
             rates.insert(name, figures.rate);
         }
@@ -73,6 +76,17 @@ async fn main() {
             }
         }
     }
+}
+
+/// The storm, or of several the one that was neither the fastest nor the slowest.
+async fn middle(storm: &Storm, cluster: &Cluster, replicas: Option<&Replicas>) -> (Figures, Cost) {
+    let rounds = if storm.at_once == COMPARED { 3 } else { 1 };
+    let mut runs = Vec::new();
+    for _ in 0..rounds {
+        runs.push(storm.run(cluster, replicas).await);
+    }
+    runs.sort_by(|(a, _), (b, _)| a.rate.total_cmp(&b.rate));
+    runs.swap_remove(rounds / 2)
 }
 
 /// The storms on a cluster with so many servers, by their names.
