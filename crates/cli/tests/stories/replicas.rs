@@ -98,20 +98,20 @@ impl Replicas {
         let name = format!("replica-{}", self.started);
         self.started += 1;
         let binary = Path::new(env!("CARGO_BIN_EXE_quorate"));
-        let (process, address, admin) = eventually("the server listens", || async {
-            let mut process = Process::start(&name, binary, &args, self.folder.path()).expect("a process");
-            loop {
-                if let Some((address, admin)) = addresses(&process.log()) {
-                    return Ok((process, address, admin));
-                }
-                // Who cannot reach the API server ends, and is started again, as a container is.
-                if process.ended().is_some() {
-                    return Err(process.log());
-                }
-                tokio::time::sleep(PROBED).await;
+        let start = || Process::start(&name, binary, &args, self.folder.path()).expect("a process");
+        let process = Mutex::new(start());
+        let (address, admin) = eventually("the server listens", || async {
+            let mut process = process.lock();
+            let log = process.log();
+            // Who cannot reach the API server ends, and is started again, as a container is.
+            if process.ended().is_some() {
+                *process = start();
+                return Err(log);
             }
+            addresses(&log).ok_or(log)
         })
         .await;
+        let process = process.into_inner();
         self.service.lock().backends.push(Backend { name, place, address, admin });
         self.places[place] = Some(Replica { process });
     }
