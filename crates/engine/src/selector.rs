@@ -182,8 +182,8 @@ impl Default for Selected {
     }
 }
 
-/// The edition of a namespace's selectors when it never had any. Each change makes another, of which no namespace has had
-/// the number before.
+/// The edition of a namespace's selectors when it never had any. Each change makes another, of which no namespace has
+/// had the number before.
 pub(crate) const NO_SELECTORS: u64 = 0;
 
 impl Selected {

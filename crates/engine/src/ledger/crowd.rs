@@ -2,7 +2,8 @@
 //!
 //! Requests come in storms: whoever drains many nodes asks again as soon as an answer has come, and the API server
 //! carries out what was admitted in steps, so that the next requests come together. The first of them would be written
-//! of alone, for the price of all. In a storm it waits for a lull; who asks now and then, or for the first time, never does.
+//! of alone, for the price of all. In a storm it waits for a lull; who asks now and then, or for the first time, never
+//! does.
 
 use std::time::Duration;
 
