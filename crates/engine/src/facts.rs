@@ -212,7 +212,7 @@ pub struct WorkloadGroup {
 }
 
 /// A workload controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -233,7 +233,7 @@ pub struct Controller {
 }
 
 /// What the scale of a controller counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Counts {
     /// Pods.
     Pods,

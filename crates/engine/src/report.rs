@@ -316,7 +316,9 @@ fn allowed_condition(
         (_, Some(unresolved)) => {
             let reason = match unresolved {
                 Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
-                Unresolved::Controller { .. } | Unresolved::Scale { .. } => reason::SYNC_FAILED,
+                Unresolved::Controller { .. } | Unresolved::Owner { .. } | Unresolved::Scale { .. } => {
+                    reason::SYNC_FAILED
+                }
             };
             (false, reason, sentence::unresolved(unresolved, budget.fact.key.front))
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use crate::basics::{Time, Uid};
+use crate::basics::{ObjectKey, Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{Token, TokenId};
-use crate::facts::{BudgetKey, Pod};
+use crate::facts::{BudgetKey, Controller, Input, Owner, Pod};
 use crate::ledger::desk::Join;
 use crate::ledger::messages::{AskId, Call, Output, PodRead, Reply};
 use crate::ledger::reads::{Absent, Subject};
@@ -157,6 +157,7 @@ impl Replica {
         while let Some(subject) = self.reads.next(self.sequence, |id| self.asks.contains_key(&id)) {
             let call = match &subject {
                 Subject::Pod(key) => Call::GetPod(key.clone()),
+                Subject::Owner(kind, key, _) => Call::GetController(kind.clone(), key.clone()),
             };
             self.call(call, Purpose::Find(subject));
         }
@@ -172,6 +173,9 @@ impl Replica {
             let changes = self.engine.learn(Pod::clone(pod), self.now);
             self.note_changes(changes);
         }
+        if let (Reply::Controller(shown), Subject::Owner(_, _, uid)) = (reply, subject) {
+            self.learn_owner(shown.as_deref(), uid);
+        }
         for id in &read.asks {
             let Some(ask) = self.asks.get_mut(id) else { continue };
             match reply {
@@ -180,11 +184,23 @@ impl Replica {
                     ask.was_read = true;
                     self.resolve(*id, shown);
                 }
+                Reply::Controller(_) => self.proceed(*id),
                 // No answer: the deadline of the request bounds how often this is tried.
                 _ => self.find(*id),
             }
         }
         self.send_reads();
+    }
+
+    /// A controller above a pod was read. One that is not there does not come back: its UID is not given again.
+    fn learn_owner(&mut self, shown: Option<&Controller>, uid: &Uid) {
+        match shown.filter(|shown| shown.uid == *uid) {
+            Some(owner) => {
+                let changes = self.engine.apply(Input::Controller(owner.clone()), self.now);
+                self.note_changes(changes);
+            }
+            None => self.engine.owner_is_absent(uid.clone()),
+        }
     }
 
     /// The pod that a request names was read after the request arrived.
@@ -221,6 +237,10 @@ impl Replica {
     /// Decides, and sends the ask to the first budget that has to agree. Also when the budgets have changed since.
     pub(super) fn proceed(&mut self, id: AskId) {
         let Some(ask) = self.asks.get(&id) else { return };
+        if let Some((key, owner)) = self.unknown_owner(&ask.request) {
+            self.read(Subject::Owner(owner.kind, key, owner.uid), id);
+            return;
+        }
         match self.engine.decide(&ask.request, self.now) {
             Verdict::Allow(Allow::Agreed { uid, grounds }) => self.route(id, uid, &grounds),
             Verdict::Allow(Allow::NotCovered { uid }) => {
@@ -234,6 +254,15 @@ impl Replica {
                 None => self.finish(id, verdict),
             },
         }
+    }
+
+    /// The controller that must be known before anybody can say which budgets cover the pod.
+    fn unknown_owner(&self, request: &Request) -> Option<(ObjectKey, Owner)> {
+        let pod = match &request.object {
+            Some(object) => self.engine.pod_by_uid(&object.uid),
+            None => self.engine.pod(&request.pod),
+        };
+        self.engine.unknown_owner(&pod?.uid)
     }
 
     /// For the test that shows why a held pod is decided afresh: it inherits the pass it was given before.

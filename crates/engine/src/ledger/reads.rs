@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::basics::{ObjectKey, Text, Time, Uid};
+use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid};
 use crate::ledger::messages::AskId;
 
 /// Reads under way at the same time.
@@ -29,12 +29,14 @@ const ABSENT_MOST: usize = 4096;
 pub(super) enum Subject {
     /// A pod, by name.
     Pod(ObjectKey),
+    /// A controller between a pod and its workload.
+    Owner(GroupKind, ObjectKey, Uid),
 }
 
 impl Subject {
     fn namespace(&self) -> &Text {
         match self {
-            Self::Pod(key) => &key.namespace,
+            Self::Pod(key) | Self::Owner(_, key, _) => &key.namespace,
         }
     }
 }
