@@ -253,7 +253,7 @@ impl Question<'_> {
         if let Seat::Group(unit) = self.member.seat
             && self.budget.tally.units[unit as usize].surge
         {
-            return Ok(Ground::Surplus);
+            return Ok(Ground::Surge);
         }
 
         // A pod that is held is judged as if its own tokens were not there: asking twice costs what asking once

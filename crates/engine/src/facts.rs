@@ -218,6 +218,8 @@ pub struct Controller {
     pub key: ObjectKey,
     /// Its UID.
     pub uid: Uid,
+    /// The version of this state of it.
+    pub version: Version,
     /// Its kind.
     pub kind: GroupKind,
     /// How many it wants; `None` where the kind has no scale.

@@ -123,6 +123,7 @@ pub fn agreement(ground: Ground, what: Noun) -> String {
     let unit = noun(what, 1);
     match ground {
         Ground::Charged => format!("has room for one more {unit} to go down"),
+        Ground::Surge => format!("the {unit} is one more than there should be"),
         Ground::Surplus => format!("the {unit} stays whole without it"),
         Ground::Unhealthy => "the pod is unhealthy as it is".to_owned(),
         Ground::Broken => format!("the {unit} is down as it is"),

@@ -75,6 +75,8 @@ pub enum Ground {
     Charged,
     /// The unit stays whole without the pod.
     Surplus,
+    /// The unit is one more than there should be.
+    Surge,
     /// The pod is unhealthy as it is.
     Unhealthy,
     /// The unit is down as it is.

@@ -61,8 +61,15 @@ impl World {
     /// Takes a controller in. `None` if nothing changed; else what it was.
     pub(crate) fn set_controller(&mut self, controller: Controller) -> Option<Option<Controller>> {
         self.watches(&controller.kind);
-        if self.controllers.get(&controller.uid) == Some(&controller) {
-            return None;
+        if let Some(known) = self.controllers.get_mut(&controller.uid) {
+            // A watch that lags behind a read must not bring back what was.
+            if controller.version < known.version {
+                return None;
+            }
+            known.version = controller.version;
+            if *known == controller {
+                return None;
+            }
         }
         self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
         let old = self.controllers.insert(controller.uid.clone(), controller.clone());
@@ -233,9 +240,12 @@ impl World {
 
     /// The LeaderWorkerSet of that name.
     pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
-        let kind = GroupKind::new(LWS_KIND.0, LWS_KIND.1);
         let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-        self.by_name.get(&(kind, key)).and_then(|uid| self.controllers.get(uid))
+        self.controller_named(&lws_kind(), &key)
+    }
+
+    pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
+        self.by_name.get(&(kind.clone(), key.clone())).and_then(|uid| self.controllers.get(uid))
     }
 
     /// The controller above a pod at which the way upwards ends, where it may go on: it is not known, though its kind is
@@ -266,7 +276,7 @@ impl World {
             next = self.controllers.get(&owner.uid).and_then(|controller| controller.owner.as_ref());
         }
         if let Some(name) = lws_name(&pod.labels) {
-            found.push((GroupKind::new(LWS_KIND.0, LWS_KIND.1), name.into()));
+            found.push((lws_kind(), name.into()));
         }
         found
     }
@@ -336,6 +346,11 @@ fn replace<K: std::hash::Hash + Eq, V: PartialEq>(
         None => map.remove(&key),
     };
     true
+}
+
+/// The kind of a LeaderWorkerSet.
+pub(crate) fn lws_kind() -> GroupKind {
+    GroupKind::new(LWS_KIND.0, LWS_KIND.1)
 }
 
 /// The group size and whether the group falls whole, for pods of a LeaderWorkerSet.

@@ -296,6 +296,7 @@ fn admission(allow: &Allow) -> &'static str {
             let order = [
                 (Ground::Charged, "Charged"),
                 (Ground::Surplus, "Surplus"),
+                (Ground::Surge, "Surplus"),
                 (Ground::Broken, "GroupBroken"),
                 (Ground::Unhealthy, "PodUnhealthy"),
                 (Ground::Pending, "PodPending"),

@@ -20,6 +20,7 @@ mod gangs;
 mod gates;
 mod group_log;
 mod installed;
+mod lagging;
 mod metrics;
 mod must_pass;
 mod newborn;

@@ -52,6 +52,7 @@ impl Cluster {
                 let set = Controller {
                     key: ObjectKey::new(namespace(budget), app(budget)),
                     uid: "set".into(),
+                    version: Version(1),
                     kind: GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
                     replicas: Some((pods / GROUP) as u32),
                     counts: Counts::Groups { size: Some(GROUP as u32), falls_whole: true },
@@ -224,6 +225,7 @@ impl Cluster {
         Controller {
             key: ObjectKey::new(namespace(budget), name),
             uid,
+            version: Version(1),
             kind,
             replicas: Some(replicas as u32),
             counts: Counts::Pods,

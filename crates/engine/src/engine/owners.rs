@@ -4,9 +4,11 @@
 //! unknown, nobody can say whether the budget covers the pod. A kind that is not watched ends the way: what is above it
 //! is never known.
 
-use crate::basics::{ObjectKey, Uid};
+use crate::basics::{GroupKind, ObjectKey, Uid};
 use crate::engine::{Engine, PodRecord};
-use crate::facts::{Covers, Operation, Owner};
+use crate::facts::{BudgetKey, Controller, Covers, Operation, Owner};
+use crate::tally::Seat;
+use crate::units::GroupKey;
 use crate::verdict::{Block, Reason, Unresolved};
 
 impl Engine {
@@ -32,6 +34,26 @@ impl Engine {
             targets.filter(|budget| budget.rules.operations.contains(operation) && !budget.rules.observe);
         let budget = asks.map(|budget| &budget.fact.key).min()?;
         Some(Block { budget: Some(budget.clone()), reason: unknown(record, owner) })
+    }
+
+    /// What says that the unit of a pod is one more than there should be, where it is.
+    pub(crate) fn source_of(&self, uid: &str, key: &BudgetKey) -> Option<(GroupKind, ObjectKey)> {
+        let (record, budget) = (&self.pods[self.pod_id(uid)? as usize], self.budget_id(key)?);
+        let member = record.members.iter().find(|member| member.budget == budget)?;
+        let Seat::Group(unit) = member.seat else { return None };
+        let unit = &self.budgets[budget as usize].tally.units[unit as usize];
+        let namespace = record.fact.key.namespace.clone();
+        match &unit.key {
+            GroupKey::LeaderWorker(name, _) if unit.surge => {
+                Some((crate::world::lws_kind(), ObjectKey { namespace, name: name.clone() }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The controller of a kind and a name.
+    pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
+        self.world.controller_named(kind, key)
     }
 
     /// A pod of the namespace of which nobody can say whether a budget with a `targetRef` covers it.

@@ -14,6 +14,7 @@ use crate::ledger::messages::{AskId, Call};
 use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::replica::{Purpose, Replica};
 use crate::ledger::settings::Rule;
+use crate::ledger::sources::Source;
 use crate::ledger::tend::Opening;
 use crate::verdict::{Ground, Verdict};
 
@@ -42,6 +43,9 @@ pub(super) struct Desk {
     pub(super) looked: Option<Look>,
     /// The version of that list.
     pub(super) looked_version: Version,
+    /// Reads under way of what says how many groups there should be, and those that came back.
+    pub(super) sources_reading: BTreeMap<Source, Look>,
+    pub(super) sources_read: BTreeMap<Source, Look>,
     /// Since when the pods here are older than the budget asks for.
     behind_since: Option<Time>,
     /// Since when there are claims that have come to their end.
@@ -107,7 +111,24 @@ pub(super) struct Look {
     pub(super) coverage: Option<u64>,
 }
 
+impl Look {
+    pub(super) fn new(number: u64, sequence: u64, coverage: Option<u64>) -> Self {
+        Self { number, sequence, coverage }
+    }
+
+    /// Whether it was sent after a request arrived and after this number of the ledger was read.
+    pub(super) fn is_of(&self, number: u64, arrived: u64) -> bool {
+        self.number == number && self.sequence >= arrived
+    }
+}
+
 impl Desk {
+    /// Every look that was sent and may still be used.
+    pub(super) fn looks_mut(&mut self) -> impl Iterator<Item = &mut Look> {
+        let pods = [&mut self.looked, &mut self.looking].into_iter().flatten();
+        pods.chain(self.sources_read.values_mut()).chain(self.sources_reading.values_mut())
+    }
+
     /// Nothing to do and nothing to wait for.
     fn is_idle(&self) -> bool {
         self.queue.is_empty()
@@ -132,6 +153,7 @@ impl Desk {
         (&self.withdrawals, &self.writing, &self.rereading, &self.looking, looked).hash(state);
         (self.looked_version.max(watched), self.behind_since, &self.expiring).hash(state);
         (self.expire_after, &self.opening, self.ended_since).hash(state);
+        (&self.sources_reading, &self.sources_read).hash(state);
     }
 }
 
@@ -206,6 +228,8 @@ impl Replica {
         desk.joins.clear();
         desk.withdrawals.clear();
         desk.looking = None;
+        desk.sources_reading.clear();
+        desk.sources_read.clear();
         desk.behind_since = None;
         self.unjoined.remove(key);
         for id in waiting {
@@ -264,7 +288,7 @@ impl Replica {
         let Some(desk) = self.desks.get_mut(key) else { return };
         let waiting = std::mem::take(&mut desk.queue);
         desk.crowd.part();
-        let mut unseen = VecDeque::new();
+        let (mut unseen, mut unsourced) = (VecDeque::new(), VecDeque::new());
         self.imagine(budget, draft);
         for id in waiting {
             let Some(ask) = self.asks.get(&id).cloned() else { continue };
@@ -279,6 +303,10 @@ impl Replica {
                 Err(block) => self.finish(id, Verdict::Deny(vec![block])),
                 Ok(ground) if ground.needs_fresh_eyes() && !self.sees_clearly(key, budget, ask.sequence) => {
                     unseen.push_back(id);
+                }
+                Ok(Ground::Surge) if !self.sees_source(key, budget, uid, ask.sequence) => {
+                    self.read_source(key, budget, uid);
+                    unsourced.push_back(id);
                 }
                 Ok(ground) => {
                     let watches = matches!(ground, Ground::PassesBy | Ground::Observed);
@@ -305,6 +333,7 @@ impl Replica {
             self.look(key, budget);
         }
         if let Some(desk) = self.desks.get_mut(key) {
+            unseen.append(&mut unsourced);
             unseen.append(&mut desk.queue);
             desk.queue = unseen;
         }
@@ -334,14 +363,15 @@ impl Replica {
         }
         let Some(look) = self.desks.get(key).and_then(|desk| desk.looked) else { return false };
         let any_number = self.without(Rule::FreshEyesAfterNumber);
-        (any_number || look.number == budget.ledger.number) && look.sequence >= arrived
+        let number = if any_number { look.number } else { budget.ledger.number };
+        look.is_of(number, arrived)
     }
 
     fn look(&mut self, key: &BudgetKey, budget: &Budget) {
         let Some(desk) = self.desks.get_mut(key) else { return };
         if desk.looking.is_none() {
             let coverage = desk.coverage;
-            desk.looking = Some(Look { number: budget.ledger.number, sequence: self.sequence, coverage });
+            desk.looking = Some(Look::new(budget.ledger.number, self.sequence, coverage));
             self.call(Call::ListPods(key.clone()), Purpose::Look(key.clone(), coverage));
         }
     }

@@ -10,6 +10,7 @@
 //! - `desk`: the one write at a time to each budget, and who waits for it.
 //! - `crowd`: who waits there for others.
 //! - `replies`: what came of a write, or of a read.
+//! - `sources`: reads of what says how many groups there should be.
 //! - `tend`: what the holder of the lease does: settle, expire, open.
 //! - `patch`: what is written.
 //! - `settings`: the bounds, and the rules by name.
@@ -24,6 +25,7 @@ mod reads;
 mod replica;
 mod replies;
 mod settings;
+mod sources;
 mod tend;
 
 pub use messages::{Acknowledged, AskId, Call, CallId, Event, Member, Note, Output, PodRead, Reply, Wrote};

@@ -12,6 +12,7 @@ use crate::ledger::messages::{Acknowledged, AskId, Call, CallId, Event, Member, 
 use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::reads::{Reads, Subject};
 use crate::ledger::settings::{Rule, Settings};
+use crate::ledger::sources::Source;
 
 /// What this replica admitted lately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +85,8 @@ pub(super) enum Purpose {
     Look(BudgetKey, Option<u64>),
     /// The read of what requests wait for.
     Find(Subject),
+    /// The read of what says how many groups of a budget there should be.
+    Source(BudgetKey, Source),
     /// The read of a pod whose token is due.
     Expire(BudgetKey, Uid),
     /// The list of replicas before a budget opens that was first seen in this version.

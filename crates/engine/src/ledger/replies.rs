@@ -19,6 +19,7 @@ impl Replica {
             Purpose::Write(key) => self.wrote(&key, reply),
             Purpose::Reread(key) => self.reread(&key, reply),
             Purpose::Look(key, coverage) => self.looked(&key, coverage, reply),
+            Purpose::Source(key, source) => self.source_was_read(&key, source, &reply),
             Purpose::Find(subject) => self.found(&subject, &reply),
             Purpose::Expire(key, uid) => self.expire(&key, &uid, reply),
             Purpose::Muster(key, seen_at) => self.mustered(&key, seen_at, reply),
@@ -34,7 +35,7 @@ impl Replica {
             Reply::Wrote(Wrote::Done(budget)) => {
                 // Our own write does not make a list of ours older than it was.
                 if let (Some(tested), true) = (writing.number, budget.ledger.number > 0) {
-                    for look in [&mut desk.looked, &mut desk.looking].into_iter().flatten() {
+                    for look in desk.looks_mut() {
                         if look.number == tested && budget.ledger.number == tested + 1 {
                             look.number = budget.ledger.number;
                         }

@@ -12,6 +12,7 @@
 //! - `owners`: a controller between a pod and the workload of a budget that is not known.
 //! - `reviews`: what a review is believed, and what is read instead.
 //! - `settling`: how often what has ended is taken out.
+//! - `sources`: a group that seems to be one too many.
 
 mod alone;
 mod fronts;
@@ -23,5 +24,6 @@ mod reviews;
 mod scenarios;
 mod search;
 mod settling;
+mod sources;
 mod truth;
 mod world;

@@ -1,8 +1,8 @@
 //! A budget that names a workload, and a controller in between that the watch has not shown.
 
 use quorate_engine::Snapshot;
-use quorate_engine::basics::{GroupKind, ObjectKey};
-use quorate_engine::facts::{Controller, Counts, Covers, Operation, Owner, Pod, Rules};
+use quorate_engine::basics::{GroupKind, ObjectKey, Version};
+use quorate_engine::facts::{Controller, Counts, Covers, Input, Operation, Owner, Pod, Rules};
 use quorate_engine::ledger::{Call, CallId, Event, Reply};
 use quorate_engine::verdict::{Allow, Verdict};
 
@@ -23,6 +23,7 @@ fn replica_set() -> Controller {
     Controller {
         key: ObjectKey::new(NAMESPACE, "web-2"),
         uid: "web-2".into(),
+        version: Version(1),
         kind: kind("ReplicaSet"),
         replicas: Some(1),
         counts: Counts::Pods,
@@ -95,9 +96,8 @@ fn a_read_of_an_owner_without_an_answer_is_sent_again() {
 fn a_kind_that_is_not_watched_ends_the_way() {
     let (mut alone, _) = newly_rolled_out();
     let owner = Owner { kind: GroupKind::new("batch", "Job"), ..owned_by("Job", "night") };
-    let y =
-        Pod { owners: [owner].into(), version: quorate_engine::basics::Version(2), ..pod("y", "web", true) };
-    alone.tell(Event::Fact(Box::new(quorate_engine::facts::Input::Pod(y.clone()))));
+    let y = Pod { owners: [owner].into(), version: Version(2), ..pod("y", "web", true) };
+    alone.tell(Event::Fact(Box::new(Input::Pod(y.clone()))));
     alone.ask(Operation::Evict, &y);
     assert!(matches!(alone.answers.as_slice(), [Verdict::Allow(Allow::NotCovered { .. })]));
 }

@@ -210,7 +210,7 @@ impl Oracle {
         }
         let group = count.groups.iter().find(|group| group.pods.contains(&pod.uid));
         if group.is_some_and(|group| group.surge) {
-            return Ok(Ground::Surplus);
+            return Ok(Ground::Surge);
         }
         let numbers = self.numbers(budget, &count, seen, group, own);
         let waits =

@@ -127,6 +127,7 @@ impl App {
         Controller {
             key: ObjectKey::new(NAMESPACE, self.name.clone()),
             uid: self.uid(),
+            version: Version(0),
             kind: GroupKind::new("apps", "StatefulSet"),
             replicas: Some(self.pods),
             counts: Counts::Pods,

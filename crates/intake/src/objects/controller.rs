@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::slim;
-use quorate_engine::basics::GroupKind;
+use quorate_engine::basics::{GroupKind, Version};
 use quorate_engine::facts::{Controller, Counts};
 
 use super::Incoming;
@@ -55,6 +55,8 @@ fn counts_pods(
     Ok(Controller {
         key: incoming.key()?,
         uid: incoming.uid()?,
+        // Another API server than the cluster's own may count otherwise; such objects are taken as they come.
+        version: incoming.version().unwrap_or(Version(0)),
         kind,
         replicas,
         counts: Counts::Pods,

@@ -78,6 +78,7 @@ pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -
     Controller {
         key: ObjectKey::new("ns", name),
         uid,
+        version: Version(0),
         kind,
         replicas: replicas.filter(|_| at != 4),
         counts,

@@ -1,6 +1,6 @@
 //! Who says how many pods and groups there should be: controllers, pod groups and workloads.
 
-use quorate_engine::basics::ObjectKey;
+use quorate_engine::basics::{ObjectKey, Version};
 use quorate_engine::facts::{Controller, Counts, Input, PodGroup, Workload, WorkloadGroup, WorkloadSource};
 
 use super::{Cluster, key, parse_owner, set};
@@ -28,6 +28,7 @@ impl Cluster {
         let controller = Controller {
             key: ObjectKey::new(words.take("namespace").unwrap_or("default".to_owned()), owner.name),
             uid: owner.uid,
+            version: Version(0),
             kind: owner.kind,
             replicas,
             counts,

@@ -1,0 +1,93 @@
+//! A group beyond the replicas of its LeaderWorkerSet, and a watch that has not shown the latest number of them.
+
+use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Version};
+use quorate_engine::facts::{Controller, Counts, Input, Operation, Pod, Rules, Units};
+use quorate_engine::ledger::{Call, CallId, Event, Reply};
+use quorate_engine::verdict::{Ground, Verdict};
+
+use super::alone::{Alone, open, pod};
+use super::scenarios::{ALL, keeps};
+use super::world::NAMESPACE;
+
+const INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+
+fn set(replicas: u32, version: u64) -> Controller {
+    Controller {
+        key: ObjectKey::new(NAMESPACE, "llm"),
+        uid: "llm".into(),
+        version: Version(version),
+        kind: GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+        replicas: Some(replicas),
+        counts: Counts::Groups { size: Some(1), falls_whole: true },
+        owner: None,
+        deleting: false,
+        recreate: false,
+    }
+}
+
+fn leader(index: &str, ready: bool) -> Pod {
+    let labels = [("app", "web"), ("leaderworkerset.sigs.k8s.io/name", "llm"), (INDEX, index)];
+    Pod { labels: Labels::new(labels), ..pod(&format!("llm-{index}"), "web", ready) }
+}
+
+/// Two groups, of which one is down, under a budget that keeps one; the watch says that one is wanted.
+fn scaled_up_unseen() -> (Alone, Pod) {
+    let pods = [leader("0", false), leader("1", true)];
+    let rules = Rules { units: Units::Label { key: INDEX.into(), min_ready: None }, ..keeps(1, ALL) };
+    let mut alone = Alone::new(open(rules), &pods);
+    alone.tell(Event::Fact(Box::new(Input::Controller(set(1, 5)))));
+    (alone, pods[1].clone())
+}
+
+fn read(alone: &mut Alone) -> CallId {
+    match alone.calls.pop_front() {
+        Some((id, Call::GetController(_, key))) if &*key.name == "llm" => id,
+        other => panic!("a read of the set is expected, not {other:?}"),
+    }
+}
+
+#[test]
+fn a_group_that_seems_to_be_too_many_is_free_only_if_the_set_says_so_now() {
+    let (mut alone, surplus) = scaled_up_unseen();
+    alone.ask(Operation::Evict, &surplus);
+    let get = read(&mut alone);
+    assert!(alone.answers.is_empty(), "{:?}", alone.answers);
+    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
+    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+    // What the watch shows late is older than that.
+    alone.tell(Event::Fact(Box::new(Input::Controller(set(1, 7)))));
+    alone.ask(Operation::Evict, &surplus);
+    assert!(matches!(alone.answers.as_slice(), [_, Verdict::Deny(_)]), "{:?}", alone.answers);
+
+    let (mut alone, surplus) = scaled_up_unseen();
+    alone.ask(Operation::Evict, &surplus);
+    let get = read(&mut alone);
+    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
+    alone.write();
+    assert_eq!(alone.grounds(), [Ground::Surge]);
+}
+
+#[test]
+fn a_read_of_the_set_is_repeated_after_a_race_was_lost() {
+    let (mut alone, surplus) = scaled_up_unseen();
+    alone.ask(Operation::Evict, &surplus);
+    let get = read(&mut alone);
+    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
+    let Some((late, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
+    alone.stored.ledger.number += 1;
+    alone.stored.version.0 += 1;
+    alone.tell(Event::Fact(Box::new(Input::Budget(alone.stored.clone()))));
+    alone.tell(Event::Reply(late, Reply::Wrote(quorate_engine::ledger::Wrote::Refused)));
+    let get = read(&mut alone);
+    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
+    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+}
+
+#[test]
+fn a_set_that_is_gone_leaves_its_groups_to_be_observed() {
+    let (mut alone, surplus) = scaled_up_unseen();
+    alone.ask(Operation::Evict, &surplus);
+    let get = read(&mut alone);
+    alone.tell(Event::Reply(get, Reply::Controller(None)));
+    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+}
