@@ -50,3 +50,88 @@ impl std::hash::Hasher for Fnv {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::coverage;
+    use crate::basics::{GroupKind, Quantity};
+    use crate::facts::{Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units};
+    use crate::selector::{Ask, Requirement, Selector};
+
+    const UID: &str = "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01";
+
+    fn rules(covers: Covers) -> Rules {
+        Rules {
+            covers,
+            min_available: Some(Quantity::Count(2)),
+            max_unavailable: None,
+            units: Units::Pods,
+            expected: None,
+            unhealthy: UnhealthyPolicy::IfHealthyBudget,
+            operations: Operations::of(&[Operation::Evict]),
+            observe: false,
+            health: HealthRule::Ready,
+            waivable: false,
+        }
+    }
+
+    fn selector(requirements: &[(&str, Ask)]) -> Covers {
+        let requirement = |(key, ask): &(&str, Ask)| Requirement { key: (*key).into(), ask: ask.clone() };
+        Covers::Selector(Selector(requirements.iter().map(requirement).collect()))
+    }
+
+    fn values(values: &[&str]) -> Box<[crate::basics::Text]> {
+        values.iter().map(|value| (*value).into()).collect()
+    }
+
+    /// These values stand in the status of budgets in clusters. Another value for the same rules closes every budget of a
+    /// cluster when the server is upgraded, and again when it is rolled back.
+    #[test]
+    fn what_a_budget_was_opened_for_is_the_same_in_every_release() {
+        let app = || ("app", Ask::In(values(&["llm"])));
+        let tier = || ("tier", Ask::NotIn(values(&["dev", "test"])));
+        let with = |operations: &[Operation]| Rules {
+            operations: Operations::of(operations),
+            ..rules(selector(&[app()]))
+        };
+        use Operation::{Delete, Evict, Resize, Update};
+        let target = Covers::Target(GroupKind::new("apps", "Deployment"), "web".into());
+        let core = Covers::Target(GroupKind::new("", "ReplicationController"), "web".into());
+        let golden: [(&str, Rules, u64); 15] = [
+            ("everything", rules(selector(&[])), 0xcdc3_a07f_f8f1_8f60),
+            ("a label", rules(selector(&[app()])), 0x1234_99ba_e5da_85dc),
+            (
+                "one of several values",
+                rules(selector(&[("app", Ask::In(values(&["a", "b"])))])),
+                0xab49_7fff_30e4_c918,
+            ),
+            ("none of several values", rules(selector(&[tier()])), 0xd88a_cc5c_f6aa_e786),
+            ("a label that is there", rules(selector(&[("gpu", Ask::Exists)])), 0xf518_3e3b_2ceb_8ce0),
+            ("a label that is absent", rules(selector(&[("canary", Ask::Absent)])), 0xb784_9de1_6ce7_164f),
+            ("several requirements", rules(selector(&[app(), tier()])), 0x224a_6ab2_586d_5270),
+            ("the same in another order", rules(selector(&[tier(), app()])), 0x224a_6ab2_586d_5270),
+            ("a Deployment", rules(target), 0x4df2_4164_efb9_85ab),
+            ("a kind of the core group", rules(core), 0x931d_8bae_42f4_ad1a),
+            ("deletes too", with(&[Evict, Delete]), 0x123b_65ba_e5e0_4c2e),
+            ("updates too", with(&[Evict, Delete, Update]), 0x122d_cdba_e5d4_bf8a),
+            ("every operation", with(&[Evict, Delete, Update, Resize]), 0x1212_9dba_e5bd_a642),
+            (
+                "one that observes",
+                Rules { observe: true, ..rules(selector(&[app()])) },
+                0x1234_9aba_e5da_878f,
+            ),
+            (
+                "other numbers",
+                Rules { min_available: None, ..rules(selector(&[app()])) },
+                0x1234_99ba_e5da_85dc,
+            ),
+        ];
+        let found: Vec<_> = golden
+            .iter()
+            .map(|(what, rules, _)| (*what, format!("{:#018x}", coverage(UID, rules))))
+            .collect();
+        let wanted: Vec<_> =
+            golden.iter().map(|(what, _, value)| (*what, format!("{value:#018x}"))).collect();
+        assert_eq!(found, wanted);
+    }
+}

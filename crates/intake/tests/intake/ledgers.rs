@@ -223,3 +223,28 @@ proptest! {
         prop_assert_eq!(budget::claim_to_json(&read.claims["u"]), json);
     }
 }
+
+/// The value stands in the status of budgets in clusters: the same object must lead to it in every release.
+#[test]
+fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
+    let of = |front, object: &Value| {
+        let budget = budget::fact(front, &serde_json::from_value(object.clone()).unwrap()).unwrap();
+        format!("{:016x}", quorate_engine::coverage(&budget.uid, budget.spec.as_ref().unwrap()))
+    };
+    let object = |spec: Value| {
+        json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u-1", "generation": 1,
+            "resourceVersion": "1"}, "spec": spec})
+    };
+    let expressions = json!([
+        {"key": "tier", "operator": "NotIn", "values": ["dev"]}, {"key": "gpu", "operator": "Exists"},
+        {"key": "canary", "operator": "DoesNotExist"}, {"key": "zone", "operator": "In", "values": ["a", "b"]},
+    ]);
+    let selector = json!({"matchLabels": {"app": "web"}, "matchExpressions": expressions});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let own = Front::DisruptionBudget;
+    let kruise = Front::PodUnavailableBudget;
+    assert_eq!(of(own, &object(json!({"selector": selector, "maxUnavailable": 1}))), "db3e8fc9cf253b39");
+    assert_eq!(of(own, &object(json!({"targetRef": target, "minAvailable": "50%"}))), "cb8da30a08ed79c7");
+    assert_eq!(of(kruise, &object(json!({"selector": selector, "maxUnavailable": 1}))), "db6e23c9cf4da777");
+    assert_eq!(of(kruise, &object(json!({"targetRef": target, "minAvailable": "50%"}))), "cb5e0f0a08c50d89");
+}
