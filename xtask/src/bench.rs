@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
     for bench in chosen {
         if *bench == Bench::Evictions {
-            control_plane::build(control_plane::Minor::V1_36, false)?;
+            control_plane::build(control_plane::Minor::V1_36, control_plane::Part::Whole)?;
         }
         let (package, program) = bench.program();
         let command = ["bench", "--quiet", "--locked", "--package", package, "--bench", program];

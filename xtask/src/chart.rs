@@ -67,6 +67,11 @@ pub(crate) fn check(passed: &mut u64, failed: &mut u64) -> Result<()> {
     first.map_or(Ok(()), Err)
 }
 
+/// Makes sure that Helm is built.
+pub(crate) fn build() -> Result<()> {
+    Helm::build().map(drop)
+}
+
 /// The files in `charts/rendered`.
 pub(crate) fn rendered() -> Result<Vec<Generated>> {
     rendered_by(&Helm::build()?)

@@ -48,6 +48,9 @@ const PROGRAMS: [Program; 5] = [
     Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl" },
 ];
 
+/// What differs between releases for the stories; the rest is taken from the default one. The testbed looks there too.
+const OWN: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
+
 const KUBELET: Program = Program { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet" };
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -59,11 +62,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         None => args.kubernetes,
     };
-    build(minor, args.kubelet)
+    build(minor, if args.kubelet { Part::WithKubelet } else { Part::Whole })
+}
+
+/// Which programs of a release are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of the control plane, and kubectl.
+    Whole,
+    /// The kubelet as well.
+    WithKubelet,
+    /// The API server and the controllers, beside a default release that is whole.
+    Server,
 }
 
 /// Makes sure that the control plane of `minor` is built.
-pub(crate) fn build(minor: Minor, kubelet: bool) -> Result<()> {
+pub(crate) fn build(minor: Minor, part: Part) -> Result<()> {
     let module = minor.module();
     let version = pin::read(&module)?;
     let pinned = Pinned {
@@ -72,7 +86,9 @@ pub(crate) fn build(minor: Minor, kubelet: bool) -> Result<()> {
         home: workspace::control_planes().join(minor.name()),
         flags: link_flags(version),
     };
-    let programs: Vec<&Program> = PROGRAMS.iter().chain(kubelet.then_some(&KUBELET)).collect();
+    let kubelet = (part == Part::WithKubelet).then_some(&KUBELET);
+    let wanted = |program: &&Program| part != Part::Server || OWN.contains(&program.name);
+    let programs: Vec<&Program> = PROGRAMS.iter().chain(kubelet).filter(wanted).collect();
     pinned.build(&programs)
 }
 

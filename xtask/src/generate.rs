@@ -5,8 +5,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
-use serde_yaml_ng::{Number, Value};
+use serde::Deserialize;
 
 use crate::{chart, workspace};
 
@@ -18,6 +17,7 @@ pub(crate) struct Args {
 }
 
 /// A file made from code.
+#[derive(Deserialize)]
 pub(crate) struct Generated {
     /// Where it goes, from the root of the workspace.
     pub(crate) path: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Generated {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let made = match args.rendered {
         true => chart::rendered()?,
-        false => files()?.into_iter().chain(printed()?).collect(),
+        false => printed()?,
     };
     for file in made {
         let path = workspace::root().join(&file.path);
@@ -45,110 +45,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The definitions, by themselves and as templates of the chart.
-fn files() -> Result<Vec<Generated>> {
-    let mut files = Vec::new();
-    for mut crd in quorate_api::crds::all() {
-        let kind = crd.spec.names.kind.clone();
-        let made = || format!("cannot write the definition of {kind}");
-        let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        let text =
-            format!("# Made by `cargo xtask generate` from crates/api.\n{}", yaml(&crd).with_context(made)?);
-        files.push(Generated { path: PathBuf::from("config/crd").join(&name), text });
-        // It is part of the release, so that an upgrade changes it; Helm never looks at its folder crds/ again.
-        crd.metadata.annotations = Some([(KEEP.0.to_owned(), KEEP.1.to_owned())].into());
-        crd.metadata.labels = Some([(LABELS.0.to_owned(), LABELS.1.to_owned())].into());
-        let yaml = yaml(&crd).with_context(made)?;
-        files.push(Generated { path: PathBuf::from(CHART_CRDS).join(&name), text: template(&yaml)? });
-    }
-    Ok(files)
-}
-
-/// Where the chart keeps the definitions.
-const CHART_CRDS: &str = "charts/quorate/templates/crds";
-
-/// Marks the place of what depends on values.
-const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
-const LABELS: (&str, &str) = ("quorate.labels", "here");
-
-/// A definition as a template.
-fn template(yaml: &str) -> Result<String> {
-    anyhow::ensure!(!yaml.contains("{{"), "Helm would take a part of this definition for its own:\n{yaml}");
-    let keep = format!("  annotations:\n    {}: {}\n", KEEP.0, KEEP.1);
-    let labels = format!("  labels:\n    {}: {}\n", LABELS.0, LABELS.1);
-    for marked in [&keep, &labels] {
-        anyhow::ensure!(yaml.matches(marked.as_str()).count() == 1, "{marked:?} is not once in\n{yaml}");
-    }
-    let yaml = yaml
-        .replace(&keep, &format!("  {{{{- if .Values.crds.keep }}}}\n{keep}  {{{{- end }}}}\n"))
-        .replace(&labels, "  labels: {{- include \"quorate.labels\" . | nindent 4 }}\n");
-    let made = "# Made by `cargo xtask generate` from crates/api.";
-    Ok(format!("{{{{- if .Values.crds.install }}}}\n{made}\n{yaml}{{{{- end }}}}\n"))
-}
-
-/// What the program itself prints; its own tests compare it.
+/// What the program itself prints; its own tests compare it. This program knows nothing of the product, so that `cargo
+/// xtask` is built in seconds.
 fn printed() -> Result<Vec<Generated>> {
-    let print = |command: &str, path: &str| -> Result<Generated> {
+    let print = |command: &str| -> Result<String> {
         let args = ["run", "--quiet", "--package", "quorate", "--", command];
         let output = workspace::cargo(&args).output().context("cannot run quorate")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "quorate {command} does not print {path}: {}", said.trim());
-        Ok(Generated { path: PathBuf::from(path), text: String::from_utf8(output.stdout)? })
+        anyhow::ensure!(output.status.success(), "quorate {command} failed: {}", said.trim());
+        Ok(String::from_utf8(output.stdout)?)
     };
-    Ok(vec![
-        print("reference", "docs/cli.md")?,
-        print("chart-webhooks", "charts/quorate/templates/webhooks.yaml")?,
-    ])
-}
-
-fn yaml(object: &impl Serialize) -> Result<String> {
-    let mut value = serde_yaml_ng::to_value(object)?;
-    whole_numbers(&mut value);
-    Ok(serde_yaml_ng::to_string(&value)?)
-}
-
-/// Writes bounds as `1` where the type of a schema, which allows fractions, would give `1.0`.
-fn whole_numbers(value: &mut Value) {
-    match value {
-        Value::Number(number) => {
-            if let Some(whole) =
-                number.as_f64().filter(|n| number.is_f64() && n.fract() == 0.0 && n.abs() < 1e15)
-            {
-                *value = Value::Number(Number::from(whole as i64));
-            }
-        }
-        Value::Sequence(items) => items.iter_mut().for_each(whole_numbers),
-        Value::Mapping(fields) => fields.values_mut().for_each(whole_numbers),
-        _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn the_checked_in_files_are_what_the_code_makes() {
-        for file in files().unwrap() {
-            let current = std::fs::read_to_string(workspace::root().join(&file.path)).unwrap_or_default();
-            assert!(
-                current == file.text,
-                "{} is not what the code makes: run `cargo xtask generate`",
-                file.path.display()
-            );
-        }
-    }
-
-    #[test]
-    fn no_file_is_left_over() {
-        let made: BTreeSet<PathBuf> = files().unwrap().into_iter().map(|file| file.path).collect();
-        for folder in ["config/crd", CHART_CRDS] {
-            for entry in std::fs::read_dir(workspace::root().join(folder)).unwrap() {
-                let path = PathBuf::from(folder).join(entry.unwrap().file_name());
-                assert!(made.contains(&path), "nothing makes {} any more: remove it", path.display());
-            }
-        }
-    }
+    let file = |command: &str, path: &str| -> Result<Generated> {
+        Ok(Generated { path: PathBuf::from(path), text: print(command)? })
+    };
+    let mut files: Vec<Generated> = serde_json::from_str(&print("chart-crds")?)?;
+    files.push(file("reference", "docs/cli.md")?);
+    files.push(file("chart-webhooks", "charts/quorate/templates/webhooks.yaml")?);
+    Ok(files)
 }

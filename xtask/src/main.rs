@@ -1,11 +1,13 @@
 //! The project's own commands: `cargo xtask test`, `bench`, `generate`, and what comes with them.
 
+mod alone;
 mod bench;
 mod chart;
 mod control_plane;
 mod generate;
 mod golang;
 mod node;
+mod prebuild;
 mod release_before;
 mod rights;
 mod soak;
@@ -34,6 +36,9 @@ enum Command {
     Test(test::Args),
     /// Builds a real Kubernetes control plane to test against; needs Go.
     ControlPlane(control_plane::Args),
+    /// Builds programs ahead of the suites that need them.
+    #[command(hide = true)]
+    Prebuild(prebuild::Args),
     /// Searches the large cases of the ledger, for as long as that takes.
     Soak,
 }
@@ -44,6 +49,7 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(&args),
         Command::Test(args) => test::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
+        Command::Prebuild(args) => prebuild::run(&args),
         Command::Soak => soak::run(),
     };
     match outcome {

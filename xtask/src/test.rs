@@ -9,7 +9,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::control_plane::{self, Minor};
+use crate::alone::{self, Differing};
+use crate::control_plane::{self, Minor, Part};
+use crate::prebuild::{Build, Prebuild};
 use crate::{chart, node, release_before, rights, workspace};
 
 #[derive(clap::Args)]
@@ -50,6 +52,8 @@ struct Counts {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
+    // The programs of Go are needed late and take long: they are built beside what comes before.
+    let _prebuild = Prebuild::start(&planned(args, chosen));
     let mut counts = Counts::default();
     let mut broken = Vec::new();
     for suite in chosen {
@@ -87,9 +91,16 @@ fn lint() -> Result<()> {
             "warnings",
         ]))
     })?;
-    // A crate that compiles only because another one switched a feature on is found here.
-    for name in workspace::crates()? {
-        step(&format!("{name} alone"), || {
+    step("crates without what is for tests", || {
+        workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--workspace"]))
+    })?;
+    let mut differing = Vec::new();
+    step("features", || {
+        differing = alone::differing(&workspace::crates()?)?;
+        Ok(())
+    })?;
+    for Differing { name, why } in differing {
+        step(&format!("{name} alone: {why}"), || {
             workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--package", &name]))
         })?;
     }
@@ -111,17 +122,35 @@ fn unit(counts: &mut Counts) -> Result<()> {
     cargo_test("examples in documentation", &examples, &[], counts)
 }
 
+/// What of Go the chosen suites need, in the order in which they need it.
+fn planned(args: &Args, chosen: &[Suite]) -> Vec<Build> {
+    let needs = |suites: &[Suite]| suites.iter().any(|suite| chosen.contains(suite));
+    let mut builds = Vec::new();
+    if needs(&[Suite::Chart]) {
+        builds.push(Build::Helm);
+    }
+    let with_nodes = needs(&[Suite::Node]) && node::lacks().is_none();
+    if with_nodes || needs(&[Suite::Conformance, Suite::Stories]) {
+        let part = if with_nodes { Part::WithKubelet } else { Part::Whole };
+        builds.push(Build::ControlPlane(args.kubernetes, part));
+    }
+    if needs(&[Suite::Stories]) {
+        builds.push(Build::ControlPlane(Minor::V1_35, Part::Server));
+    }
+    builds
+}
+
 fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
-    step("control plane", || control_plane::build(kubernetes, false))?;
+    step("control plane", || control_plane::build(kubernetes, Part::Whole))?;
     let name = format!("conformance with {}", kubernetes.name());
     cargo_test(&name, &named(CONFORMANCE), &[on(kubernetes)], counts)?;
     cargo_test("all examples in documentation", &["--doc"], &[on(kubernetes)], counts)
 }
 
 fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
-    step("control plane", || control_plane::build(kubernetes, false))?;
+    step("control plane", || control_plane::build(kubernetes, Part::Whole))?;
     // Only this release has Workloads that hold their groups themselves.
-    step("control plane of 1.35", || control_plane::build(Minor::V1_35, false))?;
+    step("control plane of 1.35", || control_plane::build(Minor::V1_35, Part::Server))?;
     let mut before = None;
     step("release before", || {
         before = release_before::build()?;
@@ -157,7 +186,7 @@ fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
         return Ok(());
     }
     let kubernetes = args.kubernetes;
-    step("control plane with kubelet", || control_plane::build(kubernetes, true))?;
+    step("control plane with kubelet", || control_plane::build(kubernetes, Part::WithKubelet))?;
     cargo_test("nodes", &named(NODES), &[on(kubernetes)], counts)
 }
 

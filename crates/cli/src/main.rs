@@ -49,6 +49,9 @@ enum Command {
     /// Prints the reference of the command line
     #[command(hide = true)]
     Reference,
+    /// Prints the definitions as files of the repository
+    #[command(hide = true)]
+    ChartCrds,
     /// Prints the webhook configurations as a template of the chart
     #[command(hide = true)]
     ChartWebhooks,
@@ -88,6 +91,7 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
         Command::Crds => crds::run()?,
         Command::Version => println!("quorate {}", env!("CARGO_PKG_VERSION")),
         Command::Reference => print!("{}", reference::markdown(&mut Args::command())),
+        Command::ChartCrds => println!("{}", serde_json::to_string(&crds::files()?)?),
         Command::ChartWebhooks => print!("{}", chart::webhooks()?),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut usage, "quorate", &mut std::io::stdout());

@@ -66,9 +66,18 @@ impl Kubernetes {
     }
 }
 
+/// Programs that work with the API server of another release as well.
+const SHARED: [&str; 3] = ["etcd", "kube-scheduler", "kubectl"];
+
 /// The path of a program of the control plane, if it was built.
 pub(crate) fn find(kubernetes: Kubernetes, program: &str) -> Result<PathBuf> {
-    let path = control_planes().join(kubernetes.name()).join("bin").join(program);
+    let path_in = |release: Kubernetes| control_planes().join(release.name()).join("bin").join(program);
+    let path = path_in(kubernetes);
+    // Of a release that only some stories need, only the API server and the controllers are built.
+    let shared = path_in(Kubernetes::default());
+    if !path.exists() && SHARED.contains(&program) && shared.exists() {
+        return Ok(shared);
+    }
     if !path.exists() {
         bail!(
             "there is no {program} of Kubernetes {name} at {path}: build it with \
