@@ -40,7 +40,7 @@ impl Api {
     pub(crate) fn groups(&self) -> Value {
         let groups: Vec<Value> = groups(&self.registry())
             .iter()
-            .filter(|(g, _)| !g.is_empty())
+            .filter(|(g, _)| !g.is_empty() && !self.faults.hides(g, None))
             .map(|(g, v)| group(g, v))
             .collect();
         json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
@@ -49,7 +49,8 @@ impl Api {
     /// `/apis/G`.
     pub(crate) fn group(&self, name: &str) -> Outcome<Value> {
         let groups = groups(&self.registry());
-        let versions = groups.get(name).filter(|_| !name.is_empty()).ok_or_else(Failure::no_such_resource)?;
+        let shown = !name.is_empty() && !self.faults.hides(name, None);
+        let versions = groups.get(name).filter(|_| shown).ok_or_else(Failure::no_such_resource)?;
         let mut value = group(name, versions);
         value["kind"] = "APIGroup".into();
         value["apiVersion"] = "v1".into();
@@ -59,11 +60,16 @@ impl Api {
     /// `/api/v1` and `/apis/G/V`.
     pub(crate) fn resources(&self, group: &str, version: &str) -> Outcome<Value> {
         let registry = self.registry();
-        if !groups(&registry).get(group).is_some_and(|versions| versions.iter().any(|v| v == version)) {
+        let served =
+            groups(&registry).get(group).is_some_and(|versions| versions.iter().any(|v| v == version));
+        if !served || self.faults.hides(group, None) {
             return Err(Failure::no_such_resource());
         }
         let mut list = Vec::new();
         for resource in of_version(&registry, group, version) {
+            if self.faults.hides(group, Some(&resource.plural)) {
+                continue;
+            }
             list.push(plain_entry(resource, version));
             for subresource in resource.subresources(version) {
                 list.push(plain_subresource(resource, subresource));
@@ -91,13 +97,15 @@ impl Api {
         let registry = self.registry();
         let items: Vec<Value> = groups(&registry)
             .iter()
-            .filter(|(group, _)| group.is_empty() == core)
+            .filter(|(group, _)| group.is_empty() == core && !self.faults.hides(group, None))
             .map(|(group, versions)| {
                 let versions: Vec<Value> = versions
                     .iter()
                     .map(|version| {
-                        let mut resources: Vec<Value> =
-                            of_version(&registry, group, version).map(|r| aggregated_entry(r, version)).collect();
+                        let mut resources: Vec<Value> = of_version(&registry, group, version)
+                            .filter(|r| !self.faults.hides(group, Some(&r.plural)))
+                            .map(|r| aggregated_entry(r, version))
+                            .collect();
                         resources.extend(
                             reviews::ALL.iter().filter(|r| r.group == *group && r.version == *version).map(|r| {
                                 json!({

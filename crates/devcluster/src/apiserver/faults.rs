@@ -107,6 +107,8 @@ impl Which {
 pub enum Fault {
     /// Refused with 409 Conflict; nothing is done.
     Conflict,
+    /// Refused with 403 Forbidden, as an API server does whose RBAC caches are not synced; nothing is done.
+    Forbidden,
     /// Refused with 429, and a `Retry-After` where seconds are given; nothing is done.
     TooManyRequests {
         /// Seconds for `Retry-After`.
@@ -158,6 +160,7 @@ struct Rule {
 enum What {
     Request(Fault),
     Watch(WatchFault),
+    Discovery { group: String, resource: Option<String> },
 }
 
 #[derive(Default)]
@@ -281,6 +284,13 @@ impl Faults {
         self.install(vec![(which, What::Watch(fault))])
     }
 
+    /// Leaves a group, or one resource of it, out of discovery. Its objects are served as ever: this is what an API
+    /// server that has just started answers, and one whose aggregated API servers do not.
+    pub fn partial_discovery(&self, group: &str, resource: Option<&str>) -> FaultGuard {
+        let what = What::Discovery { group: group.to_owned(), resource: resource.map(str::to_owned) };
+        self.install(vec![(Which::any(), what)])
+    }
+
     /// Cuts a user off: requests get no answer and watches fall silent. When it is over, connections break.
     pub fn partition(&self, user: &str) -> FaultGuard {
         let which = Which::any().user(user);
@@ -347,6 +357,20 @@ impl Faults {
         })
     }
 
+    /// Whether discovery leaves this group, or this resource of it, out now.
+    pub(crate) fn hides(&self, group: &str, resource: Option<&str>) -> bool {
+        let state = self.inner.state.lock();
+        let mut hidden = false;
+        for rule in &state.rules {
+            let What::Discovery { group: of, resource: only } = &rule.what else { continue };
+            if of == group && only.as_deref() == resource {
+                rule.hits.send_modify(|hits| *hits += 1);
+                hidden = true;
+            }
+        }
+        hidden
+    }
+
     /// A mark for `ended_since`.
     pub(crate) fn mark(&self) -> u64 {
         self.inner.state.lock().last_id
@@ -384,6 +408,21 @@ impl Fault {
         let about = super::failure::About { group: asked.group, resource: asked.resource };
         Some(match self {
             Self::Conflict => Failure::modified(about, asked.name),
+            Self::Forbidden => {
+                let place = match asked.namespace {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {namespace:?}"),
+                };
+                let resource = match asked.subresource {
+                    "" => asked.resource.to_owned(),
+                    subresource => format!("{}/{subresource}", asked.resource),
+                };
+                let (user, verb, group) = (asked.user, asked.verb, asked.group);
+                let why = format!(
+                    "User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}"
+                );
+                Failure::forbidden(about, asked.name, &why)
+            }
             Self::TooManyRequests { retry_after } => Failure::too_many_requests(
                 "the server has received too many requests and has asked us to try again later",
             )

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
 use quorate_devcluster::apiserver::{Fault, WatchFault, Which};
 use serde_json::json;
 
-use crate::stage::{admin, pod, pods, refusal, server};
+use crate::stage::{admin, budgets, pod, pods, refusal, server};
 
 #[tokio::test]
 async fn chosen_requests_fail_as_often_as_asked() {
@@ -38,6 +38,67 @@ async fn chosen_requests_fail_as_often_as_asked() {
         assert_eq!(refusal(pods(&client).get("a").await).code, code);
     }
     pods(&client).get("a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forbidden_verb_of_a_kind_is_refused_as_rbac_does() {
+    let server = server().await;
+    let client = admin(&server);
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    let lists = Which::any().verb("list").resource("pods").user("kubernetes-admin");
+    let guard = server.faults().requests(lists, Fault::Forbidden);
+    let status = refusal(pods(&client).list(&ListParams::default()).await);
+    assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
+    let says = r#"pods is forbidden: User "kubernetes-admin" cannot list resource "pods" in API group "" in the namespace "default""#;
+    assert_eq!(status.message, says);
+    // Other verbs and other kinds are as ever.
+    pods(&client).get("a").await.unwrap();
+    budgets(&client).list(&ListParams::default()).await.unwrap();
+    drop(guard);
+    pods(&client).list(&ListParams::default()).await.unwrap();
+
+    let everywhere = kube::Api::<k8s_openapi::api::core::v1::Pod>::all(client.clone());
+    let mut guard = server.faults().requests(Which::any().verb("watch"), Fault::Forbidden);
+    let refused = everywhere.watch(&WatchParams::default(), "0").await.map(drop);
+    let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
+    let says = r#"pods is forbidden: User "kubernetes-admin" cannot watch resource "pods" in API group "" at the cluster scope"#;
+    assert_eq!((status.code, status.message.as_str()), (403, says));
+    guard.struck(1).await;
+}
+
+#[tokio::test]
+async fn discovery_leaves_out_what_it_is_told_to_and_the_objects_are_served() {
+    let server = server().await;
+    let client = admin(&server);
+    let names = || async {
+        let groups = client.list_api_groups().await.unwrap().groups;
+        let apps = client.list_api_group_resources("apps/v1").await.map(|list| list.resources);
+        let listed: Vec<String> = apps.into_iter().flatten().map(|resource| resource.name).collect();
+        (groups.iter().any(|group| group.name == "apps"), listed)
+    };
+    let aggregated = || async {
+        let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let request = http::Request::get("/apis").header("accept", accept).body(Vec::new()).unwrap();
+        client.request_text(request).await.unwrap()
+    };
+    let (listed, before) = names().await;
+    assert!(listed && before.contains(&"deployments/scale".to_owned()), "{before:?}");
+
+    let mut resource = server.faults().partial_discovery("apps", Some("deployments"));
+    let (listed, now) = names().await;
+    assert!(listed && !now.iter().any(|name| name.starts_with("deployments")), "{now:?}");
+    assert!(now.contains(&"replicasets".to_owned()), "the others are there: {now:?}");
+    assert!(!aggregated().await.contains("\"deployments\""));
+    resource.struck(2).await;
+    drop(resource);
+
+    let group = server.faults().partial_discovery("apps", None);
+    assert_eq!(names().await, (false, Vec::new()));
+    assert!(!aggregated().await.contains("\"name\":\"apps\""));
+    let deployments = kube::Api::<k8s_openapi::api::apps::v1::Deployment>::all(client.clone());
+    deployments.list(&ListParams::default()).await.unwrap();
+    drop(group);
+    assert_eq!(names().await, (true, before));
 }
 
 #[tokio::test]
