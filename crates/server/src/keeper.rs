@@ -146,6 +146,8 @@ pub(crate) struct Outbox {
     pub(crate) acknowledged: watch::Sender<Acknowledgement>,
     /// Everything was seen once.
     pub(crate) synced: watch::Sender<bool>,
+    /// How long nothing was heard of pods, where that is too long to decide anything.
+    pub(crate) stale: watch::Sender<Option<Duration>>,
     /// In which namespaces a budget enforces.
     pub(crate) enforcing: watch::Sender<BTreeSet<Text>>,
     /// What people should read about.
@@ -200,6 +202,8 @@ impl Task {
                 () = tokio::time::sleep_until(next) => {
                     ticked = Instant::now();
                     self.step(Event::Tick);
+                    let stale = self.replica.stale_for(clock::now());
+                    self.outbox.stale.send_if_modified(|told| std::mem::replace(told, stale) != stale);
                 }
                 message = inbox.recv() => match message {
                     Some(message) => self.take(message),

@@ -16,6 +16,7 @@ use quorate_engine::basics::Time;
 use quorate_engine::facts::{BudgetKey, Front, Operation, Units};
 use quorate_engine::ledger::{Call, Note, Replica, Step};
 use quorate_engine::verdict::{Allow, Ground, Numbers, Reason, Verdict};
+use quorate_kit::watch::Failing;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Of {
@@ -54,6 +55,11 @@ struct By {
     mode: Mode,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: String,
+}
+
 /// What a budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "as the label shows it")]
@@ -82,6 +88,7 @@ pub struct Metrics {
     allowed: Family<Of, Gauge>,
     pods: Gauge,
     watch_age: Gauge<f64, std::sync::atomic::AtomicU64>,
+    unreadable: Family<Kind, Gauge<f64, std::sync::atomic::AtomicU64>>,
 }
 
 fn seconds() -> Histogram {
@@ -108,6 +115,7 @@ impl Default for Metrics {
             allowed: Family::default(),
             pods: Gauge::default(),
             watch_age: Gauge::default(),
+            unreadable: Family::default(),
         };
         metrics.register();
         metrics
@@ -161,6 +169,12 @@ impl Metrics {
             "Since when the pod watch has shown nothing",
             Unit::Seconds,
             self.watch_age.clone(),
+        );
+        ours.register_with_unit(
+            "watch_unreadable",
+            "Since when a kind cannot be read",
+            Unit::Seconds,
+            self.unreadable.clone(),
         );
     }
 
@@ -223,7 +237,12 @@ impl Metrics {
     }
 
     /// Everything, as text.
-    pub(crate) fn show(&self, reading: Option<Reading>) -> String {
+    pub(crate) fn show(&self, reading: Option<Reading>, watched: &[(String, Option<Failing>)]) -> String {
+        self.unreadable.clear();
+        for (kind, failing) in watched {
+            let since = failing.as_ref().map_or(0.0, |failing| failing.since.elapsed().as_secs_f64());
+            self.unreadable.get_or_create(&Kind { kind: kind.clone() }).set(since);
+        }
         if let Some(reading) = reading {
             self.take(&reading);
         }
@@ -336,6 +355,7 @@ mod tests {
     use quorate_engine::basics::ObjectKey;
     use quorate_engine::ledger::Settings;
     use quorate_engine::verdict::Block;
+    use quorate_kit::watch::Why;
 
     #[test]
     fn what_a_scrape_shows() {
@@ -347,7 +367,13 @@ mod tests {
         metrics.wrote(Duration::from_millis(5), true);
         metrics.reconciled(true, true);
         let replica = Replica::new(Settings::new("test"), Gates::default());
-        let text = metrics.show(Some(Reading::of(&replica, Time(0))));
+        let text = metrics.show(Some(Reading::of(&replica, Time(0))), &[]);
+        let failing = Failing { since: tokio::time::Instant::now(), why: Why::NotServed };
+        let kinds = [("Pod".to_owned(), None), ("Workload.scheduling.k8s.io".to_owned(), Some(failing))];
+        let shown = metrics.show(None, &kinds);
+        assert!(shown.contains("quorate_watch_unreadable_seconds{kind=\"Pod\"} 0.0\n"), "{shown}");
+        let unreadable = "quorate_watch_unreadable_seconds{kind=\"Workload.scheduling.k8s.io\"} ";
+        assert!(!shown.contains(&format!("{unreadable}0.0\n")) && shown.contains(unreadable), "{shown}");
         for line in [
             r#"quorate_requests_total{operation="Evict",result="denied",reason="JustCreated"} 1"#,
             r#"quorate_denials_total{namespace="inference",budget="llm",reason="JustCreated"} 1"#,

@@ -3,14 +3,17 @@
 //! Two servers of the same budgets would write over each other's ledgers. So they are left alone where OpenKruise has
 //! its own webhooks for pods, and taken up when those go.
 
+use std::convert::Infallible;
+
 use kube::{Client, ResourceExt as _};
 use quorate_api::names::kruise;
 use quorate_api::slim;
-use quorate_kit::watch::{self as watches, Source};
+use quorate_kit::watch::{self as watches, Health, Progress, Source};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::events::Events;
+use crate::feed::Reach;
 
 /// Whether to serve `PodUnavailableBudget`s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +30,9 @@ pub enum ServePub {
 /// Whether they are served; `None` until that is known.
 pub(crate) type ServedHere = watch::Receiver<Option<bool>>;
 
-/// Finds out, and goes on finding out until nobody listens. Where it cannot be told it is `untold`.
-pub(crate) fn follow(client: Client, serve: ServePub, untold: bool) -> ServedHere {
+/// Finds out, and goes on finding out until nobody listens. What was found out stays when it cannot be read any more.
+/// Where the API server refuses to tell and it was never told, it is what the caller presumes, if anything.
+pub(crate) fn follow(client: Client, serve: ServePub, reach: &Reach, presumed: Option<bool>) -> ServedHere {
     let known = match serve {
         ServePub::Auto => None,
         ServePub::Always => Some(true),
@@ -36,29 +40,37 @@ pub(crate) fn follow(client: Client, serve: ServePub, untold: bool) -> ServedHer
     };
     let (served, receiver) = watch::channel(known);
     if serve == ServePub::Auto {
+        let health = reach.health("ValidatingWebhookConfiguration.admissionregistration.k8s.io");
         tokio::spawn(async move {
             tokio::select! {
                 () = served.closed() => {}
-                () = look(client, &served, untold) => {}
+                _ = look(client, &served, health.clone()) => {}
+                () = presume(&served, &health, presumed) => {}
             }
         });
     }
     receiver
 }
 
-async fn look(client: Client, served: &watch::Sender<Option<bool>>, untold: bool) {
-    let source = Source::<slim::ValidatingWebhookConfiguration>::all(client).optional();
-    let missing = watches::run(source, |event| {
+async fn look(client: Client, served: &watch::Sender<Option<bool>>, health: Health) -> Infallible {
+    let source = Source::<slim::ValidatingWebhookConfiguration>::all(client).reporting_to(health);
+    watches::run(source, |event| {
         if let Some(theirs) = decides_on_pods(event) {
             served.send_if_modified(|served| served.replace(!theirs) != Some(!theirs));
         }
         std::future::ready(())
-    });
-    let why = missing.await;
-    warn!(%why, served = untold, "whether OpenKruise serves PodUnavailableBudgets cannot be told");
-    served.send_replace(Some(untold));
-    // The word stays with whoever listens.
-    served.closed().await;
+    })
+    .await
+}
+
+/// Somebody who looks once cannot wait for rights that may never come.
+async fn presume(served: &watch::Sender<Option<bool>>, health: &Health, presumed: Option<bool>) {
+    let Some(presumed) = presumed else { return std::future::pending().await };
+    let refused =
+        |progress: &Progress| progress.failing.as_ref().is_some_and(|failing| failing.why.is_refusal());
+    let _ = health.follow().wait_for(refused).await;
+    served.send_if_modified(|served| served.is_none() && served.replace(presumed).is_none());
+    std::future::pending::<()>().await;
 }
 
 /// Whether OpenKruise is asked about pods, where the event tells.

@@ -12,6 +12,7 @@ use quorate_api::names::HOLDER;
 use quorate_engine::Gates;
 use quorate_engine::ledger::{Event, Settings};
 use quorate_kit::election::Election;
+use quorate_kit::watch::Failing;
 use quorate_kit::{admin, https};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -137,11 +138,13 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (statuses, news) = mpsc::unbounded_channel();
     let (acknowledged, acknowledgements) = watch::channel(Acknowledgement::default());
     let (synced, is_synced) = watch::channel(false);
+    let (stale, is_stale) = watch::channel(None);
     let (enforcing, enforced) = watch::channel(BTreeSet::new());
     let outbox = Outbox {
         statuses,
         acknowledged,
         synced,
+        stale,
         enforcing,
         events: events.clone(),
         metrics: metrics.clone(),
@@ -150,16 +153,9 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
     let (held, is_held) = watch::channel(false);
     let (twins, adoption) = adoption::start(&client, is_held.clone());
-    let kruise = pubs::follow(client.clone(), options.serve_pub, false);
-    let watches = feed::start(
-        &client,
-        &Reach::everything(),
-        &keeper,
-        &stored,
-        &options.namespace,
-        &twins,
-        kruise.clone(),
-    );
+    let reach = Reach::everything();
+    let kruise = pubs::follow(client.clone(), options.serve_pub, &reach, None);
+    let watches = feed::start(&client, &reach, &keeper, &stored, &options.namespace, &twins, kruise.clone());
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
     let writer = Writer {
@@ -194,6 +190,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let stopping = Arc::new(AtomicBool::new(false));
     let face = Face {
         synced: is_synced,
+        stale: is_stale,
+        reach,
         stopping: stopping.clone(),
         members: members.clone(),
         keeper: keeper.clone(),
@@ -260,27 +258,41 @@ async fn tell_holder(keeper: Keeper, mut in_force: watch::Receiver<bool>) {
 /// How the process shows itself to those who run it.
 struct Face {
     synced: watch::Receiver<bool>,
+    stale: watch::Receiver<Option<Duration>>,
+    reach: Reach,
     stopping: Arc<AtomicBool>,
     members: Arc<Members>,
     keeper: Keeper,
     metrics: Arc<Metrics>,
 }
 
+impl Face {
+    /// Which kinds cannot be read now, and why, for the end of a sentence.
+    fn unreadable(&self) -> String {
+        let kind = |(kind, failing): &(String, Option<Failing>)| {
+            let Failing { since, why } = failing.as_ref()?;
+            Some(format!("; {kind} cannot be read for {} s: {why}", since.elapsed().as_secs()))
+        };
+        self.reach.watched().iter().filter_map(kind).collect()
+    }
+}
+
 impl admin::Shows for Face {
     fn unready(&self) -> Option<String> {
-        let why = if self.stopping.load(Ordering::Relaxed) {
-            "ending"
-        } else if !*self.synced.borrow() {
-            "not everything was seen yet"
-        } else if !self.members.is_current() {
-            "the Lease is not renewed"
-        } else {
-            return None;
-        };
-        Some(why.to_owned())
+        if self.stopping.load(Ordering::Relaxed) {
+            return Some("ending".to_owned());
+        }
+        if !*self.synced.borrow() {
+            return Some(format!("not everything was seen yet{}", self.unreadable()));
+        }
+        if !self.members.is_current() {
+            return Some("the Lease is not renewed".to_owned());
+        }
+        let silence = (*self.stale.borrow())?.as_secs();
+        Some(format!("pods are stale: nothing was heard of them for {silence} s{}", self.unreadable()))
     }
 
     async fn metrics(&self) -> String {
-        self.metrics.show(self.keeper.read().await)
+        self.metrics.show(self.keeper.read().await, &self.reach.watched())
     }
 }

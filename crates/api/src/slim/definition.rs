@@ -59,6 +59,9 @@ pub struct DefinedVersion {
     /// The version.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
+    /// Whether the API server serves it.
+    #[serde(deserialize_with = "or_default")]
+    pub served: bool,
     #[serde(deserialize_with = "or_default")]
     subresources: Subresources,
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 /// Counts the healthy pods of one namespace by the value of a label.
 pub(crate) struct FloorLog {
-    watching: JoinHandle<quorate_kit::watch::Missing>,
+    watching: JoinHandle<std::convert::Infallible>,
     state: Arc<Mutex<State>>,
 }
 

@@ -18,6 +18,11 @@ impl Replica {
         now.since(self.heard)
     }
 
+    /// How long nothing was heard of pods, where that is too long to decide anything.
+    pub fn stale_for(&self, now: Time) -> Option<Duration> {
+        Some(self.silence(now)).filter(|silence| *silence > self.settings.fresh_for)
+    }
+
     /// Whether it admitted nothing lately that a new budget would have to be told of.
     pub fn remembers_nothing(&self) -> bool {
         self.memory.is_empty()

@@ -5,11 +5,15 @@
 //! - Bookmarks come through with their version: they tell how far the watch has come though nothing happened.
 //! - A list arrives whole or not at all, so whoever keeps state can swap it in; one that is interrupted leaves no trace.
 //! - Lists are consistent: none shows an older state than what was shown before.
+//! - Nothing is waited for without bound, and nothing ends a watch: [`Health`] tells how it does.
 //! - What is kept of an object is made of its text at once ([`Source::read_by`]), so that a long list of large objects is
 //!   never in memory as such: there is one page of text, and what was kept of the pages before.
 
+mod health;
 mod wire;
 
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +21,13 @@ use futures::AsyncBufReadExt as _;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{ApiResource, Request, Resource};
 use kube::{Client, Error};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tracing::{debug, warn};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
 
-use crate::Plain;
 use crate::backoff::Backoff;
+pub use health::{Failing, Health, Progress, Why};
 pub use wire::{Identity, Unreadable};
 use wire::{Line, Page};
 
@@ -31,9 +37,20 @@ const PAGE: u32 = 500;
 /// How long one watch call lasts. The API server ends it then, and the next one goes on from there.
 const WATCH_SECONDS: u32 = 290;
 
-/// The API server sends a bookmark about once a minute. A connection that has been silent for longer than this may be
-/// dead without anybody having said so.
-const SILENCE: Duration = Duration::from_secs(80);
+/// No page of a list, and no beginning of a watch, is waited for longer. The API server itself takes no longer than a
+/// minute for a list, and a page takes a fraction of that.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a watch may be silent, by chance within these bounds, so that many watches that fell silent together do not
+/// list together. Longer than the minute between two bookmarks, so that where there are bookmarks no list is needed;
+/// shorter than the 90 s after which what was heard is stale, so that where there are none a quiet kind does not go stale.
+const SILENCE: RangeInclusive<Duration> = Duration::from_secs(65)..=Duration::from_secs(75);
+
+/// What fails is tried again at least this often.
+const RETRIED: Duration = Duration::from_secs(10);
+
+/// A failure that lasts is logged this often.
+const LOGGED: Duration = Duration::from_secs(60);
 
 /// What a watch shows.
 #[derive(Debug)]
@@ -48,17 +65,6 @@ pub enum Event<K> {
     Unreadable(Unreadable),
     /// Nothing is missing up to this version.
     Bookmark(String),
-}
-
-/// Why there is nothing to watch.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Missing {
-    /// There is no such kind.
-    #[error("the API server does not serve it")]
-    NotServed,
-    /// We may not look at it.
-    #[error("{0}")]
-    Forbidden(String),
 }
 
 type Read<K> = Arc<dyn Fn(&str) -> Result<K, String> + Send + Sync>;
@@ -81,7 +87,9 @@ pub struct Source<K> {
     kind: String,
     labels: Option<String>,
     fields: Option<String>,
-    optional: bool,
+    health: Health,
+    /// When a failure was last logged.
+    logged: Mutex<Option<Instant>>,
     read: Read<K>,
 }
 
@@ -119,14 +127,23 @@ impl<K> Source<K> {
     {
         let request = Request::new(url);
         let read: Read<K> = Arc::new(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
-        Self { client, request, kind, labels: None, fields: None, optional: false, read }
+        Self {
+            client,
+            request,
+            kind,
+            labels: None,
+            fields: None,
+            health: Health::default(),
+            logged: Mutex::default(),
+            read,
+        }
     }
 
     /// Reads objects in another way: what is kept of each, from its JSON text, or why that cannot be told.
     #[must_use]
     pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
-        let Self { client, request, kind, labels, fields, optional, .. } = self;
-        Source { client, request, kind, labels, fields, optional, read: Arc::new(read) }
+        let Self { client, request, kind, labels, fields, health, logged, .. } = self;
+        Source { client, request, kind, labels, fields, health, logged, read: Arc::new(read) }
     }
 
     /// Only those that a label selector selects.
@@ -141,79 +158,141 @@ impl<K> Source<K> {
         Self { fields: Some(fields), ..self }
     }
 
-    /// The kind may be missing, or go while it is watched; the watch then ends.
+    /// Shows there how the watch does.
     #[must_use]
-    pub fn optional(self) -> Self {
-        Self { optional: true, ..self }
+    pub fn reporting_to(self, health: Health) -> Self {
+        Self { health, ..self }
     }
 }
 
-/// How a watch came to its end.
+/// How a watch call came to its end.
 enum Ending {
     /// Go on from this version.
     Resume,
-    /// What is between here and now is lost: list again.
-    Expired,
+    /// What is between here and now is lost, or unknown: list again.
+    Relist,
 }
 
-/// Watches, and tells everything in order. Drop the future to stop; by itself it ends only for an optional kind that is
-/// not there.
-pub async fn run<K, F>(source: Source<K>, mut tell: impl FnMut(Event<K>) -> F) -> Missing
+/// Watches, and tells everything in order. It never ends by itself: drop the future to stop.
+///
+/// A failure of any sort, 403 and 404 included, is retried, and what was told before stays true meanwhile as far as
+/// anyone knows. Who wants to know of failures looks at the [`Health`] of the source.
+pub async fn run<K, F>(source: Source<K>, mut tell: impl FnMut(Event<K>) -> F) -> Infallible
 where
     F: Future<Output = ()>,
 {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+    let mut backoff = Backoff::new(Duration::from_millis(100), RETRIED);
     loop {
+        let (number, sent) = (source.health.begin(), Instant::now());
         let listed = match source.list().await {
             Ok(listed) => listed,
             Err(error) => {
-                if let Some(missing) = source.missing(&error) {
-                    return missing;
-                }
-                let wait = backoff.failed();
-                warn!(kind = source.kind, error = %Plain(&error), ?wait, "cannot list");
-                tokio::time::sleep(wait).await;
+                source.failed(&error, "cannot list");
+                tokio::time::sleep(backoff.failed()).await;
                 continue;
             }
         };
         let mut version = listed.version.clone();
         debug!(kind = source.kind, objects = listed.objects.len(), version, "listed");
         tell(Event::Listed(listed)).await;
+        source.healed(source.health.listed(number, sent).as_ref());
+        let mut silence = Silence::new();
         loop {
-            match source.watch(&mut version, &mut backoff, &mut tell).await {
+            let began = Instant::now();
+            let ended = source.watch(&mut version, &mut silence, &mut backoff, &mut tell).await;
+            // One that lasted was in order, though nothing may have happened; its end begins a new row of attempts.
+            if began.elapsed() >= RETRIED {
+                backoff.reset();
+            }
+            match ended {
                 Ok(Ending::Resume) => {}
-                Ok(Ending::Expired) => break,
-                Err(error) if source.missing(&error).is_some() => {
-                    // A list tells for sure. One that can be listed and not watched must not be listed all the time.
-                    tokio::time::sleep(backoff.failed()).await;
-                    break;
-                }
+                Ok(Ending::Relist) => break,
                 Err(error) => {
-                    let wait = backoff.failed();
-                    warn!(kind = source.kind, error = %Plain(&error), ?wait, "the watch broke off");
-                    tokio::time::sleep(wait).await;
+                    let why = source.failed(&error, "the watch broke off");
+                    tokio::time::sleep(backoff.failed()).await;
+                    // If the kind comes back, its objects may be others.
+                    if why == Why::NotServed {
+                        break;
+                    }
                 }
+            }
+            if silence.is_over() {
+                break;
             }
         }
     }
 }
 
+/// How long nothing has been heard of a kind.
+struct Silence {
+    /// When it has lasted too long.
+    ends: Instant,
+}
+
+impl Silence {
+    fn new() -> Self {
+        Self { ends: Instant::now() + rand::random_range(SILENCE) }
+    }
+
+    fn broken(&mut self) {
+        *self = Self::new();
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.ends
+    }
+}
+
+/// Waits for an answer, but not for ever: a peer that died without a word never sends one.
+async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::Service(NoAnswer.into())),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {} s", PATIENCE.as_secs())]
+struct NoAnswer;
+
+impl NoAnswer {
+    fn is(error: &Error) -> bool {
+        matches!(error, Error::Service(inner) if inner.is::<Self>())
+    }
+}
+
 impl<K> Source<K> {
-    fn missing(&self, error: &Error) -> Option<Missing> {
-        match error {
-            Error::Api(status) if self.optional && status.code == 404 => Some(Missing::NotServed),
-            Error::Api(status) if self.optional && status.code == 403 => {
-                Some(Missing::Forbidden(status.message.clone()))
-            }
-            _ => None,
+    /// Notes that something was heard at this time.
+    fn heard(&self, at: Instant) {
+        self.healed(self.health.heard(at).as_ref());
+    }
+
+    fn healed(&self, failing: Option<&Failing>) {
+        if let Some(Failing { since, .. }) = failing {
+            info!(kind = self.kind, after = ?since.elapsed(), "can be read again");
         }
     }
 
+    /// Notes a failure. It is logged when it is new, and then once a minute: it may last.
+    fn failed(&self, error: &Error, what: &str) -> Why {
+        let why = Why::of(error);
+        let is_new = self.health.failed(why.clone());
+        let mut logged = self.logged.lock();
+        if is_new || logged.is_none_or(|logged| logged.elapsed() >= LOGGED) {
+            *logged = Some(Instant::now());
+            let lasts = self.health.progress().failing.map(|failing| failing.since.elapsed());
+            warn!(kind = self.kind, error = %why, ?lasts, "{what}");
+        } else {
+            debug!(kind = self.kind, error = %why, "{what}");
+        }
+        why
+    }
+
     /// Lists everything, page by page. Without a version a list is consistent; its later pages are of the same version
-    /// as its first.
+    /// as its first. Each page has a time-out of its own.
     ///
     /// # Errors
-    /// The API server does not answer, or not with a list.
+    /// The API server does not answer in time, or not with a list.
     pub async fn list(&self) -> Result<Listed<K>, Error> {
         let mut listed = Listed { objects: Vec::new(), unreadable: Vec::new(), version: String::new() };
         let mut params = ListParams {
@@ -224,7 +303,7 @@ impl<K> Source<K> {
         };
         loop {
             let request = self.request.list(&params).map_err(Error::BuildRequest)?;
-            let text = self.client.request_text(request).await?;
+            let text = in_time(self.client.request_text(request)).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
             for item in page.items {
                 match wire::read(item, &self.read) {
@@ -244,6 +323,7 @@ impl<K> Source<K> {
     async fn watch<F: Future<Output = ()>>(
         &self,
         version: &mut String,
+        silence: &mut Silence,
         backoff: &mut Backoff,
         tell: &mut impl FnMut(Event<K>) -> F,
     ) -> Result<Ending, Error> {
@@ -258,19 +338,35 @@ impl<K> Source<K> {
         // Some releases compress each event by itself, which is more than a stream decoder can follow.
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
-        let stream = match self.client.request_stream(request).await {
-            Err(Error::Api(status)) if status.code == 410 => return Ok(Ending::Expired),
+        let stream = match in_time(self.client.request_stream(request)).await {
+            Err(Error::Api(status)) if status.code == 410 => return Ok(Ending::Relist),
+            // Where lists are answered and watches are not, lists are what keeps the kind from going stale.
+            // (One that broke off is resumed: an API server that restarts has enough to do without lists.)
+            Err(error) if NoAnswer::is(&error) => {
+                self.failed(&error, "the watch did not begin");
+                tokio::time::sleep(backoff.failed()).await;
+                return Ok(Ending::Relist);
+            }
             outcome => outcome?,
         };
+        self.healed(self.health.answered().as_ref());
         let mut lines = Box::pin(stream);
         let mut line = String::new();
         let mut heard = false;
         loop {
             line.clear();
-            let read = lines.read_line(&mut line);
-            match tokio::time::timeout(SILENCE, read).await {
-                // Silent for too long: a new connection tells whether anybody is there.
-                Err(_) => return Ok(Ending::Resume),
+            let read = tokio::time::timeout_at(silence.ends, lines.read_line(&mut line));
+            let read = tokio::select! {
+                read = read => read,
+                () = self.health.is_wanted() => return Ok(Ending::Relist),
+            };
+            match read {
+                // Silent for too long. The connection may be dead; and a watch from here would hear nothing before its
+                // first bookmark, if the kind has bookmarks at all. A list tells how things are.
+                Err(_) => {
+                    debug!(kind = self.kind, "silent: listing again");
+                    return Ok(Ending::Relist);
+                }
                 Ok(Ok(0)) => {
                     // A server that ends every watch at once must not be asked a thousand times a second.
                     if !heard {
@@ -282,18 +378,21 @@ impl<K> Source<K> {
             };
             let Some(change) = Line::read(&line, &self.read)? else { continue };
             match change {
-                Line::Error { code: 410, .. } => return Ok(Ending::Expired),
+                Line::Error { code: 410, .. } => return Ok(Ending::Relist),
                 Line::Error { code, message } => {
                     warn!(kind = self.kind, code, message, "the watch was ended");
                     tokio::time::sleep(backoff.failed()).await;
                     return Ok(Ending::Resume);
                 }
-                Line::Change { event, at } => {
+                Line::Change { event, at: reached } => {
                     heard = true;
+                    silence.broken();
                     backoff.reset();
+                    let at = Instant::now();
                     tell(event).await;
-                    if let Some(at) = at {
-                        *version = at;
+                    self.heard(at);
+                    if let Some(reached) = reached {
+                        *version = reached;
                     }
                 }
             }

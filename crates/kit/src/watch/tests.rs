@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::client::Body;
@@ -18,51 +19,110 @@ struct Thing {
     size: u32,
 }
 
-/// What the server answers next: a status, and lines.
-type Script = Arc<Mutex<VecDeque<(u16, Vec<String>)>>>;
+/// What the server answers next.
+enum Answer {
+    /// A status and lines; then the answer is over.
+    Lines(u16, Vec<String>),
+    /// Lines of a watch, each after so many seconds; then nothing, and the connection stays open.
+    Open(Vec<(u64, String)>),
+    /// Nothing at all.
+    Hang,
+}
+
+type Script = Arc<Mutex<VecDeque<Answer>>>;
 
 fn thing(name: &str, version: u32, size: impl Into<Value>) -> Value {
     json!({"metadata": {"name": name, "resourceVersion": version.to_string()}, "size": size.into()})
 }
 
-fn page(version: u32, next: &str, items: &[Value]) -> (u16, Vec<String>) {
+fn page(version: u32, next: &str, items: &[Value]) -> Answer {
     let metadata = json!({"resourceVersion": version.to_string(), "continue": next});
-    (200, vec![json!({"metadata": metadata, "items": items}).to_string()])
+    Answer::Lines(200, vec![json!({"metadata": metadata, "items": items}).to_string()])
 }
 
-fn changes(lines: &[(&str, Value)]) -> (u16, Vec<String>) {
+fn changes(lines: &[(&str, Value)]) -> Answer {
     let lines = lines.iter().map(|(kind, object)| json!({"type": kind, "object": object}).to_string());
-    (200, lines.map(|line| line + "\n").collect())
+    Answer::Lines(200, lines.map(|line| line + "\n").collect())
 }
 
-fn failure(code: u16) -> (u16, Vec<String>) {
-    (code, vec![json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}).to_string()])
+/// A watch that stays open: what it shows, and how many seconds after what was before.
+fn open(lines: &[(u64, &str, Value)]) -> Answer {
+    let line = |(after, kind, object): &(u64, &str, Value)| {
+        (*after, json!({"type": kind, "object": object}).to_string() + "\n")
+    };
+    Answer::Open(lines.iter().map(line).collect())
 }
 
-/// Runs the loop through a script; returns what it told, as text, and what it asked for.
-async fn told(
-    script: impl IntoIterator<Item = (u16, Vec<String>)>,
-    optional: bool,
-) -> (Vec<String>, Vec<String>) {
+fn bookmark(version: u32) -> Value {
+    json!({"metadata": {"resourceVersion": version.to_string()}})
+}
+
+fn failure(code: u16) -> Answer {
+    Answer::Lines(
+        code,
+        vec![json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}).to_string()],
+    )
+}
+
+/// What came of a script.
+struct Played {
+    /// What the loop told, as text.
+    told: Vec<String>,
+    /// What it asked for, and after how many seconds.
+    asked: Vec<(u64, String)>,
+    /// How the watch did at the end.
+    progress: Progress,
+}
+
+impl Played {
+    fn urls(&self) -> Vec<&str> {
+        self.asked.iter().map(|(_, url)| url.as_str()).collect()
+    }
+
+    /// When it asked, and whether for a list or for a watch.
+    fn times(&self) -> Vec<(u64, &str)> {
+        let word = |url: &str| if url.contains("watch=") { "watch" } else { "list" };
+        self.asked.iter().map(|(at, url)| (*at, word(url))).collect()
+    }
+}
+
+/// Runs the loop through a script, for half a minute.
+async fn played(script: impl IntoIterator<Item = Answer>) -> Played {
+    played_for(30, script).await
+}
+
+async fn played_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> Played {
     let script: Script = Arc::new(Mutex::new(script.into_iter().collect()));
     let asked = Arc::new(Mutex::new(Vec::new()));
+    let began = Instant::now();
     let (server, log) = (script.clone(), asked.clone());
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let (script, log) = (server.clone(), log.clone());
         async move {
-            let Some((code, lines)) = script.lock().unwrap().pop_front() else {
+            let Some(answer) = script.lock().unwrap().pop_front() else {
                 return std::future::pending().await;
             };
-            log.lock().unwrap().push(request.uri().to_string());
-            let frames =
-                lines.into_iter().map(|line| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
-            let body = StreamBody::new(futures::stream::iter(frames));
-            Ok::<_, std::convert::Infallible>(http::Response::builder().status(code).body(body).unwrap())
+            log.lock().unwrap().push((began.elapsed().as_secs(), request.uri().to_string()));
+            let (code, frames) = match answer {
+                Answer::Lines(code, lines) => (code, futures::stream::iter(lines).boxed()),
+                Answer::Open(lines) => {
+                    let later = futures::stream::iter(lines).then(|(after, line)| async move {
+                        tokio::time::sleep(Duration::from_secs(after)).await;
+                        line
+                    });
+                    (200, later.chain(futures::stream::pending()).boxed())
+                }
+                Answer::Hang => return std::future::pending().await,
+            };
+            let frames = frames.map(|line| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
+            let response = http::Response::builder().status(code).body(StreamBody::new(frames)).unwrap();
+            Ok::<_, std::convert::Infallible>(response)
         }
     });
     let client = Client::new(service, "default");
-    let source =
-        Source::<Thing> { optional, ..Source::new(client, "Thing".to_owned(), "/things".to_owned()) };
+    let health = Health::default();
+    let source = Source::<Thing>::new(client, "Thing".to_owned(), "/things".to_owned());
+    let source = source.reporting_to(health.clone());
     let events = Arc::new(Mutex::new(Vec::new()));
     let tell = |event: Event<Thing>| {
         let names = |listed: &Listed<Thing>| {
@@ -81,12 +141,11 @@ async fn told(
         std::future::ready(())
     };
     // Time is paused: it passes as soon as everything waits.
-    if let Ok(missing) = tokio::time::timeout(Duration::from_secs(30), run(source, tell)).await {
-        events.lock().unwrap().push(format!("ended: {missing}"));
-    }
+    let ended = tokio::time::timeout(Duration::from_secs(seconds), run(source, tell)).await;
+    assert!(ended.is_err(), "a watch does not end");
     assert!(script.lock().unwrap().is_empty(), "the script was not played to its end");
-    let (events, asked) = (events.lock().unwrap().clone(), asked.lock().unwrap().clone());
-    (events, asked)
+    let (told, asked) = (events.lock().unwrap().clone(), asked.lock().unwrap().clone());
+    Played { told, asked, progress: health.progress() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +161,8 @@ async fn a_bad_object_costs_no_more_than_itself() {
             ("DELETED", thing("bad", 11, "large")),
         ]),
     ];
-    let (told, asked) = told(script, false).await;
+    let played = played(script).await;
+    let (told, asked) = (played.told.clone(), played.urls());
     assert_eq!(told, ["list a,c,!bad @7", "!a", "!", "c=4", "-c", "-!bad"]);
     assert!(
         asked[1].contains("resourceVersion=7") && asked[1].contains("allowWatchBookmarks=true"),
@@ -112,15 +172,15 @@ async fn a_bad_object_costs_no_more_than_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_goes_on_from_the_last_thing_it_showed() {
-    let bookmark = json!({"metadata": {"resourceVersion": "20"}});
     let script = [
         page(7, "", &[]),
-        changes(&[("ADDED", thing("a", 8, 1)), ("BOOKMARK", bookmark)]),
+        changes(&[("ADDED", thing("a", 8, 1)), ("BOOKMARK", bookmark(20))]),
         failure(503),
         changes(&[("MODIFIED", thing("a", 21, 2))]),
         changes(&[]),
     ];
-    let (told, asked) = told(script, false).await;
+    let played = played(script).await;
+    let (told, asked) = (played.told.clone(), played.urls());
     assert_eq!(told, ["list  @7", "a=1", "@20", "a=2"]);
     let versions: Vec<&str> = asked.iter().filter_map(|url| url.split("resourceVersion=").nth(1)).collect();
     assert_eq!(versions, ["7", "20", "20", "21"]);
@@ -134,7 +194,8 @@ async fn a_list_is_told_whole_or_not_at_all() {
         page(9, "next", &[thing("a", 1, 1)]),
         page(9, "", &[thing("b", 2, 1)]),
     ];
-    let (told, asked) = told(script, false).await;
+    let played = played(script).await;
+    let (told, asked) = (played.told.clone(), played.urls());
     assert_eq!(told, ["list a,b @9"]);
     assert!(asked[1].contains("continue=next") && !asked[2].contains("continue="), "{asked:?}");
 }
@@ -143,32 +204,143 @@ async fn a_list_is_told_whole_or_not_at_all() {
 async fn a_watch_that_fell_behind_lists_again() {
     for expired in [failure(410), changes(&[("ERROR", json!({"code": 410, "message": "too old"}))])] {
         let script = [page(7, "", &[thing("a", 1, 1)]), expired, page(30, "", &[thing("b", 29, 1)])];
-        let (told, _) = told(script, false).await;
-        assert_eq!(told, ["list a @7", "list b @30"]);
+        assert_eq!(played(script).await.told, ["list a @7", "list b @30"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_optional_kind_that_is_not_there_ends_the_watch() {
-    let (there, _) = told([failure(404)], true).await;
-    assert_eq!(there, ["ended: the API server does not serve it"]);
-    let (forbidden, _) = told([failure(403)], true).await;
-    assert_eq!(forbidden, ["ended: no"]);
+async fn nothing_that_the_api_server_answers_ends_a_watch() {
+    for code in [401, 403, 404, 405, 500, 503] {
+        let script = [failure(code), failure(code), page(7, "", &[thing("a", 1, 1)])];
+        assert_eq!(played(script).await.told, ["list a @7"], "{code} before the first list");
+
+        let lines = [("ADDED", thing("b", 9, 1))];
+        let mut script = vec![page(7, "", &[thing("a", 1, 1)]), changes(&[("ADDED", thing("b", 8, 1))])];
+        script.extend([failure(code), failure(code)]);
+        // Only a kind that is not served may come back as another one: it is listed.
+        let (again, told) = match code {
+            404 => (page(9, "", &[thing("c", 9, 1)]), "list c @9"),
+            _ => (changes(&lines), "b=1"),
+        };
+        script.push(again);
+        assert_eq!(played(script).await.told, ["list a @7", "b=1", told], "{code} after it");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_optional_kind_that_goes_ends_the_watch() {
-    let script = [page(7, "", &[thing("a", 1, 1)]), failure(404), failure(404)];
-    assert_eq!(told(script, true).await.0, ["list a @7", "ended: the API server does not serve it"]);
-    // Gone and back again in between: nothing is lost.
-    let script = [page(7, "", &[thing("a", 1, 1)]), failure(404), page(9, "", &[thing("b", 8, 1)])];
-    assert_eq!(told(script, true).await.0, ["list a @7", "list b @9"]);
+async fn what_fails_is_reported_with_its_beginning() {
+    let began = Instant::now();
+    let refused = played((0..6).map(|_| failure(403))).await.progress;
+    assert_eq!(refused.heard, None);
+    let failing = refused.failing.unwrap();
+    assert_eq!((failing.since, failing.why), (began, Why::Forbidden("no".to_owned())));
+
+    let gone = played([page(7, "", &[]), failure(404), failure(404), failure(404)]).await.progress;
+    assert!(gone.heard.is_some() && gone.failing.is_some_and(|failing| failing.why == Why::NotServed));
+    let back = played([failure(404), page(7, "", &[]), open(&[])]).await.progress;
+    assert_eq!(back.failing, None);
+    // A watch that begins shows that the kind can be read, though nothing was heard yet.
+    let heard = Instant::now();
+    let back = played([page(7, "", &[]), failure(403), open(&[])]).await.progress;
+    assert_eq!(back, Progress { heard: Some(heard), listed: 1, failing: None });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_must_be_there_is_waited_for() {
-    let script = [failure(404), failure(403), page(7, "", &[thing("a", 1, 1)])];
-    assert_eq!(told(script, false).await.0, ["list a @7"]);
+async fn a_list_that_is_not_answered_is_asked_for_again() {
+    let script =
+        [Answer::Hang, page(7, "next", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[]), open(&[])];
+    let played = played_for(70, script).await;
+    assert_eq!(played.told, ["list  @9"]);
+    assert_eq!(played.times(), [(0, "list"), (30, "list"), (30, "list"), (60, "list"), (60, "watch")]);
+    assert!(played.urls()[2].contains("continue=next") && !played.urls()[3].contains("continue="));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_begin_is_a_list() {
+    let script =
+        [page(7, "", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[thing("b", 8, 1)]), open(&[])];
+    let played = played_for(40, script).await;
+    assert_eq!(played.told, ["list a @7", "list b @9"]);
+    assert_eq!(played.times(), [(0, "list"), (0, "watch"), (30, "list"), (30, "watch")]);
+    assert_eq!(played.progress.failing, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_silence_everything_is_listed_again() {
+    let script = [
+        page(7, "", &[thing("a", 1, 1)]),
+        open(&[(30, "MODIFIED", thing("a", 8, 2))]),
+        page(9, "", &[thing("a", 8, 2)]),
+        open(&[]),
+    ];
+    let played = played_for(120, script).await;
+    assert_eq!(played.told, ["list a @7", "a=2", "list a @9"]);
+    let silence = played.asked[2].0 - 30;
+    assert!((65..=75).contains(&silence), "{silence} s of silence");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_are_no_silence() {
+    let lines: Vec<_> = (0..4).map(|number| (61, "BOOKMARK", bookmark(10 + number))).collect();
+    let played = played_for(4 * 61 + 10, [page(7, "", &[]), open(&lines)]).await;
+    assert_eq!(played.told, ["list  @7", "@10", "@11", "@12", "@13"]);
+}
+
+/// Watches that end, or are refused, are no reason to stay silent: lists go on, and nothing goes stale.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_can_only_be_listed_is_listed_before_it_is_stale() {
+    for answer in [|| failure(403), || failure(503), || changes(&[])] {
+        let script = Arc::new(Mutex::new(Vec::new()));
+        let log = script.clone();
+        let began = Instant::now();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let watch = request.uri().to_string().contains("watch=");
+            if !watch {
+                log.lock().unwrap().push(began.elapsed().as_secs());
+            }
+            let Answer::Lines(code, lines) = (if watch { answer() } else { page(7, "", &[]) }) else {
+                panic!()
+            };
+            let body = http_body_util::Full::new(Bytes::from(lines.concat()));
+            std::future::ready(Ok::<_, std::convert::Infallible>(
+                http::Response::builder().status(code).body(body).unwrap(),
+            ))
+        });
+        let source =
+            Source::<Thing>::new(Client::new(service, "default"), "Thing".to_owned(), "/things".to_owned());
+        let running = run(source, |_| std::future::ready(()));
+        assert!(tokio::time::timeout(Duration::from_secs(600), running).await.is_err());
+        let lists = script.lock().unwrap().clone();
+        assert!(lists.windows(2).all(|pair| (60..=88).contains(&(pair[1] - pair[0]))), "{lists:?}");
+        assert!((7..=9).contains(&lists.len()), "{lists:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_can_be_asked_for() {
+    let health = Health::default();
+    let lists = Arc::new(Mutex::new(0));
+    let log = lists.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let watch = request.uri().to_string().contains("watch=");
+        let frames = if watch {
+            futures::stream::pending().boxed()
+        } else {
+            *log.lock().unwrap() += 1;
+            let Answer::Lines(_, lines) = page(7, "", &[]) else { panic!() };
+            futures::stream::iter(lines).boxed()
+        };
+        let frames = frames.map(|line: String| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
+        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(StreamBody::new(frames))))
+    });
+    let source =
+        Source::<Thing>::new(Client::new(service, "default"), "Thing".to_owned(), "/things".to_owned());
+    let running = tokio::spawn(run(source.reporting_to(health.clone()), |_| std::future::ready(())));
+    health.follow().wait_for(|progress| progress.heard.is_some()).await.unwrap();
+    let began = Instant::now();
+    health.list_again().await;
+    assert_eq!((*lists.lock().unwrap(), began.elapsed() < Duration::from_secs(1)), (2, true));
+    running.abort();
 }
 
 #[tokio::test]
@@ -188,10 +360,11 @@ async fn a_part_of_an_identity_that_cannot_be_read_does_not_hide_the_others() {
 async fn a_line_that_breaks_off_is_asked_for_again() {
     let script = [
         page(7, "", &[]),
-        (200, vec![r#"{"type":"ADDED","object":{"metada"#.to_owned()]),
+        Answer::Lines(200, vec![r#"{"type":"ADDED","object":{"metada"#.to_owned()]),
         changes(&[("ADDED", thing("a", 8, 1))]),
     ];
-    let (told, asked) = told(script, false).await;
+    let played = played(script).await;
+    let (told, asked) = (played.told.clone(), played.urls());
     assert_eq!(told, ["list  @7", "a=1"]);
     assert!(asked[2].contains("resourceVersion=7"), "{asked:?}");
 }

@@ -38,6 +38,7 @@ async fn desk(synced: bool) -> Desk {
         statuses: mpsc::unbounded_channel().0,
         acknowledged: watch::channel(Acknowledgement::default()).0,
         synced: watch::channel(false).0,
+        stale: watch::Sender::new(None),
         enforcing: watch::channel(std::collections::BTreeSet::new()).0,
         events: events.clone(),
         metrics: metrics.clone(),

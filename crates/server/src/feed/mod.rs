@@ -27,7 +27,7 @@ use quorate_engine::basics::GroupKind;
 use quorate_engine::facts::Front;
 use quorate_engine::ledger::Event;
 use quorate_intake::objects;
-use quorate_kit::watch::{self, Missing, Source};
+use quorate_kit::watch::{self, Source};
 use tokio::task::JoinSet;
 
 use crate::adoption;
@@ -68,48 +68,61 @@ pub(crate) fn start(
     let gate = Gate::new();
     // Before any other: nobody may believe to be the last.
     let undiscovered = gate.ticket();
-    let mut feeds = Feeds { keeper: keeper.clone(), gate: gate.clone(), tasks: JoinSet::new() };
+    let mut feeds =
+        Feeds { keeper: keeper.clone(), reach: reach.clone(), gate: gate.clone(), tasks: JoinSet::new() };
     let all = || client.clone();
 
     let known = references.clone();
     let pods = reach.source::<slim::Pod>(client).read_by(rows::read_pod);
-    feeds.add(pods, move |event| rows::pods(event, &known));
+    feeds.add("Pod", pods, move |event| rows::pods(event, &known));
     let (known, shelf, inbox) = (references.clone(), stored.clone(), adoption.clone());
-    feeds.add(reach.source(client), move |event| {
+    feeds.add("DisruptionBudget.policy.quorate.dev", reach.source(client), move |event| {
         rows::budgets(Front::DisruptionBudget, event, &shelf, &known, Some(&inbox))
     });
     if reach.sees(NAMESPACES) {
         let read =
             rows::reading(move |object: &slim::Namespace| objects::namespace(&object.metadata, &excluded));
-        feeds.add(Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
+        feeds.add("Namespace", Source::<slim::Namespace>::all(all()).read_by(read), rows::namespaces);
     }
     if reach.sees(NODES) {
-        feeds.add(Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node)), rows::nodes);
+        let nodes = Source::<slim::Node>::all(all()).read_by(rows::reading(objects::node));
+        feeds.add("Node", nodes, rows::nodes);
     }
     if reach.sees(LEASES) {
         let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
         let mut heartbeats = Heartbeats::default();
-        feeds.add(agents, move |event| heartbeats.take(event, clock::now()));
+        feeds.add("Lease.coordination.k8s.io", agents, move |event| heartbeats.take(event, clock::now()));
     }
     if reach.sees(NATIVE) {
         let native = reach.source::<slim::PodDisruptionBudget>(client);
         let inbox = adoption.clone();
-        feeds.add(native.read_by(rows::reading(rows::read_native)), move |event| {
-            rows::native_budgets(event, &inbox)
-        });
+        let native = native.read_by(rows::reading(rows::read_native));
+        feeds.add("PodDisruptionBudget.policy", native, move |event| rows::native_budgets(event, &inbox));
     }
     if reach.sees(REPLICA_SETS) {
         let sets = reach.source::<slim::ReplicaSet>(client).read_by(rows::reading(objects::replica_set));
-        feeds.add(sets, rows::controllers(GroupKind::new("apps", "ReplicaSet"), &references));
+        feeds.add(
+            "ReplicaSet.apps",
+            sets,
+            rows::controllers(GroupKind::new("apps", "ReplicaSet"), &references),
+        );
     }
     if reach.sees(STATEFUL_SETS) {
         let sets = reach.source::<slim::StatefulSet>(client).read_by(rows::reading(objects::stateful_set));
-        feeds.add(sets, rows::controllers(GroupKind::new("apps", "StatefulSet"), &references));
+        feeds.add(
+            "StatefulSet.apps",
+            sets,
+            rows::controllers(GroupKind::new("apps", "StatefulSet"), &references),
+        );
     }
     if reach.sees(DEPLOYMENTS) {
         let deployments = reach.source::<slim::Deployment>(client);
         let deployments = deployments.read_by(rows::reading(objects::deployment));
-        feeds.add(deployments, rows::controllers(GroupKind::new("apps", "Deployment"), &references));
+        feeds.add(
+            "Deployment.apps",
+            deployments,
+            rows::controllers(GroupKind::new("apps", "Deployment"), &references),
+        );
     }
 
     let discovery = Discovery::new(
@@ -128,6 +141,7 @@ pub(crate) fn start(
 
 struct Feeds {
     keeper: Keeper,
+    reach: Reach,
     gate: Gate,
     tasks: JoinSet<()>,
 }
@@ -135,25 +149,26 @@ struct Feeds {
 impl Feeds {
     fn add<K: Send + 'static>(
         &mut self,
+        kind: &str,
         source: Source<K>,
         translate: impl FnMut(watch::Event<K>) -> Vec<Event> + Send + 'static,
     ) {
         let (keeper, ticket) = (self.keeper.clone(), self.gate.ticket());
+        let source = source.reporting_to(self.reach.health(kind));
         self.tasks.spawn(async move {
             feed(source, keeper, Some(ticket), translate).await;
         });
     }
 }
 
-/// Tells the keeper what a watch shows. The ticket is given up once the first list has been told; where it never is,
-/// it comes back with the reason.
+/// Tells the keeper what a watch shows, for ever. The ticket is given up once the first list has been told.
 async fn feed<K>(
     source: Source<K>,
     keeper: Keeper,
     mut ticket: Option<Ticket>,
     mut translate: impl FnMut(watch::Event<K>) -> Vec<Event>,
-) -> (Missing, Option<Ticket>) {
-    let missing = watch::run(source, |event| {
+) {
+    watch::run(source, |event| {
         let seen = matches!(event, watch::Event::Listed(_)).then(|| ticket.take());
         let (keeper, events) = (keeper.clone(), translate(event));
         async move {
@@ -164,5 +179,4 @@ async fn feed<K>(
         }
     })
     .await;
-    (missing, ticket)
 }

@@ -1,15 +1,27 @@
-//! How far somebody sees: a server everything, a person at times one namespace and not every kind.
+//! How far somebody sees: a server everything, a person at times one namespace and not every kind; and how what is seen
+//! is doing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use kube::core::{ApiResource, Resource};
 use parking_lot::Mutex;
-use quorate_kit::watch::Source;
+use quorate_kit::watch::{Failing, Health, Source};
 use serde::de::DeserializeOwned;
 
-/// What may be listed. Clones note what was refused in the same place.
+/// How long the first list of a kind that not every cluster has is waited for before the first decision, once the kinds
+/// that every cluster has are there: rights that those are read with are known to the API server by then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Where the API server answers 403 or 404.
+    pub(super) refused: Duration,
+    /// Where it answers otherwise, or not at all; without bound where that would leave a budget out.
+    pub(super) failing: Option<Duration>,
+}
+
+/// What may be listed. Clones note what was refused, and show how the watches do, in the same place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     /// The only namespace that is looked at; without it, all.
@@ -18,6 +30,10 @@ pub(crate) struct Reach {
     closed: BTreeSet<&'static str>,
     /// Kinds that not every cluster has, and that may not be listed here: by their resources.
     refused: Arc<Mutex<BTreeSet<String>>>,
+    /// Who looks only once does not wait for what is refused.
+    once: bool,
+    /// How the watches do, by kind.
+    healths: Arc<Mutex<BTreeMap<String, Health>>>,
 }
 
 impl Reach {
@@ -28,7 +44,7 @@ impl Reach {
 
     /// One namespace, or all of them, without some resources.
     pub(crate) fn without(closed: BTreeSet<&'static str>, namespace: Option<&str>) -> Self {
-        Self { namespace: namespace.map(str::to_owned), closed, refused: Arc::default() }
+        Self { namespace: namespace.map(str::to_owned), closed, once: true, ..Self::default() }
     }
 
     /// Whether a resource that every cluster has is looked at.
@@ -53,7 +69,37 @@ impl Reach {
         client: &Client,
         resource: &ApiResource,
     ) -> Source<K> {
-        Source::found(client.clone(), resource, self.namespace.as_deref()).optional()
+        Source::found(client.clone(), resource, self.namespace.as_deref())
+    }
+
+    /// How long a kind that not every cluster has is waited for at first.
+    pub(super) fn patience(&self, server: Patience) -> Patience {
+        if self.once { Patience { refused: Duration::ZERO, ..server } } else { server }
+    }
+
+    /// Where the watch of a kind shows how it does.
+    pub(crate) fn health(&self, kind: &str) -> Health {
+        let health = Health::default();
+        self.healths.lock().insert(kind.to_owned(), health.clone());
+        health
+    }
+
+    /// A kind is not watched any more.
+    pub(super) fn unwatched(&self, kind: &str) {
+        self.healths.lock().remove(kind);
+    }
+
+    /// How all watches do that have shown something, but for that of one kind.
+    pub(super) fn others(&self, kind: &str) -> Vec<Health> {
+        let healths = self.healths.lock();
+        let others = healths.iter().filter(|(of, health)| *of != kind && health.progress().heard.is_some());
+        others.map(|(_, health)| health.clone()).collect()
+    }
+
+    /// All kinds that are watched, and why one cannot be read now.
+    pub(crate) fn watched(&self) -> Vec<(String, Option<Failing>)> {
+        let healths = self.healths.lock();
+        healths.iter().map(|(kind, health)| (kind.clone(), health.progress().failing)).collect()
     }
 
     /// A kind that was found may not be listed.

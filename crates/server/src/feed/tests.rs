@@ -1,6 +1,7 @@
 //! The watches against an API server that serves what the test says.
 
 mod api;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,8 @@ fn word(event: &Event) -> String {
             Input::PodGroup(key, group) => format!("{}={:?}", key.name, group.as_ref().map(|g| g.min_count)),
             _ => "fact".to_owned(),
         },
+        Event::List(Snapshot::Budgets(front, list)) => format!("{front:?} {}", list.len()),
+        Event::Unwatched(front) => format!("{front:?} unwatched"),
         _ => "other".to_owned(),
     }
 }

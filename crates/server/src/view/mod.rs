@@ -54,7 +54,7 @@ impl View {
         let (keeper, news) = Keeper::listening();
         let stored = std::sync::Arc::new(Stored::default());
         // Who may not ask whether OpenKruise serves its budgets is told rather of one more than of one too few.
-        let kruise = pubs::follow(client.clone(), serve_pub, true);
+        let kruise = pubs::follow(client.clone(), serve_pub, &reach, Some(true));
         let watches = feed::start(client, &reach, &keeper, &stored, own, &adoption::Inbox::unread(), kruise);
         let mut view = Self { engine: Engine::new(gates), news, unseen: Vec::new(), _watches: watches };
         while let Some(Message::Event(event)) = view.news.recv().await {

@@ -1,12 +1,13 @@
 //! What the API server serves, as far as we care.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, Error};
+use kube::{Client, Error, ResourceExt as _};
 use parking_lot::Mutex;
-use quorate_api::slim::{CustomResourceDefinition, ReplicasPath};
+use quorate_api::slim::{CustomResourceDefinition, DefinedVersion, ReplicasPath};
 use quorate_engine::basics::GroupKind;
 use quorate_kit::Plain;
 use quorate_kit::watch;
@@ -45,7 +46,7 @@ impl Catalog {
     /// # Errors
     /// Nobody tells which groups there are.
     pub(super) async fn ask(client: &Client, groups: &BTreeSet<String>) -> Result<Self, Error> {
-        let all = client.list_api_groups().await?.groups;
+        let all = in_time(client.list_api_groups()).await?.groups;
         let mut catalog = Self::default();
         for group in groups {
             let versions = match all.iter().find(|listed| listed.name == *group) {
@@ -56,8 +57,8 @@ impl Catalog {
             let mut answers = Vec::new();
             for version in versions {
                 let resources = match group.is_empty() {
-                    true => client.list_core_api_resources(&version).await,
-                    false => client.list_api_group_resources(&format!("{group}/{version}")).await,
+                    true => in_time(client.list_core_api_resources(&version)).await,
+                    false => in_time(client.list_api_group_resources(&format!("{group}/{version}"))).await,
                 };
                 let answer = match resources {
                     Ok(list) => Some(list.resources),
@@ -102,6 +103,16 @@ impl Catalog {
     }
 }
 
+/// No answer is waited for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::Service(format!("no answer within {} s", PATIENCE.as_secs()).into())),
+    }
+}
+
 fn versions(group: &APIGroup) -> Vec<String> {
     let preferred = group.preferred_version.as_ref().map(|version| version.version.clone());
     let mut versions: Vec<String> = group.versions.iter().map(|version| version.version.clone()).collect();
@@ -109,47 +120,68 @@ fn versions(group: &APIGroup) -> Vec<String> {
     versions
 }
 
-/// The definitions of custom kinds: where those with a scale keep it, if not where all others do.
+/// The definitions of custom kinds: which versions they serve, and where those with a scale keep it, if not where all
+/// others do.
 #[derive(Default)]
 pub(super) struct Definitions {
-    paths: Mutex<HashMap<(GroupKind, String), ReplicasPath>>,
+    /// By the name of the definition.
+    defined: Mutex<BTreeMap<String, Defined>>,
     /// Another kind may be served now.
     pub(super) changed: Notify,
+}
+
+struct Defined {
+    kind: GroupKind,
+    served: BTreeSet<String>,
+    paths: BTreeMap<String, ReplicasPath>,
 }
 
 impl Definitions {
     pub(super) fn take(&self, event: &watch::Event<CustomResourceDefinition>) {
         match event {
             watch::Event::Listed(listed) => {
-                self.paths.lock().clear();
-                listed.objects.iter().for_each(|definition| self.set(definition));
+                let all = listed.objects.iter().map(|definition| (definition.name_any(), read(definition)));
+                *self.defined.lock() = all.collect();
             }
-            watch::Event::Applied(definition) => self.set(definition),
-            // One that is gone serves nothing, so nobody asks where its scale is.
-            watch::Event::Deleted(_) => {}
+            watch::Event::Applied(definition) => {
+                self.defined.lock().insert(definition.name_any(), read(definition));
+            }
+            watch::Event::Deleted(definition) => drop(self.defined.lock().remove(&definition.name_any())),
             watch::Event::Unreadable(why) => warn!(%why, "a definition cannot be read"),
             watch::Event::Bookmark(_) => return,
         }
         self.changed.notify_one();
     }
 
-    fn set(&self, definition: &CustomResourceDefinition) {
-        let spec = &definition.spec;
-        let kind = GroupKind::new(spec.group.as_str(), spec.names.kind.as_str());
-        let mut paths = self.paths.lock();
-        for version in &spec.versions {
-            let key = (kind.clone(), version.name.clone());
-            let path = definition.replicas_path(&version.name).map(ReplicasPath::new);
-            match path.filter(|path| *path != ReplicasPath::default()) {
-                Some(path) => paths.insert(key, path),
-                None => paths.remove(&key),
-            };
-        }
-    }
-
     /// Where a kind keeps the number of its replicas.
     pub(super) fn path(&self, kind: &GroupKind, version: &str) -> ReplicasPath {
-        self.paths.lock().get(&(kind.clone(), version.to_owned())).cloned().unwrap_or_default()
+        let defined = self.defined.lock();
+        let path =
+            defined.values().find(|defined| defined.kind == *kind).and_then(|of| of.paths.get(version));
+        path.cloned().unwrap_or_default()
+    }
+
+    /// Whether there is a definition by which a kind is served, in one of these versions where some are named.
+    pub(super) fn serve(&self, kind: &GroupKind, wanted: Option<&[&str]>) -> bool {
+        let is_wanted = |version: &String| wanted.is_none_or(|wanted| wanted.contains(&version.as_str()));
+        let defined = self.defined.lock();
+        defined.values().any(|defined| defined.kind == *kind && defined.served.iter().any(is_wanted))
+    }
+}
+
+fn read(definition: &CustomResourceDefinition) -> Defined {
+    let spec = &definition.spec;
+    // One that is being deleted serves what is left, and soon nothing.
+    let ends = definition.metadata.deletion_timestamp.is_some();
+    let served = spec.versions.iter().filter(|version| version.served && !ends);
+    let path = |version: &DefinedVersion| {
+        let path = ReplicasPath::new(definition.replicas_path(&version.name)?);
+        (path != ReplicasPath::default()).then(|| (version.name.clone(), path))
+    };
+    Defined {
+        kind: GroupKind::new(spec.group.as_str(), spec.names.kind.as_str()),
+        served: served.map(|version| version.name.clone()).collect(),
+        paths: spec.versions.iter().filter_map(path).collect(),
     }
 }
 

@@ -1,9 +1,15 @@
-//! Kinds that a cluster may have or not: found, watched while they are served, and forgotten when they go.
+//! Kinds that a cluster may have or not: found, watched while they are served, and forgotten when they are gone for sure.
 //!
 //! The definitions of custom kinds are watched, since they tell at once what comes and goes; and the API server is asked
 //! from time to time, since not everything has a definition.
+//!
+//! A kind that cannot be read is not a kind that is gone. An API server that has just started answers 403 before it knows
+//! all rights, and its discovery may leave groups out. So what is known of a kind stays until discovery has said several
+//! times, over at least a minute, that the kind is not served, and the kind itself answers nothing else. Then everything
+//! else is listed once more, and only then its objects are forgotten.
 
 mod catalog;
+mod slot;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,27 +18,25 @@ use std::time::Duration;
 use kube::{Client, Error};
 use quorate_api::budget::StoredBudget;
 use quorate_api::slim;
-use quorate_engine::Snapshot;
 use quorate_engine::basics::GroupKind;
 use quorate_engine::facts::{Front, WorkloadSource};
-use quorate_engine::ledger::Event;
 use quorate_intake::objects;
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
-use quorate_kit::watch::{Missing, Source};
-use tokio::sync::mpsc;
+use quorate_kit::watch::{Failing, Health, Source};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::gate::{Gate, Ticket};
-use super::reach::Reach;
+use super::reach::{Patience, Reach};
 use super::references::References;
 use super::{feed, rows};
 use crate::keeper::Keeper;
 use crate::pubs::ServedHere;
 use crate::stored::Stored;
 use catalog::{Catalog, Definitions, Found, Served};
+use slot::{OURS, Slot};
 
 /// How often the API server is asked what it serves though nothing seems to have changed.
 const POLL: Duration = Duration::from_secs(30);
@@ -44,63 +48,33 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const FOLLOW_UPS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(6)];
 
-/// Something to watch if it is there.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Slot {
-    PodGroups,
-    UpstreamWorkloads,
-    OwnWorkloads,
-    LeaderWorkerSets,
-    /// OpenKruise's budgets, unless somebody else serves them.
-    UnavailableBudgets,
-    /// A kind that a budget, a pod or a controller names.
-    Referred(GroupKind),
-}
+/// A kind is gone when discovery has said so this often, over at least this time.
+const ABSENT: (u32, Duration) = (3, Duration::from_secs(60));
 
-impl Slot {
-    /// What is looked for whether somebody refers to it or not.
-    const ALWAYS: [Self; 4] =
-        [Self::PodGroups, Self::UpstreamWorkloads, Self::OwnWorkloads, Self::LeaderWorkerSets];
-
-    fn kind(&self) -> GroupKind {
-        match self {
-            Self::PodGroups => GroupKind::new("scheduling.k8s.io", "PodGroup"),
-            Self::UpstreamWorkloads => GroupKind::new("scheduling.k8s.io", "Workload"),
-            Self::OwnWorkloads => GroupKind::new("scheduling.quorate.dev", "Workload"),
-            Self::LeaderWorkerSets => GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-            Self::UnavailableBudgets => GroupKind::new("policy.kruise.io", "PodUnavailableBudget"),
-            Self::Referred(kind) => kind.clone(),
-        }
-    }
-
-    /// The versions that can be read here, the best one first; `None` where any can.
-    fn versions(&self) -> Option<&'static [&'static str]> {
-        match self {
-            Self::PodGroups => Some(&slim::PodGroup::VERSIONS),
-            Self::UpstreamWorkloads => Some(&slim::Workload::VERSIONS),
-            Self::OwnWorkloads | Self::UnavailableBudgets => Some(&["v1alpha1"]),
-            Self::LeaderWorkerSets => Some(&["v1"]),
-            Self::Referred(_) => None,
-        }
-    }
-
-    /// What to tell when it is not watched any more: there is nothing of it.
-    fn nothing(&self) -> Event {
-        Event::List(match self {
-            Self::PodGroups => Snapshot::PodGroups(Vec::new()),
-            Self::UpstreamWorkloads => Snapshot::Workloads(WorkloadSource::Upstream, Vec::new()),
-            Self::OwnWorkloads => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
-            Self::LeaderWorkerSets | Self::Referred(_) => Snapshot::Controllers(self.kind(), Vec::new()),
-            Self::UnavailableBudgets => return Event::Unwatched(Front::PodUnavailableBudget),
-        })
-    }
-}
+/// The lists of all other kinds that come before a kind is forgotten are waited for this long; then it is tried again
+/// with the next round.
+const LISTED_AGAIN: Duration = Duration::from_secs(30);
 
 /// A watch under way.
 struct Watched {
     /// Where, and for a kind that somebody refers to, which number is its scale.
     at: (Served, Option<slim::ReplicasPath>),
+    health: Health,
+    /// Something is known from a watch before this one.
+    known: bool,
     task: AbortOnDropHandle<()>,
+}
+
+impl Watched {
+    fn is_known(&self) -> bool {
+        self.known || self.health.progress().heard.is_some()
+    }
+}
+
+/// How often discovery has left out what is watched, and since when.
+struct Absence {
+    times: u32,
+    since: Instant,
 }
 
 pub(super) struct Discovery {
@@ -116,11 +90,10 @@ pub(super) struct Discovery {
     /// Whether OpenKruise's budgets are for us to serve.
     kruise: ServedHere,
     watched: BTreeMap<Slot, Watched>,
-    /// What could not be watched though it is served, since when, and why.
-    refused: BTreeMap<Slot, (Instant, Missing)>,
-    /// Watches that ended by themselves.
-    ended: mpsc::UnboundedReceiver<(Slot, Missing)>,
-    ends: mpsc::UnboundedSender<(Slot, Missing)>,
+    /// What is watched and discovery leaves out.
+    absent: BTreeMap<Slot, Absence>,
+    /// What the last round could not find out: whether it is served.
+    untold: BTreeSet<Slot>,
 }
 
 impl Discovery {
@@ -133,7 +106,6 @@ impl Discovery {
         stored: Arc<Stored>,
         kruise: ServedHere,
     ) -> Self {
-        let (ends, ended) = mpsc::unbounded_channel();
         Self {
             client,
             reach,
@@ -145,22 +117,40 @@ impl Discovery {
             stored,
             kruise,
             watched: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            ended,
-            ends,
+            absent: BTreeMap::new(),
+            untold: BTreeSet::new(),
         }
     }
 
-    /// Finds and watches for ever. The ticket is given up once everything that is there now is being watched, and each of
-    /// those watches has a ticket of its own; what comes later does not make anybody wait.
+    /// Finds and watches for ever. The ticket is given up once everything that is there now has been listed, or cannot be
+    /// read; what comes later does not make anybody wait.
     pub(super) async fn run(mut self, ticket: Ticket) {
-        let _definitions = self.watch_definitions();
-        // It fails when nobody can tell any more, and then what was told last holds.
-        let _ = self.kruise.wait_for(Option::is_some).await;
-        self.round_until_done(true).await;
-        // Which kinds somebody refers to is known once pods, controllers and budgets are.
+        let (_definitions, defined) = self.watch_definitions();
+        let mut kruise = self.kruise.clone();
+        let early = tokio::select! {
+            // It fails when nobody can tell any more, and then what was told last holds.
+            _ = kruise.wait_for(Option::is_some) => true,
+            () = self.gate.left(1) => false,
+        };
+        if early {
+            self.round_until_done().await;
+        }
+        // Which kinds somebody refers to is known once pods, controllers and budgets are. And where those can be read, the
+        // API server knows our rights.
         self.gate.left(1).await;
-        self.round_until_done(true).await;
+        let patience = self.reach.patience(OURS);
+        if let Err(failing) = seen(&defined, patience).await {
+            warn!(why = %failing.why, "definitions of custom kinds cannot be read: what comes and goes is noticed late");
+        }
+        if tokio::time::timeout(patience.refused, kruise.wait_for(Option::is_some)).await.is_err() {
+            warn!(
+                "whether OpenKruise serves PodUnavailableBudgets cannot be told: they are left alone until it can"
+            );
+        }
+        self.round_until_told().await;
+        self.settle().await;
+        self.round_until_told().await;
+        self.settle().await;
         drop(ticket);
         let mut due: VecDeque<Instant> = VecDeque::new();
         loop {
@@ -178,47 +168,71 @@ impl Discovery {
                     }
                 }
                 Ok(()) = self.kruise.changed() => due.push_front(next),
-                Some((slot, missing)) = self.ended.recv() => {
-                    self.lost(slot, missing).await;
-                    due.push_front(next);
-                }
             }
             tokio::time::sleep(DEBOUNCE).await;
-            self.round_until_done(false).await;
+            self.round_until_done().await;
         }
     }
 
-    fn watch_definitions(&self) -> AbortOnDropHandle<()> {
-        let (definitions, mut ticket) = (self.definitions.clone(), Some(self.gate.ticket()));
-        let source = Source::<slim::CustomResourceDefinition>::all(self.client.clone()).optional();
-        AbortOnDropHandle::new(tokio::spawn(async move {
-            let missing = quorate_kit::watch::run(source, |event| {
+    fn watch_definitions(&self) -> (AbortOnDropHandle<()>, Health) {
+        let definitions = self.definitions.clone();
+        let health = self.reach.health("CustomResourceDefinition.apiextensions.k8s.io");
+        let source = Source::<slim::CustomResourceDefinition>::all(self.client.clone());
+        let source = source.reporting_to(health.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            quorate_kit::watch::run(source, |event| {
                 definitions.take(&event);
-                ticket = None;
                 std::future::ready(())
-            });
-            let why = missing.await;
-            warn!(%why, "definitions of custom kinds cannot be watched: what comes and goes is noticed late");
-        }))
+            })
+            .await;
+        }));
+        (task, health)
     }
 
-    async fn round_until_done(&mut self, first: bool) {
+    async fn round_until_done(&mut self) {
         let mut backoff = Backoff::new(Duration::from_millis(200), POLL);
-        while let Err(error) = self.round(first).await {
+        while let Err(error) = self.round().await {
             let wait = backoff.failed();
             warn!(error = %Plain(&error), ?wait, "cannot tell what is served");
             tokio::time::sleep(wait).await;
         }
     }
 
+    /// Looks until it is known of everything whether it is served, or patience ends.
+    async fn round_until_told(&mut self) {
+        let began = Instant::now();
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+        loop {
+            self.round_until_done().await;
+            let is_waited_for = |slot: &Slot| began.elapsed() < self.reach.patience(slot.patience()).refused;
+            if !self.untold.iter().any(is_waited_for) {
+                return;
+            }
+            tokio::time::sleep(backoff.failed()).await;
+        }
+    }
+
+    /// Waits until everything that is watched has been listed, or cannot be read.
+    async fn settle(&self) {
+        let waits = self.watched.iter().map(|(slot, watched)| async {
+            let patience = self.reach.patience(slot.patience());
+            let Err(Failing { why, .. }) = seen(&watched.health, patience).await else { return };
+            warn!(kind = %slot.kind().kind, %why, "cannot be read: what rests on it is not known");
+            self.reach.refuse(&watched.at.0.resource);
+        });
+        futures::future::join_all(waits).await;
+    }
+
     /// Looks at what is served now, and starts and stops watches accordingly. What is not known stays as it is.
-    async fn round(&mut self, first: bool) -> Result<(), Error> {
+    async fn round(&mut self) -> Result<(), Error> {
         self.referred = self.references.kinds();
         let referred = self.referred.iter().cloned().map(Slot::Referred);
         let kruise = (*self.kruise.borrow_and_update() == Some(true)).then_some(Slot::UnavailableBudgets);
         let wanted: BTreeSet<Slot> = Slot::ALWAYS.into_iter().chain(kruise).chain(referred).collect();
         let groups = wanted.iter().map(|slot| slot.kind().group.to_string()).collect();
         let catalog = Catalog::ask(&self.client, &groups).await?;
+        self.untold.clear();
+        self.absent.retain(|slot, _| wanted.contains(slot));
         let idle: Vec<Slot> = self.watched.keys().filter(|slot| !wanted.contains(slot)).cloned().collect();
         for slot in idle {
             let why = match slot {
@@ -229,18 +243,50 @@ impl Discovery {
         }
         for slot in wanted {
             match catalog.find(&slot.kind(), slot.versions()) {
-                Found::Unknown => {}
-                Found::Nowhere => {
-                    self.refused.remove(&slot);
-                    self.stop(&slot, "it is not served any more").await;
+                Found::Unknown => drop(self.untold.insert(slot)),
+                // It is defined: discovery is behind.
+                Found::Nowhere if self.definitions.serve(&slot.kind(), slot.versions()) => {
+                    self.untold.insert(slot);
                 }
-                Found::Served(served) => self.watch(slot, served, first).await,
+                Found::Nowhere => self.missed(slot).await,
+                Found::Served(served) => {
+                    self.absent.remove(&slot);
+                    self.watch(slot, served).await;
+                }
             }
         }
         Ok(())
     }
 
-    async fn watch(&mut self, slot: Slot, served: Served, first: bool) {
+    /// Discovery leaves a kind out. It is dropped when that has been so for long enough.
+    async fn missed(&mut self, slot: Slot) {
+        let Some(watched) = self.watched.get(&slot) else { return };
+        if !watched.is_known() {
+            self.stop(&slot, "it is not served any more").await;
+            return;
+        }
+        // What can be read is served, whatever discovery says; and while there is no answer nobody knows.
+        if !watched.health.progress().failing.is_some_and(|failing| failing.why.is_refusal()) {
+            self.absent.remove(&slot);
+            return;
+        }
+        let absence = self.absent.entry(slot.clone()).or_insert(Absence { times: 0, since: Instant::now() });
+        absence.times += 1;
+        let (times, lasts) = ABSENT;
+        if absence.times < times || absence.since.elapsed() < lasts {
+            return;
+        }
+        let others = self.reach.others(&slot.label());
+        let listed = futures::future::join_all(others.iter().map(Health::list_again));
+        if tokio::time::timeout(LISTED_AGAIN, listed).await.is_err() {
+            warn!(kind = %slot.kind().kind, "it is not served any more, but not everything else can be listed: it is kept");
+            return;
+        }
+        self.absent.remove(&slot);
+        self.stop(&slot, "it is not served any more").await;
+    }
+
+    async fn watch(&mut self, slot: Slot, served: Served) {
         let scale = match &slot {
             Slot::Referred(kind) => {
                 served.scales.then(|| self.definitions.path(kind, &served.resource.version))
@@ -251,65 +297,72 @@ impl Discovery {
         if self.watched.get(&slot).is_some_and(|watched| watched.at == at) {
             return;
         }
-        // What was refused is tried again in its time, or there would be no end of it.
-        let too_early = |(since, missing): &(Instant, Missing)| match missing {
-            // Between the two lies a moment: it is served as soon as it is listed.
-            Missing::NotServed => since.elapsed() < FOLLOW_UPS[0],
-            Missing::Forbidden(_) => since.elapsed() < POLL,
-        };
-        if self.refused.get(&slot).is_some_and(too_early) {
-            return;
-        }
         // In another version the same objects are listed again: nothing is forgotten in between.
-        if let Some(Watched { task, .. }) = self.watched.remove(&slot) {
-            end(task).await;
+        let mut known = false;
+        if let Some(before) = self.watched.remove(&slot) {
+            known = before.is_known();
+            end(before.task).await;
         }
         info!(kind = at.0.resource.kind, version = at.0.resource.api_version, "watching");
-        let ticket = first.then(|| self.gate.ticket());
-        let task = AbortOnDropHandle::new(tokio::spawn(self.watching(slot.clone(), &at, ticket)));
-        self.watched.insert(slot, Watched { at, task });
+        let health = self.reach.health(&slot.label());
+        let task = self.watching(slot.clone(), &at, health.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
+        self.watched.insert(slot, Watched { at, health, known, task });
     }
 
-    /// The watch itself; it says so when it ends.
+    /// The watch itself.
     fn watching(
         &self,
         slot: Slot,
         (served, scale): &(Served, Option<slim::ReplicasPath>),
-        ticket: Option<Ticket>,
+        health: Health,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (client, reach, keeper) = (self.client.clone(), self.reach.clone(), self.keeper.clone());
         let (references, resource) = (self.references.clone(), served.resource.clone());
-        let (scale, ends, stored) = (scale.clone(), self.ends.clone(), self.stored.clone());
+        let (scale, stored) = (scale.clone(), self.stored.clone());
         async move {
-            let (missing, ticket) = match &slot {
+            match &slot {
                 Slot::PodGroups => {
                     let source = reach.found::<slim::PodGroup>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::pod_group));
-                    feed(source, keeper, ticket, rows::pod_groups).await
+                    feed(source.reporting_to(health), keeper, None, rows::pod_groups).await;
                 }
                 Slot::UpstreamWorkloads => {
                     let source = reach.found::<slim::Workload>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::upstream_workload));
-                    feed(source, keeper, ticket, rows::workloads(WorkloadSource::Upstream)).await
+                    feed(
+                        source.reporting_to(health),
+                        keeper,
+                        None,
+                        rows::workloads(WorkloadSource::Upstream),
+                    )
+                    .await;
                 }
                 Slot::OwnWorkloads => {
                     let source = reach.found::<slim::OwnWorkload>(&client, &resource);
                     let read = |own: &slim::OwnWorkload| objects::own_workload(&own.metadata, &own.spec);
                     let source = source.read_by(rows::reading(read));
-                    feed(source, keeper, ticket, rows::workloads(WorkloadSource::Own)).await
+                    feed(source.reporting_to(health), keeper, None, rows::workloads(WorkloadSource::Own))
+                        .await;
                 }
                 Slot::LeaderWorkerSets => {
                     let source = reach.found::<slim::LeaderWorkerSet>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::leader_worker_set));
-                    feed(source, keeper, ticket, rows::controllers(slot.kind(), &references)).await
+                    feed(
+                        source.reporting_to(health),
+                        keeper,
+                        None,
+                        rows::controllers(slot.kind(), &references),
+                    )
+                    .await;
                 }
                 Slot::UnavailableBudgets => {
                     let source = reach.found::<StoredBudget>(&client, &resource);
                     let front = Front::PodUnavailableBudget;
-                    feed(source, keeper, ticket, move |event| {
+                    feed(source.reporting_to(health), keeper, None, move |event| {
                         rows::budgets(front, event, &stored, &references, None)
                     })
-                    .await
+                    .await;
                 }
                 Slot::Referred(kind) => {
                     let read_as = kind.clone();
@@ -319,39 +372,24 @@ impl Discovery {
                             slim::Scaled::read(text, scale.as_ref()).map_err(|why| why.to_string())?;
                         objects::scaled(read_as.clone(), &object).map_err(|why| why.problem.to_string())
                     });
-                    feed(source, keeper, ticket, rows::controllers(kind.clone(), &references)).await
+                    feed(
+                        source.reporting_to(health),
+                        keeper,
+                        None,
+                        rows::controllers(kind.clone(), &references),
+                    )
+                    .await;
                 }
-            };
-            if matches!(missing, Missing::Forbidden(_)) {
-                reach.refuse(&resource);
             }
-            drop(ticket);
-            let _ = ends.send((slot, missing));
         }
-    }
-
-    /// A watch ended by itself: there is nothing of that kind any more, as far as we may know.
-    async fn lost(&mut self, slot: Slot, missing: Missing) {
-        // Unless it was started anew in the meantime.
-        if !self.watched.get(&slot).is_some_and(|watched| watched.task.is_finished()) {
-            return;
-        }
-        self.stop(&slot, "").await;
-        let kind = slot.kind().kind;
-        // Once: it is tried again and again.
-        if self.refused.get(&slot).is_none_or(|(_, before)| *before != missing) {
-            info!(%kind, why = %missing, "cannot be watched");
-        }
-        self.refused.insert(slot, (Instant::now(), missing));
     }
 
     async fn stop(&mut self, slot: &Slot, why: &str) {
         let Some(Watched { task, .. }) = self.watched.remove(slot) else { return };
         // Whatever it was about to tell comes before its end.
         end(task).await;
-        if !why.is_empty() {
-            info!(kind = %slot.kind().kind, why, "not watched any more");
-        }
+        self.reach.unwatched(&slot.label());
+        info!(kind = %slot.kind().kind, why, "not watched any more");
         if *slot == Slot::UnavailableBudgets {
             self.stored.retain(Front::PodUnavailableBudget, &[]);
             self.references.budgets(Front::PodUnavailableBudget, &[]);
@@ -359,6 +397,36 @@ impl Discovery {
         // What these named as their controllers is named by nobody now.
         self.references.all(&slot.kind(), std::iter::empty());
         self.keeper.tell(slot.nothing()).await;
+    }
+}
+
+/// Waits for the first list of a kind; why there is none when patience ends.
+async fn seen(health: &Health, patience: Patience) -> Result<(), Failing> {
+    let began = Instant::now();
+    let mut progress = health.follow();
+    loop {
+        let now = progress.borrow_and_update().clone();
+        if now.heard.is_some() {
+            return Ok(());
+        }
+        let limit = match &now.failing {
+            Some(failing) if failing.why.is_refusal() => Some(patience.refused),
+            _ => patience.failing,
+        };
+        let Some(limit) = limit else {
+            let _ = progress.changed().await;
+            continue;
+        };
+        if began.elapsed() >= limit
+            && let Some(failing) = now.failing
+        {
+            return Err(failing);
+        }
+        // Without an answer there is no reason yet: an attempt fails in its time.
+        let next = tokio::time::timeout_at(began + limit, progress.changed()).await;
+        if next.is_err() && now.failing.is_none() {
+            let _ = progress.changed().await;
+        }
     }
 }
 

@@ -25,6 +25,10 @@ struct State {
     watches: BTreeMap<String, Vec<mpsc::UnboundedSender<String>>>,
     asked: Vec<String>,
     slow: BTreeSet<String>,
+    /// Paths that are answered with 403.
+    forbidden: BTreeSet<String>,
+    /// Paths, or what they begin with, that discovery leaves out.
+    hidden: BTreeSet<String>,
 }
 
 impl FakeApi {
@@ -55,6 +59,26 @@ impl FakeApi {
     /// Whoever asks for this path waits.
     pub(super) fn slow(&self, path: &str) {
         self.state.lock().unwrap().slow.insert(path.to_owned());
+    }
+
+    /// A path is refused from now on, and its watches break off.
+    pub(super) fn forbid(&self, path: &str) {
+        let mut state = self.state.lock().unwrap();
+        state.forbidden.insert(path.to_owned());
+        state.watches.remove(path);
+    }
+
+    pub(super) fn permit(&self, path: &str) {
+        self.state.lock().unwrap().forbidden.remove(path);
+    }
+
+    /// Discovery leaves out everything below this path.
+    pub(super) fn hide(&self, path: &str) {
+        self.state.lock().unwrap().hidden.insert(path.to_owned());
+    }
+
+    pub(super) fn show(&self, path: &str) {
+        self.state.lock().unwrap().hidden.remove(path);
     }
 
     /// A kind goes, and its watches with it.
@@ -99,6 +123,11 @@ impl FakeApi {
         if let Some(found) = state.discovery(&path) {
             return once(200, &found);
         }
+        if state.forbidden.contains(&path) {
+            let status = json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden",
+                "reason": "Forbidden"});
+            return once(403, &status);
+        }
         let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         match state.served.get(&path) {
             None => {
@@ -130,7 +159,10 @@ impl State {
     /// `/apis`, `/api/v1` and `/apis/group/version`, made from the paths that are served.
     fn discovery(&self, path: &str) -> Option<Value> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let paths = || self.served.keys().map(|path| path.trim_matches('/').split('/').collect::<Vec<_>>());
+        let shown = |path: &&String| !self.hidden.iter().any(|hidden| path.starts_with(hidden));
+        let paths = || {
+            self.served.keys().filter(shown).map(|path| path.trim_matches('/').split('/').collect::<Vec<_>>())
+        };
         match parts.as_slice() {
             ["apis"] => {
                 let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -164,7 +196,9 @@ fn kind(plural: &str) -> &'static str {
     match plural {
         "fleets" => "Fleet",
         "jobs" => "Job",
+        "leaderworkersets" => "LeaderWorkerSet",
         "podgroups" => "PodGroup",
+        "podunavailablebudgets" => "PodUnavailableBudget",
         "workloads" => "Workload",
         _ => "Other",
     }
