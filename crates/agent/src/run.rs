@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use parking_lot::Mutex;
 use quorate_api::slim;
+use quorate_kit::client::bounded;
 use quorate_kit::watch::{self, Event, Source};
 use quorate_kit::{Plain, admin};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -84,10 +85,8 @@ impl Running {
 /// # Errors
 /// It cannot listen.
 pub async fn start(options: Options, stop: CancellationToken) -> Result<Running> {
-    let mut config = options.kubernetes;
     // What was not written is tried again by the ward, with what is known then.
-    config.default_retry = false;
-    let client = Client::try_from(config).context("cannot make a client")?;
+    let client = Client::try_from(bounded(options.kubernetes)).context("cannot make a client")?;
     let address = options.admin;
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let admin = listener.local_addr()?;

@@ -6,10 +6,12 @@
 //! - [`election`]: one of many processes does what only one should.
 //! - [`admin`]: alive, ready, and how it does.
 //! - [`backoff`]: how long to wait before trying again.
+//! - [`client`]: no call is waited for without bound.
 //! - [`Plain`]: errors of the client in few words.
 
 pub mod admin;
 pub mod backoff;
+pub mod client;
 pub mod election;
 pub mod https;
 mod plain;

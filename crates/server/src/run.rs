@@ -11,6 +11,7 @@ use kube::Client;
 use quorate_api::names::HOLDER;
 use quorate_engine::Gates;
 use quorate_engine::ledger::{Event, Settings};
+use quorate_kit::client::bounded;
 use quorate_kit::election::Election;
 use quorate_kit::watch::Failing;
 use quorate_kit::{admin, https};
@@ -115,10 +116,8 @@ impl Running {
 /// # Errors
 /// It cannot listen, or the API server does not take its Lease.
 pub async fn start(options: Options, stop: CancellationToken) -> Result<Running> {
-    let mut config = options.kubernetes;
     // Whether a write was refused is for the protocol to know, at once.
-    config.default_retry = false;
-    let client = Client::try_from(config).context("cannot make a client")?;
+    let client = Client::try_from(bounded(options.kubernetes)).context("cannot make a client")?;
     let (listener, address) = listen(options.listen).await?;
     let (admin_listener, admin) = listen(options.admin).await?;
     let place = options.place.unwrap_or_else(|| Place::Url(format!("https://{address}")));

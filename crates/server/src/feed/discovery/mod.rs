@@ -23,7 +23,7 @@ use quorate_engine::facts::{Front, WorkloadSource};
 use quorate_intake::objects;
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
-use quorate_kit::watch::{Failing, Health, Source};
+use quorate_kit::watch::{Failing, Health, Source, Why};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -218,7 +218,9 @@ impl Discovery {
             let patience = self.reach.patience(slot.patience());
             let Err(Failing { why, .. }) = seen(&watched.health, patience).await else { return };
             warn!(kind = %slot.kind().kind, %why, "cannot be read: what rests on it is not known");
-            self.reach.refuse(&watched.at.0.resource);
+            if matches!(why, Why::Forbidden(_)) {
+                self.reach.refuse(&watched.at.0.resource);
+            }
         });
         futures::future::join_all(waits).await;
     }
