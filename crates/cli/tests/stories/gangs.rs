@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::space::Space;
 
-const BUDGET: &str = "gang";
+pub(crate) const BUDGET: &str = "gang";
 
 mod pod_groups {
     use super::*;
@@ -145,11 +145,11 @@ mod own_workloads {
     }
 }
 
-fn options(kubernetes: Kubernetes) -> Options {
+pub(crate) fn options(kubernetes: Kubernetes) -> Options {
     Options { kubernetes, controllers: true, workload_api: true, ..Options::default() }
 }
 
-fn budget(numbers: &Value) -> Value {
+pub(crate) fn budget(numbers: &Value) -> Value {
     let mut spec = json!({"selector": {"matchLabels": {"gang": "gang"}}, "budgetScope": "Workload"});
     for (field, value) in numbers.as_object().expect("numbers") {
         spec[field] = value.clone();
@@ -196,7 +196,7 @@ async fn run(space: &Space, gang: &Gang, api: WorkloadApi) {
     space.ready((gang.groups * gang.size) as usize).await;
 }
 
-async fn perform(space: &Space, gang: &Gang, api: WorkloadApi) {
+pub(crate) async fn perform(space: &Space, gang: &Gang, api: WorkloadApi) {
     describe(space, gang, api).await;
     run(space, gang, api).await;
 }

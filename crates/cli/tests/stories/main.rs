@@ -42,6 +42,7 @@ mod space;
 mod storm;
 mod successors;
 mod town;
+mod unreadable;
 mod walkthroughs;
 
 /// A file that is no module is compiled by nobody, and its tests never run.

@@ -23,7 +23,7 @@ pub(crate) struct Space {
     pub(crate) namespace: String,
     pub(crate) pods: Api<Pod>,
     kubectl: Kubectl,
-    _quorate: Quorate,
+    quorate: Option<Quorate>,
 }
 
 impl Space {
@@ -34,7 +34,21 @@ impl Space {
         let namespace = cluster.namespace(stem).await.expect("a namespace");
         let pods = Api::namespaced(cluster.admin(), &namespace);
         let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
-        Self { cluster, namespace, pods, kubectl, _quorate: quorate }
+        Self { cluster, namespace, pods, kubectl, quorate: Some(quorate) }
+    }
+
+    /// Another namespace of the same cluster, under the same server.
+    pub(crate) async fn beside(&self, stem: &str) -> Self {
+        let cluster = self.cluster.clone();
+        let namespace = cluster.namespace(stem).await.expect("a namespace");
+        let pods = Api::namespaced(cluster.admin(), &namespace);
+        let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
+        Self { cluster, namespace, pods, kubectl, quorate: None }
+    }
+
+    /// Where the server shows how it does.
+    pub(crate) fn admin(&self) -> std::net::SocketAddr {
+        self.quorate.as_ref().expect("the namespace that the server was started with").server.admin
     }
 
     fn path(&self, version: &str, plural: &str) -> String {

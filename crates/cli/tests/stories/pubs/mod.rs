@@ -16,7 +16,7 @@ use crate::town::{Town, is};
 pub(crate) const VERSION: &str = "policy.kruise.io/v1alpha1";
 
 /// A budget over the pods with a label app.
-fn over(app: &str, number: &str, amount: impl Into<Value>) -> Value {
+pub(crate) fn over(app: &str, number: &str, amount: impl Into<Value>) -> Value {
     json!({"selector": {"matchLabels": {"app": app}}, number: amount.into()})
 }
 
@@ -35,12 +35,12 @@ impl Town {
     }
 
     /// Makes a PodUnavailableBudget, and waits until it is enforced, for every operation, and allows so much.
-    async fn pub_over(&self, name: &str, spec: Value, allowed: u32) {
+    pub(crate) async fn pub_over(&self, name: &str, spec: Value, allowed: u32) {
         self.new_pub(name, json!({}), spec).await.expect(201);
         tokio::join!(self.pub_allows(name, allowed), self.asked_about_updates());
     }
 
-    async fn pub_status(&self, name: &str) -> Value {
+    pub(crate) async fn pub_status(&self, name: &str) -> Value {
         self.wire.get(&format!("{}/{name}", self.unavailable_budgets())).await.expect(200)["status"].clone()
     }
 
@@ -76,7 +76,7 @@ impl Town {
     }
 
     /// Pods made by hand, web-0 and so on.
-    async fn pods_of(&self, app: &str, count: usize) {
+    pub(crate) async fn pods_of(&self, app: &str, count: usize) {
         for number in 0..count {
             self.pod(&format!("{app}-{number}"), json!({"app": app})).await;
         }
