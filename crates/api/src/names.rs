@@ -69,6 +69,9 @@ pub mod kruise {
     pub const PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
     /// On a `PodUnavailableBudget`: how many pods there should be. An annotation.
     pub const PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
+    /// On a pod: not True while an in-place update is about to begin or under way. A condition, and a readiness gate of
+    /// the pods that OpenKruise updates in place.
+    pub const INPLACE_UPDATE_READY: &str = "InPlaceUpdateReady";
     /// On a pod: an in-place update is about to begin. An annotation.
     pub const INPLACE_UPDATE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
     /// On a pod: what its last in-place update does. An annotation.

@@ -70,8 +70,14 @@ pub struct Token {
 }
 
 /// What an update or resize asks for; empty for removals.
+///
+/// An update that is announced in the pod's status, before anything is known of what it changes, has a base and nothing
+/// else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
+    /// The version of the pod that the change was admitted for. The API server stores the change on this version or not
+    /// at all: it asks again before it stores it on a later one. `None` in tokens of releases that did not record it.
+    pub base: Option<Version>,
     /// The containers that the change touches.
     pub containers: Box<[ContainerChange]>,
     /// A label that calls the pod unavailable, and has not been seen on it yet. Until then the pod looks as it did.
@@ -92,8 +98,11 @@ pub struct ContainerChange {
 }
 
 impl Target {
-    /// Whether the pod's spec asks for it: whoever was admitted has written.
+    /// Whether the pod asks for it: the API server has stored the change.
     pub fn is_asked(&self, pod: &Pod) -> bool {
+        if self.base.is_some() && self.containers.is_empty() && self.label.is_none() {
+            return pod.announced;
+        }
         self.is_labelled(pod)
             && self.containers.iter().all(|change| {
                 pod.containers.iter().any(|container| {
@@ -109,9 +118,18 @@ impl Target {
         self.label.as_ref().is_none_or(|label| pod.labels.get(label).is_some())
     }
 
-    /// Whether the pod runs what was asked for. That the kubelet has read the new spec proves nothing.
+    /// Whether the pod has moved on without it: the API server did not store the change and cannot any more, or a later
+    /// change has taken its place. Whatever is left to wait for stands in the token of that one.
+    pub fn is_replaced(&self, pod: &Pod) -> bool {
+        self.base.is_some_and(|base| pod.version > base) && !self.is_asked(pod)
+    }
+
+    /// Whether the pod runs what was asked for. That the kubelet has read the new spec proves nothing, and that a pod
+    /// looks as asked before the change was stored proves nothing either.
     pub fn is_reached(&self, pod: &Pod) -> bool {
         self.label.is_none()
+            && !pod.announced
+            && self.base.is_none_or(|base| pod.version > base)
             && self.containers.iter().all(|change| {
                 pod.containers.iter().any(|container| {
                     container.name == change.name
@@ -120,5 +138,22 @@ impl Target {
                         && change.resources.is_none_or(|resources| container.resources == resources)
                 })
             })
+    }
+
+    /// Whether each container runs what it is asked to run, and one of them is still the one that was to be replaced: the
+    /// change took another back before the kubelet acted on that. Where nothing is known of what the containers become,
+    /// nobody can tell.
+    pub(crate) fn runs_unreplaced(&self, pod: &Pod) -> bool {
+        let found = |change: &ContainerChange| pod.containers.iter().find(|other| other.name == change.name);
+        self.containers.iter().all(|change| {
+            let known = change.image.is_some() || change.resources.is_some();
+            known
+                && found(change).is_some_and(|container| {
+                    change.image.is_none_or(|image| container.image == image)
+                        && change.resources.is_none_or(|resources| container.resources == resources)
+                })
+        }) && self.containers.iter().any(|change| {
+            change.replaces.is_some_and(|old| found(change).is_some_and(|container| container.id == old))
+        })
     }
 }

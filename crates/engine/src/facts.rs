@@ -83,6 +83,8 @@ pub struct Pod {
     pub ready: bool,
     /// Since when the Ready condition is what it is.
     pub ready_since: Option<Time>,
+    /// A readiness gate that announces updates is not True: an update of the pod is about to begin, or under way.
+    pub announced: bool,
     /// No in-place update is under way and no label calls it unavailable. Only [`HealthRule::Strict`] asks.
     pub consistent: bool,
     /// It asks not to be protected. Only budgets that are [`Rules::waivable`] listen.

@@ -15,6 +15,7 @@ pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
         terminating: false,
         ready: false,
         ready_since: None,
+        announced: false,
         consistent: true,
         waives: false,
         probe: None,

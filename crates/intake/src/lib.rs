@@ -13,6 +13,7 @@
 //! - [`template`]: pods from templates, with the owners that a template names.
 
 pub mod admission;
+mod announcements;
 pub mod budget;
 mod error;
 mod field;

@@ -10,6 +10,8 @@ use quorate_api::names::DISRUPTION_PROBE_PREFIX;
 use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
 use quorate_engine::callers::{EXEMPT, Exempt, When, Who};
 
+use crate::announcements;
+
 /// What a webhook is called for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
@@ -17,6 +19,8 @@ pub enum Entry {
     Evictions,
     /// DELETE and UPDATE of `pods`, and UPDATE of `pods/resize`.
     Changes,
+    /// UPDATE of `pods/status`, for the updates that are announced there.
+    Announcements,
     /// CREATE and UPDATE of `pods`, for the probes that they declare.
     Probes,
     /// CREATE of `pods`, for the owners that their templates name.
@@ -41,9 +45,14 @@ pub fn match_conditions(entry: Entry) -> Vec<MatchCondition> {
             Some(condition(&format!("not-{}", exempt.name), format!("!({expression})")))
         })
         .collect();
-    if entry == Entry::Changes {
+    if matches!(entry, Entry::Changes | Entry::Announcements) {
         conditions
             .push(condition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)".to_owned()));
+    }
+    if entry == Entry::Announcements {
+        conditions.push(condition("announces-an-update", announcements::expression()));
+    }
+    if entry == Entry::Changes {
         conditions.push(condition(
             "not-a-harmless-update",
             format!("request.operation != 'UPDATE' || {IS_RESIZE} || {}", is_disturbing()),
@@ -80,7 +89,10 @@ fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     };
     match (&exempt.when, entry) {
         (When::Always, _) => Some(who),
-        (When::Deletes | When::PreciseDeletes, Entry::Evictions | Entry::Probes | Entry::Owners) => None,
+        (
+            When::Deletes | When::PreciseDeletes,
+            Entry::Evictions | Entry::Announcements | Entry::Probes | Entry::Owners,
+        ) => None,
         (When::Deletes, Entry::Changes) => Some(format!("request.operation == 'DELETE' && {who}")),
         (When::PreciseDeletes, Entry::Changes) => {
             let names_uid = "has(request.options.preconditions) && has(request.options.preconditions.uid) \

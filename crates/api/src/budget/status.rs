@@ -148,9 +148,14 @@ pub struct Token {
 pub struct UpdateTarget {
     /// The containers that the change touches, by name.
     pub containers: BTreeMap<String, ContainerTarget>,
-    /// The label that calls the pod unavailable, as long as it has not been seen on the pod.
+    /// The label that calls the pod unavailable, as long as it has not been seen on the pod; or the readiness gate by which
+    /// an update was announced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The resourceVersion of the pod that the change was admitted for. Once the pod has a later one and does not ask for
+    /// the change, the change was replaced or refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 /// What one container looks like once the change is done. Fingerprints, because a claim has to stay small and nobody

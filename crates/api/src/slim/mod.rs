@@ -38,7 +38,7 @@ pub use node::{Lease, LeaseSpec, Node, NodeSpec, NodeStatus};
 pub use pdb::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 pub use pod::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, Phase, Pod, PodSpec, PodStatus,
-    ResizePolicy, Resources, SchedulingGroup, WorkloadReference,
+    ReadinessGate, ResizePolicy, Resources, SchedulingGroup, WorkloadReference,
 };
 pub use scaled::{ReplicasPath, Scaled};
 pub use webhooks::{ValidatingWebhookConfiguration, Webhook};

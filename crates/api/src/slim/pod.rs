@@ -39,12 +39,24 @@ pub struct PodSpec {
     pub workload_ref: Option<WorkloadReference>,
     /// How long it may run; the kubelet ends it then.
     pub active_deadline_seconds: Option<i64>,
+    /// The conditions that must be True before it is ready.
+    #[serde(deserialize_with = "or_default")]
+    pub readiness_gates: Vec<ReadinessGate>,
     /// Its containers.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
     /// Its init containers, sidecars among them.
     #[serde(deserialize_with = "or_default")]
     pub init_containers: Vec<Container>,
+}
+
+/// A condition that must be True before a pod is ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReadinessGate {
+    /// The type of the condition.
+    #[serde(deserialize_with = "or_default")]
+    pub condition_type: String,
 }
 
 /// The link from a pod to a `PodGroup` object.

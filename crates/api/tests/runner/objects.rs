@@ -84,6 +84,7 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
             ContainerTarget { replaces: Some("9c1e66a0b7d3f214".to_owned()), ..ContainerTarget::default() },
         )]),
         label: None,
+        base: Some("4711".to_owned()),
     };
     let token = Token { operation: Operation::Update, by: "ann".to_owned(), at, target: Some(target) };
     let claim =
@@ -97,7 +98,7 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
                     "operation": "Update",
                     "by": "ann",
                     "at": "2026-11-15T21:00:00.250000Z",
-                    "target": { "containers": { "server": { "replaces": "9c1e66a0b7d3f214" } } },
+                    "target": { "containers": { "server": { "replaces": "9c1e66a0b7d3f214" } }, "base": "4711" },
                 }
             },
         })

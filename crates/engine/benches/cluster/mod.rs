@@ -181,6 +181,7 @@ impl Cluster {
             terminating: false,
             ready: true,
             ready_since: Some(NOW),
+            announced: false,
             consistent: true,
             waives: false,
             probe: None,

@@ -82,4 +82,10 @@ pub enum Rule {
     ListOfCoverage,
     UpdateSeenRunning,
     UpdateSettlesUpdates,
+    AnnouncementsAsked,
+    AnnouncedHolds,
+    UpdateSeenStored,
+    ReplacedUpdatesEnd,
+    ReplacedOnceSeen,
+    TakenBackExpires,
 }

@@ -30,7 +30,7 @@ fn budget() -> Budget {
     let mut key = budget_key("a");
     key.front = Front::PodUnavailableBudget;
     let rules = Rules { health: HealthRule::Strict, ..keeps(1, ALL) };
-    let target = Target { containers: Box::default(), label: Some(LABEL.into()) };
+    let target = Target { label: Some(LABEL.into()), ..Target::default() };
     let token = Token { operation: Operation::Update, by: "ann".into(), at: Time(0), target };
     let claim = Claim { pod: "x".into(), group: None, tokens: BTreeMap::from([("t".into(), token)]) };
     Budget {

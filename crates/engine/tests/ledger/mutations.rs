@@ -38,6 +38,12 @@ const MISSED: &[(&[Rule], &str)] = &[
     (&[Rule::ListOfCoverage], "a budget covers more while its pods are listed"),
     (&[Rule::UpdateSeenRunning], "an update"),
     (&[Rule::UpdateSettlesUpdates], "an update and an eviction of one pod"),
+    (&[Rule::AnnouncementsAsked], "two announced updates"),
+    (&[Rule::AnnouncedHolds], "an announced update"),
+    (&[Rule::UpdateSeenStored], "an announcement that nothing follows"),
+    (&[Rule::ReplacedUpdatesEnd], "an update takes the place of another"),
+    (&[Rule::ReplacedOnceSeen], "an update takes the place of another"),
+    (&[Rule::TakenBackExpires], "an update is taken back"),
 ];
 
 /// Searches a share of the table: tests run side by side.

@@ -8,7 +8,7 @@ use quorate_engine::facts::{
 };
 use quorate_engine::selector::Selector;
 
-use super::world::{Ask, Deed, Mishaps, Scenario, Then};
+use super::world::{Ask, Change, Deed, Mishaps, Scenario, Then};
 
 use Operation::{Delete, Evict, Update};
 
@@ -38,6 +38,7 @@ fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario 
         budgets: vec![("a", keeps(2, ALL))],
         replicas: vec![(true, true), (true, false)],
         requests: requests.iter().map(|(operation, pod)| (*operation, *pod, Ask::Any)).collect(),
+        changes: Vec::new(),
         deeds: Vec::new(),
         mishaps: Mishaps::default(),
         then: Then::Stays,
@@ -75,6 +76,12 @@ impl Scenario {
 
     fn deeds(mut self, deeds: &[Deed]) -> Self {
         self.deeds = deeds.to_vec();
+        self
+    }
+
+    /// Says what each request changes, if it is an update.
+    fn changes(mut self, changes: &[Change]) -> Self {
+        self.changes = changes.to_vec();
         self
     }
 
@@ -305,6 +312,30 @@ pub(crate) fn all() -> Vec<Scenario> {
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ALL))])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
+            .replicas(&[(true, true)]),
+        // As OpenKruise does it: the readiness gate first, then the image.
+        case("an announced update", &[(Update, "x"), (Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Gate, Change::Image(2)]),
+        case("an announcement that nothing follows", &[(Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Gate])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+        case("two announced updates", &[(Update, "x"), (Update, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Gate, Change::Gate]),
+        case("an update takes the place of another", &[(Update, "x"), (Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Image(2), Change::Image(3)])
+            .mishaps(Mishaps { refusals: 1, ..quiet() }),
+        case("an update is taken back", &[(Update, "x"), (Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Image(2), Change::Image(1)])
             .replicas(&[(true, true)]),
     ]
 }

@@ -51,6 +51,10 @@ fn wrong(world: &World, scenario: &Scenario, ended: &mut Seen) -> Option<String>
     if !settles || !ended.insert(world.stored_and_known()) {
         return None;
     }
+    let lingering = world.lingering();
+    if lingering > 0 {
+        return Some(format!("an update that the pod has moved on without ends at once: {lingering} left"));
+    }
     let mut end = world.clone();
     end.run_out(scenario);
     let left = end.leftovers();

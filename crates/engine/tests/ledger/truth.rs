@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_engine::basics::{Quantity, Uid};
+use quorate_engine::claims::Token;
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use super::world::{Part, Stage, World};
+use super::world::{Journey, Part, Stage, World};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -156,7 +157,7 @@ impl World {
             .requests
             .iter()
             .filter_map(|journey| match &journey.stage {
-                Stage::Admitted(uid) => Some(uid),
+                Stage::Admitted(uid) => Some(uid).filter(|uid| self.may_strike(journey, uid)),
                 _ => None,
             })
             .collect();
@@ -176,6 +177,22 @@ impl World {
         }
     }
 
+    /// Whether what was admitted can still happen: an update of a pod that has changed since is a conflict.
+    fn may_strike(&self, journey: &Journey, uid: &Uid) -> bool {
+        let version = self.pods.get(uid).map(|pod| pod.version);
+        journey.operation.removes() || version == journey.base
+    }
+
+    /// Updates that the pods have moved on without, and that are still counted.
+    pub(crate) fn lingering(&self) -> usize {
+        let claims = self.budgets.values().flat_map(|budget| &budget.ledger.claims);
+        let lingers = |pod: &Pod, token: &Token| !token.operation.removes() && token.target.is_replaced(pod);
+        claims
+            .filter_map(|(uid, claim)| Some((self.pods.get(uid)?, claim)))
+            .map(|(pod, claim)| claim.tokens.values().filter(|token| lingers(pod, token)).count())
+            .sum()
+    }
+
     /// Claims that nobody will ever take away.
     pub(crate) fn leftovers(&self) -> usize {
         self.budgets.values().map(|budget| budget.ledger.claims.len()).sum()
@@ -185,6 +202,7 @@ impl World {
 fn is_healthy(pod: &Pod) -> bool {
     pod.ready
         && !pod.terminating
+        && !pod.announced
         && pod.containers.iter().all(|container| container.image == container.asked_image)
 }
 

@@ -113,6 +113,8 @@ impl Cluster {
         let image = IMAGES + id;
         let target = match operation {
             Operation::Update => Target {
+                // As in tokens of the release before, whose servers may still be running.
+                base: None,
                 containers: [ContainerChange {
                     name: "main".into(),
                     replaces: Some(pod.containers[0].id),

@@ -6,13 +6,13 @@ use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
 use quorate_api::slim::{Container, ContainerStatus, Pod};
 use quorate_engine::claims::{ContainerChange, Target};
 
-use crate::fingerprint;
+use crate::{announcements, fingerprint};
 
 /// What an update leads to; `None` where it disturbs nothing.
 ///
 /// It disturbs where it gives a container another image, where it sets the pod a nearer end, and where it calls the pod
 /// unavailable by a label. Nothing else that the API server lets through makes a kubelet restart anything.
-pub(super) fn update<'a>(old: &'a Pod, new: &'a Pod) -> Option<Target> {
+pub(super) fn update(old: &Pod, new: &Pod) -> Option<Target> {
     let mut changes = Changes::of(old);
     changes.label = newly_unavailable(old, new);
     let mut disturbs = changes.label.is_some();
@@ -49,9 +49,15 @@ pub(super) fn update<'a>(old: &'a Pod, new: &'a Pod) -> Option<Target> {
 }
 
 /// What a resize leads to; `None` where no container is restarted for it.
-pub(super) fn resize<'a>(old: &'a Pod, new: &'a Pod) -> Option<Target> {
+pub(super) fn resize(old: &Pod, new: &Pod) -> Option<Target> {
     let mut changes = Changes::of(old);
     resize_into(old, new, &mut changes).then(|| changes.target())
+}
+
+/// What a write of the status leads to; `None` where it announces no update. What the update is going to change is not
+/// known yet.
+pub(super) fn announcement(old: &Pod, new: &Pod) -> Option<Target> {
+    announcements::announces(old, new).then(Target::default)
 }
 
 fn resize_into<'a>(old: &'a Pod, new: &'a Pod, changes: &mut Changes<'a>) -> bool {
@@ -124,6 +130,6 @@ impl<'a> Changes<'a> {
 
     fn target(self) -> Target {
         let label = self.label.map(Into::into);
-        Target { containers: self.changes.into_values().collect(), label }
+        Target { base: None, containers: self.changes.into_values().collect(), label }
     }
 }

@@ -83,8 +83,9 @@ impl<'a> Review<'a> {
         match (sub_resource, call.operation.as_str()) {
             ("eviction", "CREATE") => self.eviction(),
             ("", "DELETE") => self.deletion(),
-            ("", "UPDATE") => self.change(Operation::Update),
-            ("resize", "UPDATE") => self.change(Operation::Resize),
+            ("", "UPDATE") => self.change(change::update, Operation::Update),
+            ("resize", "UPDATE") => self.change(change::resize, Operation::Resize),
+            ("status", "UPDATE") => self.change(change::announcement, Operation::Update),
             _ => Ok(Asked::Nothing(Harmless::OtherResource)),
         }
     }
@@ -128,19 +129,22 @@ impl<'a> Review<'a> {
         }
     }
 
-    fn change(&self, operation: Operation) -> Result<Asked, Rejected> {
+    fn change(
+        &self,
+        leads_to: fn(&slim::Pod, &slim::Pod) -> Option<Target>,
+        operation: Operation,
+    ) -> Result<Asked, Rejected> {
         if let Some(exempt) = self.exempt(operation, None) {
             return Ok(exempt);
         }
         let old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
         let new: slim::Pod = self.decode("object", self.call.object)?;
-        let target = match operation {
-            Operation::Resize => change::resize(&old, &new),
-            _ => change::update(&old, &new),
-        };
-        let Some(target) = target else { return Ok(Asked::Nothing(Harmless::NoRestart)) };
+        let Some(target) = leads_to(&old, &new) else { return Ok(Asked::Nothing(Harmless::NoRestart)) };
         match self.old_pod()? {
-            Some(old) => self.disruption(operation, &old, &DeleteOptions::default(), target),
+            Some(old) => {
+                let target = Target { base: Some(old.version), ..target };
+                self.disruption(operation, &old, &DeleteOptions::default(), target)
+            }
             None => Ok(Asked::Nothing(Harmless::Terminating)),
         }
     }

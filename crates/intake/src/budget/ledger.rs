@@ -9,6 +9,7 @@ use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
 use quorate_engine::facts::Operation;
 use serde_json::Value;
 
+use crate::announcements::ANNOUNCEMENTS;
 use crate::error::Problem;
 use crate::field::Field;
 use crate::{objects, time};
@@ -111,6 +112,16 @@ fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
 fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
     target.must_be_object(problems);
     let label = target.get("label").and_then(|label| label.text(problems)).map(Text::from);
+    // The gate of an announcement, see `to_token`.
+    let announced = |label: &Text| ANNOUNCEMENTS.contains(&&**label) && target.get("base").is_some();
+    let label = label.filter(|label| !announced(label));
+    let base = target.get("base").and_then(|field| {
+        let found = field.text(problems).and_then(objects::version);
+        if found.is_none() {
+            problems.push(field.problem("must be a resourceVersion, which is a number"));
+        }
+        found
+    });
     let mut changes = Vec::new();
     let containers = target.get("containers").map(|containers| containers.members(problems));
     for (name, container) in containers.into_iter().flatten() {
@@ -131,7 +142,7 @@ fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
         });
     }
     changes.sort_by(|a, b| a.name.cmp(&b.name));
-    Target { containers: changes.into(), label }
+    Target { base, containers: changes.into(), label }
 }
 
 const OPERATIONS: [(&str, Operation); 4] = [
@@ -175,6 +186,11 @@ fn to_token(token: &Token) -> api::Token {
         })
         .collect();
     let label = token.target.label.as_deref().map(str::to_owned);
+    // An announcement has nothing but a base. Where that is lost, because the definition is of the release before or a server
+    // of it writes the claim again, the gate in the place of a label keeps the token until it expires.
+    let bare = containers.is_empty() && token.target.base.is_some();
+    let label = label.or_else(|| ANNOUNCEMENTS.first().filter(|_| bare).map(|gate| (*gate).to_owned()));
+    let base = token.target.base.map(|version| version.0.to_string());
     api::Token {
         operation: match token.operation {
             Operation::Evict => api::Operation::Evict,
@@ -184,8 +200,11 @@ fn to_token(token: &Token) -> api::Token {
         },
         by: token.by.to_string(),
         at: time::to_micro(token.at),
-        target: (!containers.is_empty() || label.is_some())
-            .then_some(api::UpdateTarget { containers, label }),
+        target: (!containers.is_empty() || label.is_some() || base.is_some()).then_some(api::UpdateTarget {
+            containers,
+            label,
+            base,
+        }),
     }
 }
 

@@ -7,7 +7,7 @@ use quorate_engine::facts::{Container, Link, Phase, Pod, Probe, WorkloadSource};
 
 use super::Incoming;
 use crate::error::Unreadable;
-use crate::{fingerprint, image, kruise, probe, time};
+use crate::{announcements, fingerprint, image, kruise, probe, time};
 
 /// A pod as a fact.
 pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
@@ -23,6 +23,7 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
         terminating: incoming.terminating(),
         ready: ready.is_some_and(slim::Condition::is_true),
         ready_since: ready.and_then(|ready| ready.last_transition_time.as_ref()).map(time::from_object),
+        announced: announcements::is_announced(pod),
         consistent: kruise::is_consistent(pod),
         waives: kruise::waives(pod),
         probe: disruption_probe(pod).map(Box::new),

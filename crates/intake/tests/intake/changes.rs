@@ -1,7 +1,7 @@
 //! Updates and resizes: which of them disturb a pod, and what has to be seen before they are over.
 
 use quorate_engine::claims::{ContainerChange, Target};
-use quorate_engine::facts::Operation;
+use quorate_engine::facts::{Operation, Pod};
 use quorate_intake::admission::Harmless;
 use quorate_intake::{fingerprint, objects};
 use serde_json::{Value, json};
@@ -19,6 +19,13 @@ fn resize(pointer: &str, value: Value) -> Value {
 
 fn id(text: &str) -> Option<u64> {
     Some(fingerprint::container_id(Some(text)))
+}
+
+/// A pod as it is after something else was stored.
+fn later(value: Value) -> Pod {
+    let mut fact = objects::pod(&pod(value)).unwrap();
+    fact.version.0 += 1;
+    fact
 }
 
 fn target(review: &Value, operation: Operation) -> Target {
@@ -69,7 +76,8 @@ fn another_image_replaces_the_container() {
         image: Some(fingerprint::image(Some(image))),
         resources: None,
     };
-    assert_eq!(target, Target { containers: [change].into(), label: None });
+    let base = objects::pod(&pod(load("pod.json"))).unwrap().version;
+    assert_eq!(target, Target { base: Some(base), containers: [change].into(), label: None });
 
     // Over once another container runs it, and not before.
     let asked = with(load("pod.json"), "/spec/containers/0/image", json!(image));
@@ -79,7 +87,7 @@ fn another_image_replaces_the_container() {
     for (value, is_asked, is_reached) in
         [(load("pod.json"), false, false), (asked, true, false), (restarted, true, false), (runs, true, true)]
     {
-        let fact = objects::pod(&pod(value)).unwrap();
+        let fact = later(value);
         assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_asked, is_reached));
     }
 }
@@ -97,9 +105,9 @@ fn an_image_that_runs_under_its_full_name_is_the_one_that_was_asked_for() {
         let value = with(load("pod.json"), "/spec/containers/0/image", json!(asked));
         let value = with(value, "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
         let runs = with(value.clone(), "/status/containerStatuses/0/image", json!(shown));
-        assert!(target.is_reached(&objects::pod(&pod(runs)).unwrap()), "{asked} as {shown}");
+        assert!(target.is_reached(&later(runs)), "{asked} as {shown}");
         let other = with(value, "/status/containerStatuses/0/image", json!("docker.io/library/redis:7"));
-        assert!(!target.is_reached(&objects::pod(&pod(other)).unwrap()), "{asked} is not redis:7");
+        assert!(!target.is_reached(&later(other)), "{asked} is not redis:7");
     }
 }
 
@@ -174,7 +182,7 @@ fn a_resize_that_restarts() {
         (restarted, true, false),
         (resized, true, true),
     ] {
-        let fact = objects::pod(&pod(value)).unwrap();
+        let fact = later(value);
         assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_asked, is_reached));
     }
 
@@ -184,4 +192,36 @@ fn a_resize_that_restarts() {
     ] {
         assert_eq!(self::target(&resize(pointer, value), Operation::Resize).containers.len(), 1, "{pointer}");
     }
+}
+
+/// As OpenKruise's updater does it: the readiness gate, the image, and the gate again once the container runs.
+#[test]
+fn an_update_that_is_announced() {
+    let gate = |value: Value, status: &str| {
+        let conditions =
+            json!([{"type": "Ready", "status": status}, {"type": "InPlaceUpdateReady", "status": status}]);
+        let value = with(value, "/spec/readinessGates", json!([{"conditionType": "InPlaceUpdateReady"}]));
+        with(value, "/status/conditions", conditions)
+    };
+    let review = with(load("review/update.json"), "/request/subResource", json!("status"));
+    let review = with(review, "/request/oldObject", gate(load("pod.json"), "True"));
+    let review = with(review, "/request/object", gate(load("pod.json"), "False"));
+    let target = self::target(&review, Operation::Update);
+    let before = objects::pod(&pod(gate(load("pod.json"), "True"))).unwrap();
+    assert_eq!(target, Target { base: Some(before.version), ..Target::default() });
+    let looks = |fact: &Pod| (target.is_asked(fact), target.is_reached(fact), target.is_replaced(fact));
+    assert_eq!(looks(&before), (false, false, false), "not stored yet");
+    assert_eq!(looks(&later(gate(load("pod.json"), "False"))), (true, false, false), "under way");
+    assert_eq!(looks(&later(gate(load("pod.json"), "True"))), (false, true, true), "over, or never stored");
+}
+
+/// The API server stores an update on the version that it asked about, or not at all.
+#[test]
+fn an_update_ends_when_another_takes_its_place() {
+    let image = |name: &str| with(load("pod.json"), "/spec/containers/0/image", json!(name));
+    let bad = target(&update("/spec/containers/0/image", json!("bad:1")), Operation::Update);
+    assert!(!bad.is_replaced(&objects::pod(&pod(load("pod.json"))).unwrap()), "it may still be stored");
+    assert!(!bad.is_replaced(&later(image("bad:1"))), "it is, and not over");
+    assert!(bad.is_replaced(&later(image("good:1"))));
+    assert!(bad.is_replaced(&later(load("pod.json"))), "refused: something else was stored");
 }

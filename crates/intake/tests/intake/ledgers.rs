@@ -188,8 +188,9 @@ fn tokens() -> impl Strategy<Value = Token> {
     let change = ("[a-z]{1,8}", any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>());
     let changes = proptest::collection::vec(change, 0..3);
     let label = proptest::option::of("[a-z/.]{1,9}");
-    (operation, ".*", 0..4_000_000_000_000i64, changes, label).prop_map(
-        |(operation, by, at, changes, label)| {
+    let base = any::<Option<u64>>();
+    (operation, ".*", 0..4_000_000_000_000i64, changes, label, base).prop_map(
+        |(operation, by, at, changes, label, base)| {
             let label = label.map(|label| label.as_str().into());
             let changes: BTreeMap<String, ContainerChange> = changes
                 .into_iter()
@@ -202,7 +203,11 @@ fn tokens() -> impl Strategy<Value = Token> {
                 operation,
                 by: by.into(),
                 at: Time(at),
-                target: Target { containers: changes.into_values().collect(), label },
+                target: Target {
+                    base: base.map(Version),
+                    containers: changes.into_values().collect(),
+                    label,
+                },
             }
         },
     )
@@ -247,4 +252,23 @@ fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
     assert_eq!(of(own, &object(json!({"targetRef": target, "minAvailable": "50%"}))), "cb8da30a08ed79c7");
     assert_eq!(of(kruise, &object(json!({"selector": selector, "maxUnavailable": 1}))), "db6e23c9cf4da777");
     assert_eq!(of(kruise, &object(json!({"targetRef": target, "minAvailable": "50%"}))), "cb5e0f0a08c50d89");
+}
+
+/// An announcement is written so that it is kept where its base is lost: by the definition of the release before, or by a
+/// server of it.
+#[test]
+fn an_announcement_outlives_the_loss_of_its_base() {
+    let target = Target { base: Some(Version(7)), ..Target::default() };
+    let token = Token { operation: Operation::Update, by: "kruise".into(), at: Time(0), target };
+    let claim = Claim { pod: "p".into(), group: None, tokens: [("t".into(), token)].into() };
+    let mut json = budget::claim_to_json(&claim);
+    assert_eq!(
+        json["tokens"]["t"]["target"],
+        json!({"containers": {}, "label": "InPlaceUpdateReady", "base": "7"})
+    );
+    json["tokens"]["t"]["target"].as_object_mut().unwrap().remove("base");
+    let read = ledger(with(load("budget.json"), "/status/claims", json!({ "u": json })));
+    let target = &read.claims["u"].tokens["t"].target;
+    let pod = quorate_intake::objects::pod(&crate::data::pod(load("pod.json"))).unwrap();
+    assert!(!target.is_reached(&pod) && !target.is_asked(&pod), "it expires, and is not over before");
 }

@@ -51,7 +51,11 @@ fn kept_out_by(entry: Entry, review: &Value) -> Option<String> {
 }
 
 fn entry_of(review: &Value) -> Entry {
-    if review["request"]["subResource"] == "eviction" { Entry::Evictions } else { Entry::Changes }
+    match review["request"]["subResource"].as_str() {
+        Some("eviction") => Entry::Evictions,
+        Some("status") => Entry::Announcements,
+        _ => Entry::Changes,
+    }
 }
 
 fn by(user: &str, review: Value) -> Value {
@@ -148,6 +152,64 @@ fn what_is_kept_out_is_what_would_pass() {
     }
 }
 
+/// Through the conditions and through intake: of all writes of a status those are asked about that announce an update.
+#[test]
+fn only_a_readiness_gate_that_announces_an_update_is_asked_about() {
+    let gate = |name: &str| json!([{"conditionType": "example.com/lb"}, {"conditionType": name}]);
+    let conditions = |status: &str| json!([{"type": "Ready", "status": "True"}, {"type": "InPlaceUpdateReady", "status": status}]);
+    let pod = |gates: Value, conditions: Value| {
+        let pod = with(load("pod.json"), "/spec/readinessGates", gates);
+        with(pod, "/status/conditions", conditions)
+    };
+    let kruise = || gate("InPlaceUpdateReady");
+    let none = || json!(null);
+    let health = |status: &str| json!([{"type": "example.com/lb", "status": status}]);
+    let cases = [
+        // What OpenKruise's updater writes, and what amounts to the same.
+        (pod(kruise(), conditions("True")), pod(kruise(), conditions("False")), true),
+        (pod(kruise(), conditions("True")), pod(kruise(), conditions("Unknown")), true),
+        (pod(kruise(), conditions("True")), pod(kruise(), json!([])), true),
+        (pod(kruise(), conditions("True")), pod(kruise(), none()), true),
+        // The end of it, and everything else that is written into a status.
+        (pod(kruise(), conditions("False")), pod(kruise(), conditions("True")), false),
+        (pod(kruise(), conditions("False")), pod(kruise(), conditions("False")), false),
+        (pod(kruise(), conditions("True")), pod(kruise(), conditions("True")), false),
+        // Not ready before either.
+        (pod(kruise(), none()), pod(kruise(), conditions("False")), false),
+        (pod(kruise(), json!([])), pod(kruise(), conditions("False")), false),
+        // Without the gate a kubelet does not look at the condition.
+        (pod(none(), conditions("True")), pod(none(), conditions("False")), false),
+        (pod(gate("example.com/other"), conditions("True")), pod(kruise(), conditions("False")), false),
+        // A load balancer that reports health.
+        (pod(kruise(), health("True")), pod(kruise(), health("False")), false),
+    ];
+    for (old, new, expected) in cases {
+        let review = with(load("review/update.json"), "/request/subResource", json!("status"));
+        let review = with(with(review, "/request/oldObject", old), "/request/object", new);
+        let out = kept_out_by(Entry::Announcements, &review);
+        let kept = (!expected).then_some("announces-an-update");
+        assert_eq!(out.as_deref(), kept, "{}", review["request"]["object"]["status"]);
+        let asks = matches!(asked(&review).unwrap(), Asked::Disruption(_));
+        assert_eq!(asks, expected, "{}", review["request"]["object"]["status"]);
+        let kubelets = by("system:node:worker-1", review.clone());
+        assert_eq!(kept_out_by(Entry::Announcements, &kubelets).as_deref(), Some("not-kubelet"));
+        let gone = json!("2026-11-15T10:00:00Z");
+        let terminating = with(review, "/request/oldObject/metadata/deletionTimestamp", gone);
+        let out = kept_out_by(Entry::Announcements, &terminating);
+        assert_eq!(out.as_deref(), Some("not-terminating"));
+    }
+}
+
+/// A pod without a status, as nobody stores it.
+#[test]
+fn a_status_that_is_not_there_announces_nothing() {
+    let bare = json!({"metadata": {}, "spec": {"readinessGates": [{"conditionType": "InPlaceUpdateReady"}]}});
+    let review = json!({"request": {
+        "operation": "UPDATE", "subResource": "status", "userInfo": {"username": "alice"},
+        "object": bare, "oldObject": bare}});
+    assert_eq!(kept_out_by(Entry::Announcements, &review).as_deref(), Some("announces-an-update"));
+}
+
 /// Through the conditions and through intake: whatever is kept out, intake would have let pass too.
 #[test]
 fn only_a_probe_that_is_new_is_asked_about() {
@@ -224,7 +286,7 @@ fn only_a_pod_with_a_controller_is_asked_about() {
 
 #[test]
 fn within_the_limits_of_the_api_server() {
-    for entry in [Entry::Evictions, Entry::Changes, Entry::Probes, Entry::Owners] {
+    for entry in [Entry::Evictions, Entry::Changes, Entry::Announcements, Entry::Probes, Entry::Owners] {
         let conditions = match_conditions(entry);
         assert!(conditions.len() <= 64);
         let mut names: Vec<&str> = conditions.iter().map(|condition| condition.name.as_str()).collect();

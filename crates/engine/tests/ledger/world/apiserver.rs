@@ -226,8 +226,14 @@ impl World {
         if let Some(uid) = struck.filter(|uid| self.pods.get(uid).is_some_and(|pod| !pod.terminating)) {
             match journey.operation {
                 Operation::Evict | Operation::Delete => self.change_pod(&uid, |pod| pod.terminating = true),
+                // Somebody else has changed the pod since: a conflict.
+                Operation::Update | Operation::Resize
+                    if journey.base != self.pods.get(&uid).map(|pod| pod.version) => {}
                 Operation::Update | Operation::Resize => {
-                    self.change_pod(&uid, |pod| pod.containers[0].asked_image = 2);
+                    self.change_pod(&uid, |pod| match journey.change {
+                        Change::Image(image) => pod.containers[0].asked_image = image,
+                        Change::Gate => pod.announced = true,
+                    });
                 }
             }
         }

@@ -72,6 +72,11 @@ impl World {
             }
             if pod.containers.iter().any(|c| c.image != c.asked_image) {
                 actions.push(Action::Restart(uid.clone()));
+            } else if pod.announced {
+                actions.push(Action::Reopen(uid.clone()));
+            }
+            if pod.announced && pod.ready {
+                actions.push(Action::Unready(uid.clone()));
             }
         }
         actions.extend(
@@ -200,6 +205,11 @@ impl World {
                     }
                 });
             }
+            Action::Unready(uid) => self.change_pod(uid, |pod| pod.ready = false),
+            Action::Reopen(uid) => self.change_pod(uid, |pod| {
+                pod.announced = false;
+                pod.ready = true;
+            }),
             Action::Do(deed) => {
                 self.store.change(|store| store.remove(deed));
                 self.do_deed(*deed, scenario);
@@ -234,23 +244,41 @@ impl World {
             self.over(request);
             return;
         }
-        let target = match (journey.operation, &object) {
-            (Operation::Update, Some(pod)) => Target {
+        let target = match (journey.operation, &object, journey.change) {
+            (Operation::Update, Some(pod), Change::Image(image)) => Target {
+                base: Some(pod.version),
                 containers: [ContainerChange {
                     name: "main".into(),
                     replaces: Some(pod.containers[0].id),
-                    image: Some(2),
+                    image: Some(image),
                     resources: None,
                 }]
                 .into(),
                 label: None,
             },
+            (Operation::Update, Some(pod), Change::Gate) => {
+                Target { base: Some(pod.version), ..Target::default() }
+            }
             _ => Target::default(),
         };
         let evicts = journey.operation == Operation::Evict;
         let precondition = object.as_ref().filter(|_| evicts && scenario.insists).map(|pod| pod.uid.clone());
         let object = object.filter(|_| !evicts);
         let meant = object.as_ref().map(|object| object.uid.clone()).or(precondition.clone());
+        let base = object.as_ref().map(|object| object.version);
+        if let Some(pod) = object.as_ref().filter(|_| journey.operation == Operation::Update) {
+            // Nothing changes, so nobody is asked.
+            if journey.change.is_done(pod) {
+                self.over(request);
+                return;
+            }
+            if journey.change == Change::Gate && scenario.without.contains(&Rule::AnnouncementsAsked) {
+                let uid = pod.uid.clone();
+                self.change_pod(&uid, |pod| pod.announced = true);
+                self.over(request);
+                return;
+            }
+        }
         let asked = Request {
             operation: journey.operation,
             pod: ObjectKey::new(NAMESPACE, journey.pod.clone()),
@@ -263,6 +291,7 @@ impl World {
         self.request(request, |journey| {
             journey.stage = Stage::Asked(node);
             journey.meant = meant;
+            journey.base = base;
         });
         self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
@@ -385,7 +414,19 @@ impl World {
     pub(crate) fn is_quiet(&self) -> bool {
         self.nodes.iter().all(|node| node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty())
             && self.requests.iter().all(|journey| journey.stage == Stage::Over)
-            && self.pods.values().all(|pod| pod.containers.iter().all(|c| c.image == c.asked_image))
+            && self
+                .pods
+                .values()
+                .all(|pod| !pod.announced && pod.containers.iter().all(|c| c.image == c.asked_image))
+    }
+}
+
+impl Change {
+    fn is_done(self, pod: &Pod) -> bool {
+        match self {
+            Self::Image(image) => pod.containers[0].asked_image == image,
+            Self::Gate => pod.announced,
+        }
     }
 }
 

@@ -186,14 +186,27 @@ pub(crate) struct Journey {
     pub(crate) operation: Operation,
     pub(crate) pod: Text,
     pub(crate) stage: Stage,
+    /// What an update changes.
+    change: Change,
     /// The very object that is asked about. An eviction knows a name, unless it insists on a UID.
     meant: Option<Uid>,
+    /// The version of that object. The API server stores an update on no other.
+    pub(crate) base: Option<Version>,
     /// It was under way already when time last passed.
     aged: bool,
     /// The budgets that were open when it was sent, and their generations.
     pub(crate) bound: Vec<(BudgetKey, i64)>,
     /// The pod, if it was healthy when it was sent and has been since.
     pub(crate) healthy: Option<Uid>,
+}
+
+/// What an update changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Change {
+    /// The image of the container.
+    Image(u64),
+    /// The readiness gate by which a controller announces what it is about to do.
+    Gate,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -258,6 +271,10 @@ pub(crate) enum Action {
     Refuse(usize),
     Finish(Uid),
     Restart(Uid),
+    /// The kubelet sees that a readiness gate is not True.
+    Unready(Uid),
+    /// The controller sees that the pod runs what it is asked to, and sets the readiness gate back.
+    Reopen(Uid),
     Do(usize),
     Crash(usize),
     Relist(usize),
@@ -278,6 +295,8 @@ pub(crate) struct Scenario {
     pub(crate) replicas: Vec<(bool, bool)>,
     /// What is asked, and of which replica.
     pub(crate) requests: Vec<(Operation, &'static str, Ask)>,
+    /// What each of them changes, if it is an update. Those that are not named give the container image 2.
+    pub(crate) changes: Vec<Change>,
     pub(crate) deeds: Vec<Deed>,
     pub(crate) mishaps: Mishaps,
     /// What becomes of a pod that is terminating.
@@ -297,11 +316,13 @@ pub(crate) fn budget_key(name: &str) -> BudgetKey {
 
 impl World {
     pub(crate) fn new(scenario: &Scenario) -> Self {
-        let journey = |(operation, pod, _): &(Operation, &str, Ask)| Journey {
+        let journey = |(place, (operation, pod, _)): (usize, &(Operation, &str, Ask))| Journey {
             operation: *operation,
             pod: Text::from(*pod),
             stage: Stage::Planned,
+            change: scenario.changes.get(place).copied().unwrap_or(Change::Image(2)),
             meant: None,
+            base: None,
             aged: false,
             bound: Vec::new(),
             healthy: None,
@@ -314,7 +335,7 @@ impl World {
             budgets: Part::new(BTreeMap::new()),
             leases: Part::new(BTreeMap::new()),
             nodes: Vec::new(),
-            requests: Part::new(scenario.requests.iter().map(journey).collect()),
+            requests: Part::new(scenario.requests.iter().enumerate().map(journey).collect()),
             store: Part::new((0..scenario.deeds.len()).collect()),
             mishaps: scenario.mishaps,
             floors: Part::new(Floors::default()),
@@ -354,6 +375,7 @@ impl World {
         self.request(request, |journey| {
             journey.stage = Stage::Over;
             journey.meant = None;
+            journey.base = None;
             journey.aged = false;
             journey.bound = Vec::new();
             journey.healthy = None;
