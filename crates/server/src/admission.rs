@@ -1,7 +1,7 @@
 //! What the API server asks, over HTTP.
 //!
-//! `POST /evictions` decides `pods/eviction` and pins the pod that it decided on; `POST /pods` decides deletes, updates
-//! and resizes of pods; `POST /budgets` says whether our own objects make sense, `POST /probes` whether the probes of a
+//! `POST /evictions` decides `pods/eviction` and pins the pod that it decided on; `POST /pods` decides deletes, updates,
+//! announced updates and resizes of pods; `POST /budgets` says whether our own objects make sense, `POST /probes` whether the probes of a
 //! pod do; `POST /owners` adds to a pod the owners that its template names. Every body gets an answer, and none a panic.
 
 mod own;

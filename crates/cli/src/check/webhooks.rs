@@ -70,17 +70,20 @@ fn missing(section: &mut Section, kind: &str, error: &Error) {
 
 /// Where a budget enforces, no answer means no; everywhere else it means yes.
 fn policies(section: &mut Section, entries: &[Entry]) {
+    const WANTED: [(&str, &str); 5] = [
+        ("evictions.quorate.dev", "Fail"),
+        ("evictions.elsewhere.quorate.dev", "Ignore"),
+        ("pods.quorate.dev", "Fail"),
+        ("pods.elsewhere.quorate.dev", "Ignore"),
+        ("pod-status.quorate.dev", "Fail"),
+    ];
     let mut wrong = Vec::new();
-    for kind in ["evictions", "pods"] {
-        for (name, wanted) in
-            [(format!("{kind}.quorate.dev"), "Fail"), (format!("{kind}.elsewhere.quorate.dev"), "Ignore")]
-        {
-            let found = entries.iter().find(|entry| entry.name == name);
-            match found.map(|entry| entry.failure_policy.as_deref().unwrap_or("Fail")) {
-                Some(policy) if policy == wanted => {}
-                Some(policy) => wrong.push(format!("{name} has failurePolicy {policy}, not {wanted}")),
-                None => wrong.push(format!("{name} is missing")),
-            }
+    for (name, wanted) in WANTED {
+        let found = entries.iter().find(|entry| entry.name == name);
+        match found.map(|entry| entry.failure_policy.as_deref().unwrap_or("Fail")) {
+            Some(policy) if policy == wanted => {}
+            Some(policy) => wrong.push(format!("{name} has failurePolicy {policy}, not {wanted}")),
+            None => wrong.push(format!("{name} is missing")),
         }
     }
     match wrong.is_empty() {

@@ -201,7 +201,8 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     }
 }
 
-/// Deletes and changes are asked about for the very object; so are our own objects, and probes.
+/// Deletes and changes are asked about for the very object, and so are announcements of changes; our own objects, and
+/// probes.
 pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     let entry = |place: Where| {
         let rules = match place {
@@ -224,6 +225,20 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
             admission_review_versions: vec!["v1".to_owned()],
             ..ValidatingWebhook::default()
         }
+    };
+    // An entry of its own: every kubelet writes the status of its pods all the time, and an API server evaluates all
+    // conditions of an entry, so there are few. Where nothing is protected nobody is asked, as for updates.
+    let announcements = ValidatingWebhook {
+        name: Where::Enforced.name("pod-status"),
+        client_config: address.client_config(PODS),
+        rules: Some(vec![rule("", "v1", &["UPDATE"], &["pods/status"])]),
+        namespace_selector: Some(address.namespaces(Where::Enforced)),
+        match_conditions: Some(conditions(Entry::Announcements)),
+        failure_policy: Where::Enforced.failure_policy(),
+        side_effects: "NoneOnDryRun".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        admission_review_versions: vec!["v1".to_owned()],
+        ..ValidatingWebhook::default()
     };
     let own = ValidatingWebhook {
         name: "budgets.quorate.dev".to_owned(),
@@ -255,7 +270,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     };
     ValidatingWebhookConfiguration {
         metadata: named(),
-        webhooks: Some(Where::BOTH.into_iter().map(entry).chain([own, probes]).collect()),
+        webhooks: Some(Where::BOTH.into_iter().map(entry).chain([announcements, own, probes]).collect()),
     }
 }
 
@@ -324,6 +339,7 @@ mod tests {
             ("evictions.elsewhere.quorate.dev", "Ignore", "evictions"),
             ("pods.quorate.dev", "Fail", "pods"),
             ("pods.elsewhere.quorate.dev", "Ignore", "pods"),
+            ("pod-status.quorate.dev", "Fail", "pods"),
             ("budgets.quorate.dev", "Ignore", "budgets"),
             ("probes.quorate.dev", "Ignore", "probes"),
         ]
