@@ -15,7 +15,8 @@ pub(crate) fn stamp(time: Timestamp) -> String {
 /// The status of a pod, for a strategic merge: conditions of others are not in it and so stay.
 pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: Timestamp) -> Value {
     let up = life.is_up(now);
-    let ready = up && life.wants_ready && !life.over;
+    let whole = up && life.wants_ready && !life.over;
+    let ready = whole && gates_are_open(pod);
     let phase = if life.over {
         if life.containers.iter().any(|container| container.ended.is_some_and(|(code, _)| code != 0)) {
             "Failed"
@@ -27,12 +28,13 @@ pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: T
     } else {
         "Pending"
     };
-    let unready = if phase == "Succeeded" { "PodCompleted" } else { "ContainersNotReady" };
+    let unwhole = if phase == "Succeeded" { "PodCompleted" } else { "ContainersNotReady" };
+    let unready = if whole { "ReadinessGatesNotReady" } else { unwhole };
     let conditions = [
         ("PodReadyToStartContainers", !life.over, ""),
         ("Initialized", true, ""),
         ("Ready", ready, unready),
-        ("ContainersReady", ready, unready),
+        ("ContainersReady", whole, unwhole),
         ("PodScheduled", true, ""),
     ];
     let conditions: Vec<_> =
@@ -50,6 +52,14 @@ pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: T
         status["observedGeneration"] = json!(generation);
     }
     json!({"metadata": {"uid": life.uid}, "status": status})
+}
+
+/// Whether every condition that others have to set before the pod is ready is True.
+fn gates_are_open(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    gates.into_iter().all(|gate| {
+        pods::condition(pod, &gate.condition_type).is_some_and(|condition| condition.status == "True")
+    })
 }
 
 fn condition(pod: &Pod, kind: &str, holds: bool, reason: &str, now: Timestamp) -> Value {
@@ -161,6 +171,24 @@ mod tests {
         assert_eq!(app["started"], true);
         life.wants_ready = false;
         assert_eq!(ready(&show(&pod, &life, at(3))), "False");
+    }
+
+    #[test]
+    fn a_pod_is_ready_once_its_readiness_gates_are() {
+        let mut pod = pod("app:1");
+        let mut life = Life::begin(&pod, at(0));
+        life.advance(&pod, &Timing::default(), at(0));
+        let gates = json!([{"conditionType": "example.com/lb"}]);
+        pod.spec.as_mut().unwrap().readiness_gates = serde_json::from_value(gates).unwrap();
+        for (shown, expected) in [(None, "False"), (Some("False"), "False"), (Some("True"), "True")] {
+            let conditions = shown.map(|status| json!([{"type": "example.com/lb", "status": status}]));
+            pod.status = serde_json::from_value(json!({"conditions": conditions})).unwrap();
+            let report = show(&pod, &life, at(1));
+            assert_eq!(ready(&report), expected, "{shown:?}");
+            let conditions = report["status"]["conditions"].as_array().unwrap();
+            let containers = conditions.iter().find(|c| c["type"] == "ContainersReady").unwrap();
+            assert_eq!(containers["status"], "True");
+        }
     }
 
     #[test]
