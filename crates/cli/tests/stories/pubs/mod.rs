@@ -1,6 +1,8 @@
 //! OpenKruise's PodUnavailableBudgets, served by Quorate.
 
+mod announced;
 mod answers;
+mod clone_set;
 mod endings;
 mod groups;
 mod neighbours;

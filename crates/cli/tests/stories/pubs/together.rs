@@ -10,6 +10,7 @@ use quorate_devcluster::actors::Timing;
 use quorate_testbed::{Cluster, Kubectl, Patch, User, eventually};
 use serde_json::{Value, json};
 
+use super::clone_set::{CloneSet, GATE};
 use super::over;
 use crate::floor_log::FloorLog;
 use crate::quorate::Quorate;
@@ -56,11 +57,14 @@ async fn a_scale_down_while_sidecars_are_upgraded_in_place(cluster: Cluster) {
     shop.end(&log, "web").await;
 }
 
+/// A CloneSet and a SidecarSet.
 async fn two_upgrades_in_place_at_once(cluster: Cluster) {
     let shop = Shop::open(cluster, None).await;
     shop.town.pub_over("web", over("web", "minAvailable", 3), 1).await;
     let log = FloorLog::begin(&shop.cluster, &shop.town.namespace, "app", 3);
-    tokio::join!(shop.upgrade("main", "web:2"), shop.upgrade("sidecar", "mesh:2"));
+    let clone_set = CloneSet { town: &shop.town, name: "web" };
+    let update = eventually("every main is updated", || clone_set.reconcile("web:2"));
+    tokio::join!(update, shop.upgrade("sidecar", "mesh:2"));
     shop.settles(4, |pod| runs(pod, "main", "web:2") && runs(pod, "sidecar", "mesh:2")).await;
     shop.end(&log, "web").await;
 }
@@ -75,7 +79,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// With a Deployment of so many pods, or else with four that nobody owns.
+    /// With a Deployment of so many pods, or else with four that a CloneSet updates.
     async fn open(cluster: Cluster, deployed: Option<usize>) -> Self {
         let quorate = Quorate::start(&cluster).await;
         for node in ["node-1", "node-2"] {
@@ -108,9 +112,13 @@ impl Shop {
                 for number in 0..4 {
                     let mut pod = template.clone();
                     pod["metadata"]["name"] = json!(format!("web-{number}"));
+                    pod["metadata"]["labels"]["set"] = json!("web");
+                    pod["spec"]["readinessGates"] = json!([{"conditionType": GATE}]);
                     let path = format!("/api/v1/namespaces/{}/pods", shop.town.namespace);
                     shop.town.wire.post(&path, &pod).await.expect(201);
                 }
+                let clone_set = CloneSet { town: &shop.town, name: "web" };
+                eventually("the gates are open", || clone_set.reconcile("web:1")).await;
             }
         }
         shop.settles(deployed.unwrap_or(4), |_| true).await;
@@ -134,8 +142,8 @@ impl Shop {
         if on("node-1") >= on("node-2") { "node-1".to_owned() } else { "node-2".to_owned() }
     }
 
-    /// Gives a container of every pod another image, as CloneSet and SidecarSet do: pod by pod, and again later where it
-    /// is told to wait.
+    /// Gives a container of every pod another image, as SidecarSet does: pod by pod, and again later where it is told to
+    /// wait. CloneSet announces it first, see [`super::announced`].
     async fn upgrade(&self, container: &str, image: &str) {
         let patch = json!({"spec": {"containers": [{"name": container, "image": image}]}});
         eventually(&format!("every {container} is asked for {image}"), || async {

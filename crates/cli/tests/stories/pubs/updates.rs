@@ -9,7 +9,11 @@ use super::over;
 use crate::quorate::{Quorate, install};
 use crate::town::{Town, is, refusal};
 
-quorate_testbed::stories!(Whole: an_update_is_over_when_the_pod_runs_it, a_resize_that_restarts_waits_like_an_update);
+quorate_testbed::stories!(Whole:
+    an_update_is_over_when_the_pod_runs_it,
+    an_update_takes_the_place_of_the_one_before,
+    a_resize_that_restarts_waits_like_an_update,
+);
 
 /// No timer frees an update: not while the kubelet has not begun, not while the new container is not ready.
 async fn an_update_is_over_when_the_pod_runs_it(cluster: Cluster) {
@@ -60,6 +64,30 @@ async fn an_update_is_over_when_the_pod_runs_it(cluster: Cluster) {
     refusal(&town.delete("web-2").await);
     town.change_pod("web-0", &annotation(json!(null))).await.expect(200);
     town.pub_allows("web", 1).await;
+}
+
+/// An image that does not exist, and then one that does: with the second running, nothing is left of the first.
+async fn an_update_takes_the_place_of_the_one_before(cluster: Cluster) {
+    install(&cluster).await;
+    // Nothing expires while the story is told.
+    let expiry = Duration::from_secs(600);
+    let _quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = expiry).await;
+    let town = Town::found(&cluster, "replaced").await;
+    town.pods_of("web", 2).await;
+    for number in 0..2 {
+        town.runs(&format!("web-{number}"), "main:1", "containerd://old", true).await;
+    }
+    town.pub_over("web", over("web", "minAvailable", 1), 1).await;
+    town.set_image("web-0", "main:missing").await.expect(200);
+    town.runs("web-0", "main:1", "containerd://old", false).await;
+    town.set_image("web-0", "main:2").await.expect(200);
+    refusal(&town.set_image("web-1", "main:2").await);
+    town.runs("web-0", "main:2", "containerd://new", true).await;
+    town.pub_is("web", "both are over", |status| {
+        status["claims"] == json!({}) && status["unavailableAllowed"] == 1
+    })
+    .await;
+    town.set_image("web-1", "main:2").await.expect(200);
 }
 
 /// Through `pods/resize`, which OpenKruise does not look at.
