@@ -70,13 +70,42 @@ impl Ground {
         self.run(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=60s"]).await;
     }
 
+    /// Runs a pod with OpenKruise's readiness gate, which is ready unless there is a file /tmp/busy. It is not waited for.
+    pub(crate) async fn gated_pod(&self, name: &str) {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "db"}},
+            "spec": {"terminationGracePeriodSeconds": 0,
+                "readinessGates": [{"conditionType": "InPlaceUpdateReady"}],
+                "containers": [{"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
+                    "command": ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.2; done"],
+                    "readinessProbe": {"exec": {"command": ["test", "!", "-e", "/tmp/busy"]},
+                        "periodSeconds": 1, "failureThreshold": 1}}]}});
+        self.wire.post(&self.pods(), &pod).await.expect(201);
+    }
+
+    /// Sets the readiness gate of a pod, as a controller of OpenKruise does.
+    pub(crate) async fn gate(&self, pod: &str, status: &str) -> Answer {
+        let status = json!({"status": {"conditions": [{"type": "InPlaceUpdateReady", "status": status}]}});
+        self.wire.patch(&format!("{}/{pod}/status", self.pods()), Patch::Strategic, &status).await
+    }
+
+    /// What the API server counts.
+    pub(crate) async fn api_server_metrics(&self) -> Value {
+        self.wire.get("/metrics").await.expect(200)
+    }
+
     /// Makes the budget of all pods here, and waits until it is enforced.
     pub(crate) async fn budget(&self, min_available: u32) {
+        self.budget_of(min_available, &["Evict"]).await;
+    }
+
+    /// Makes the budget of all pods here for some operations, and waits until it is enforced.
+    pub(crate) async fn budget_of(&self, min_available: u32, operations: &[&str]) {
         let path =
             format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets", self.namespace);
         let budget = json!({"apiVersion": "policy.quorate.dev/v1alpha1", "kind": "DisruptionBudget",
             "metadata": {"name": "db"},
-            "spec": {"selector": {"matchLabels": {"app": "db"}}, "minAvailable": min_available}});
+            "spec": {"selector": {"matchLabels": {"app": "db"}}, "minAvailable": min_available,
+                "operations": operations}});
         self.wire.post(&path, &budget).await.expect(201);
         self.run(&["wait", "--for=condition=Enforced", "dbu/db", "--timeout=60s"]).await;
     }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
+mod announcements;
 #[path = "../stories/endpoints.rs"]
 mod endpoints;
 mod ground;
