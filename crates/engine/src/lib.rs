@@ -23,6 +23,6 @@ pub mod verdict;
 mod wants;
 mod world;
 
-pub use coverage::coverage;
+pub use coverage::{coverage, memory_key};
 pub use engine::{Changes, Engine, Gates, Snapshot};
 pub use tally::GONE_FOR;

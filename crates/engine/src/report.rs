@@ -42,6 +42,7 @@ impl Engine {
             updating: claimed(budget, |operation| !operation.removes()),
             groups,
             groups_omitted,
+            memory: budget.fact.memory.clone(),
             conditions: [
                 allowed_condition(budget, units, unresolved.as_ref(), &enforced),
                 self.configured(budget, units),
@@ -316,7 +317,9 @@ fn allowed_condition(
         (_, Some(unresolved)) => {
             let reason = match unresolved {
                 Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
-                Unresolved::Controller { .. } | Unresolved::Scale { .. } => reason::SYNC_FAILED,
+                Unresolved::Controller { .. } | Unresolved::Scale { .. } | Unresolved::Sources { .. } => {
+                    reason::SYNC_FAILED
+                }
             };
             (false, reason, sentence::unresolved(unresolved, budget.fact.key.front))
         }

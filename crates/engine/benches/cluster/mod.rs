@@ -4,8 +4,8 @@ use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Time, Versi
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Ledger, Target};
 use quorate_engine::facts::{
-    Budget, BudgetKey, Container, Controller, Counts, Covers, Front, HealthRule, Input, Operation,
-    Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
+    Activity, Budget, BudgetKey, Container, Controller, Counts, Covers, Front, HealthRule, Input, Memory,
+    Operation, Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
 };
 use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
@@ -58,6 +58,8 @@ impl Cluster {
                     owner: None,
                     deleting: false,
                     recreate: false,
+                    activity: Activity::Active,
+                    templates: None,
                 };
                 cluster.engine.apply(Input::Controller(set), NOW);
             }
@@ -230,6 +232,8 @@ impl Cluster {
             owner: None,
             deleting: false,
             recreate: false,
+            activity: Activity::Active,
+            templates: None,
         }
     }
 
@@ -265,6 +269,7 @@ impl Cluster {
             spec: Ok(rules),
             ledger: Ledger { enforced, ..Ledger::default() },
             gone: Box::default(),
+            memory: Memory::default(),
         }
     }
 }

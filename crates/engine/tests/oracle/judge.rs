@@ -58,6 +58,7 @@ fn no(reason: &Reason) -> No {
         Reason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
         Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
         Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
+        Reason::Unresolved(Unresolved::Sources { .. }) => No::Unresolved("Sources"),
         Reason::Probe { why, .. } => No::Probe(match why {
             ProbeDoubt::SaysNo(_) => "SaysNo",
             ProbeDoubt::Silent => "Silent",

@@ -55,6 +55,7 @@ pub fn fact(front: Front, object: &StoredBudget) -> Result<facts::Budget, Unread
         spec,
         ledger,
         gone: ledger::gone(&object.status),
+        memory: facts::Memory::default(),
     })
 }
 

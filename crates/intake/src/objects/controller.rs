@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::slim;
 use quorate_engine::basics::GroupKind;
-use quorate_engine::facts::{Controller, Counts};
+use quorate_engine::facts::{Activity, Controller, Counts};
 
 use super::Incoming;
 use crate::error::Unreadable;
@@ -61,5 +61,7 @@ fn counts_pods(
         owner: incoming.controller(),
         deleting: incoming.terminating(),
         recreate: false,
+        activity: Activity::Active,
+        templates: None,
     })
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::facts::{
-    BudgetKey, Controller, Counts, Covers, Front, HealthRule, Link, Operation, Operations, Owner, Phase, Pod,
-    Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
+    Activity, BudgetKey, Controller, Counts, Covers, Front, HealthRule, Link, Operation, Operations, Owner,
+    Phase, Pod, Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
 };
 use quorate_engine::selector::{Ask, Requirement, Selector};
 
@@ -84,6 +84,8 @@ pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -
         owner: above.filter(|_| edit.owned).map(owner),
         deleting: edit.deleting,
         recreate: edit.recreate && at == 5,
+        activity: Activity::Active,
+        templates: None,
     }
 }
 

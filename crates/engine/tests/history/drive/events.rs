@@ -162,6 +162,7 @@ impl Drive {
                     spec: Ok(rules),
                     ledger,
                     gone: Box::default(),
+                    memory: quorate_engine::facts::Memory::default(),
                 };
                 vec![Event::Apply(Input::Budget(budget))]
             }
@@ -244,6 +245,8 @@ impl Drive {
                     falls_whole: *falls_whole,
                     template: (*template > 0).then(|| (format!("w{template}").into(), "t".into())),
                     controller: (*owned > 0).then(|| owner(5 + owned)),
+                    uid: format!("uid-pg{at}").into(),
+                    deleting: false,
                 });
                 Input::PodGroup(ObjectKey::new("ns", format!("pg{at}")), fact)
             }
@@ -259,6 +262,9 @@ impl Drive {
                             replicas: *replicas,
                         })
                         .collect(),
+                    uid: format!("uid-w{at}").into(),
+                    deleting: false,
+                    owner: None,
                 });
                 Input::Workload(source, ObjectKey::new("ns", format!("w{}", at / 2)), fact)
             }
