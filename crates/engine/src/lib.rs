@@ -16,6 +16,7 @@ mod report;
 pub mod request;
 pub mod selector;
 pub mod sentence;
+mod sources;
 pub mod status;
 mod tally;
 mod units;

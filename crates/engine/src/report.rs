@@ -42,7 +42,7 @@ impl Engine {
             updating: claimed(budget, |operation| !operation.removes()),
             groups,
             groups_omitted,
-            memory: budget.fact.memory.clone(),
+            memory: if valid { tally.memory(rules) } else { budget.fact.memory.clone() },
             conditions: [
                 allowed_condition(budget, units, unresolved.as_ref(), &enforced),
                 self.configured(budget, units),

@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
 use crate::facts::{
-    Agent, Controller, Counts, Namespace, NativeBudget, Node, Pod, PodGroup, Probe, Workload, WorkloadGroup,
-    WorkloadSource,
+    Activity, Agent, Controller, Counts, Namespace, NativeBudget, Node, Owner, Pod, PodGroup, Probe,
+    Workload, WorkloadGroup, WorkloadSource,
 };
 use crate::verdict::ProbeDoubt;
 
@@ -29,9 +29,11 @@ pub(crate) struct World {
     controllers: FxHashMap<Uid, Controller>,
     by_name: FxHashMap<(GroupKind, ObjectKey), Uid>,
     owned: FxHashMap<Uid, BTreeSet<Uid>>,
+    /// The controllers of each namespace: those that count pods, and those that count groups.
+    within: FxHashMap<Text, Within>,
     pod_groups: FxHashMap<ObjectKey, PodGroup>,
-    /// How many PodGroups were made from a template: namespace, workload, template.
-    templates: FxHashMap<(Text, Text, Text), u32>,
+    /// The PodGroups that were made from a template: namespace, workload, template.
+    templates: FxHashMap<(Text, Text, Text), BTreeSet<Text>>,
     workloads: FxHashMap<(WorkloadSource, ObjectKey), Workload>,
     pub(crate) namespaces: FxHashMap<Text, Namespace>,
     nodes: FxHashMap<Text, Node>,
@@ -40,6 +42,13 @@ pub(crate) struct World {
     native: FxHashMap<Text, BTreeMap<Text, NativeBudget>>,
     /// The `DisruptionProbe` gate: without it Ready decides.
     pub(crate) probes: bool,
+}
+
+/// The controllers of one namespace.
+#[derive(Clone, Debug, Default)]
+struct Within {
+    count_pods: BTreeSet<Uid>,
+    count_groups: BTreeSet<Uid>,
 }
 
 impl World {
@@ -59,6 +68,11 @@ impl World {
         self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
         let old = self.controllers.insert(controller.uid.clone(), controller.clone());
         self.disown(old.as_ref());
+        // The Deployment counts for these, and there may be many.
+        if !Self::is_part_of_deployment(&controller) {
+            let within = self.within.entry(controller.key.namespace.clone()).or_default();
+            within.of(controller.counts).insert(controller.uid.clone());
+        }
         if let Some(owner) = controller.owner {
             self.owned.entry(owner.uid).or_default().insert(controller.uid);
         }
@@ -76,6 +90,14 @@ impl World {
     }
 
     fn disown(&mut self, controller: Option<&Controller>) {
+        if let Some(controller) = controller
+            && let Some(within) = self.within.get_mut(&controller.key.namespace)
+        {
+            within.of(controller.counts).remove(&controller.uid);
+            if within.count_pods.is_empty() && within.count_groups.is_empty() {
+                self.within.remove(&controller.key.namespace);
+            }
+        }
         let Some((uid, owner)) = controller.and_then(|c| Some((&c.uid, c.owner.as_ref()?))) else { return };
         if let Some(owned) = self.owned.get_mut(&owner.uid) {
             owned.remove(uid);
@@ -107,26 +129,40 @@ impl World {
         if self.pod_groups.get(key) == group.as_ref() {
             return false;
         }
-        let count = |templates: &mut FxHashMap<_, u32>, group: Option<&PodGroup>, up: bool| {
-            if let Some((workload, template)) = group.and_then(|g| g.template.clone()) {
-                let entry = templates.entry((key.namespace.clone(), workload, template)).or_default();
-                *entry = if up { *entry + 1 } else { entry.saturating_sub(1) };
-            }
+        let made_from = |group: &PodGroup| {
+            group.template.clone().map(|(workload, template)| (key.namespace.clone(), workload, template))
         };
-        count(&mut self.templates, group.as_ref(), true);
-        let old = match group {
+        if let Some(template) = self.pod_groups.get(key).and_then(made_from)
+            && let Some(groups) = self.templates.get_mut(&template)
+        {
+            groups.remove(&key.name);
+            if groups.is_empty() {
+                self.templates.remove(&template);
+            }
+        }
+        if let Some(template) = group.as_ref().and_then(made_from) {
+            self.templates.entry(template).or_default().insert(key.name.clone());
+        }
+        match group {
             Some(group) => self.pod_groups.insert(key.clone(), group),
             None => self.pod_groups.remove(key),
         };
-        count(&mut self.templates, old.as_ref(), false);
-        self.templates.retain(|_, n| *n > 0);
         true
     }
 
-    /// How many PodGroups were made from a template.
-    pub(crate) fn template_count(&self, namespace: &Text, workload: &Text, template: &Text) -> u32 {
+    /// The PodGroups that were made from a template.
+    pub(crate) fn of_template(
+        &self,
+        namespace: &Text,
+        workload: &Text,
+        template: &Text,
+    ) -> impl Iterator<Item = &PodGroup> {
         let key = (namespace.clone(), workload.clone(), template.clone());
-        self.templates.get(&key).copied().unwrap_or(0)
+        let names = self.templates.get(&key).into_iter().flatten();
+        let namespace = key.0;
+        names.filter_map(move |name| {
+            self.pod_groups.get(&ObjectKey { namespace: namespace.clone(), name: name.clone() })
+        })
     }
 
     pub(crate) fn workload_group(
@@ -136,6 +172,64 @@ impl World {
         group: &str,
     ) -> Option<&WorkloadGroup> {
         self.workloads.get(&(source, key))?.groups.iter().find(|g| *g.name == *group)
+    }
+
+    pub(crate) fn workload(&self, source: WorkloadSource, key: ObjectKey) -> Option<&Workload> {
+        self.workloads.get(&(source, key))
+    }
+
+    /// Whether what this object owns is wanted: an owner that is suspended or finished wants nothing.
+    pub(crate) fn is_wanted(&self, owner: Option<&Owner>) -> bool {
+        let owner = owner.and_then(|owner| self.controllers.get(&owner.uid));
+        owner.is_none_or(|owner| owner.activity == Activity::Active)
+    }
+
+    /// Whether a controller runs pods.
+    pub(crate) fn is_active(&self, controller: &Controller) -> bool {
+        controller.activity == Activity::Active && self.is_wanted(controller.owner.as_ref())
+    }
+
+    /// How many pods or groups a controller wants, where it has a scale.
+    pub(crate) fn wanted_by(&self, controller: &Controller) -> Option<u32> {
+        controller.replicas.map(|replicas| if self.is_active(controller) { replicas } else { 0 })
+    }
+
+    /// The controllers of a namespace that count pods.
+    pub(crate) fn counting_pods(&self, namespace: &Text) -> impl Iterator<Item = &Uid> {
+        self.within.get(namespace).into_iter().flat_map(|within| &within.count_pods)
+    }
+
+    /// The controllers of a namespace that count groups.
+    pub(crate) fn counting_groups(&self, namespace: &Text) -> impl Iterator<Item = &Controller> {
+        let within = self.within.get(namespace).into_iter().flat_map(|within| &within.count_groups);
+        within.filter_map(|uid| self.controllers.get(uid))
+    }
+
+    /// The newest controller of that kind and name.
+    pub(crate) fn named(&self, kind: &GroupKind, key: ObjectKey) -> Option<&Controller> {
+        self.by_name.get(&(kind.clone(), key)).and_then(|uid| self.controllers.get(uid))
+    }
+
+    /// A controller and what owns it, upwards, and whether all of them are known.
+    pub(crate) fn upwards<'a>(&'a self, controller: &'a Controller) -> (Vec<&'a Controller>, bool) {
+        let mut chain = vec![controller];
+        let mut last = controller;
+        while let Some(owner) = &last.owner {
+            if chain.len() == MAX_OWNERS {
+                break;
+            }
+            let Some(above) = self.controllers.get(&owner.uid) else { return (chain, false) };
+            chain.push(above);
+            last = above;
+        }
+        (chain, true)
+    }
+
+    /// Whether a controller is a ReplicaSet that a Deployment made: it is the Deployment's scale that counts.
+    pub(crate) fn is_part_of_deployment(controller: &Controller) -> bool {
+        let is = |kind: &GroupKind, word: &str| &*kind.kind == word && is_apps(&kind.group);
+        is(&controller.kind, "ReplicaSet")
+            && controller.owner.as_ref().is_some_and(|owner| is(&owner.kind, "Deployment"))
     }
 
     pub(crate) fn workload_keys(&self, source: WorkloadSource) -> impl Iterator<Item = &ObjectKey> {
@@ -210,9 +304,8 @@ impl World {
 
     /// The LeaderWorkerSet of that name.
     pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
-        let kind = GroupKind::new(LWS_KIND.0, LWS_KIND.1);
         let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-        self.by_name.get(&(kind, key)).and_then(|uid| self.controllers.get(uid))
+        self.named(&GroupKind::new(LWS_KIND.0, LWS_KIND.1), key)
     }
 
     /// The workloads a pod belongs to, from its controller upwards: kind and name of each.
@@ -239,8 +332,7 @@ impl World {
         let deployment = controller
             .owner
             .as_ref()
-            .filter(|_| &*controller.kind.kind == "ReplicaSet" && is_apps(&controller.kind.group))
-            .filter(|owner| &*owner.kind.kind == "Deployment" && is_apps(&owner.kind.group))
+            .filter(|_| Self::is_part_of_deployment(controller))
             .and_then(|owner| self.controllers.get(&owner.uid));
         Some(deployment.unwrap_or(controller))
     }
@@ -268,6 +360,15 @@ impl World {
                 });
                 if believed { None } else { Some(ProbeDoubt::Outdated) }
             }
+        }
+    }
+}
+
+impl Within {
+    fn of(&mut self, counts: Counts) -> &mut BTreeSet<Uid> {
+        match counts {
+            Counts::Pods => &mut self.count_pods,
+            Counts::Groups { .. } => &mut self.count_groups,
         }
     }
 }

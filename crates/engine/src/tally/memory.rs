@@ -1,0 +1,283 @@
+//! What a budget remembers: sources whose pods are gone, and groups that were complete when their pods were collected.
+//!
+//! A source is in the memory as soon as it has a pod under the budget, where no template says whether it will have one
+//! again: were it written down when the last pod goes, a process that ends then would have forgotten it. What is forgotten
+//! once is forgotten; only a pod brings it back.
+
+use super::Tally;
+use crate::basics::{GroupKind, ObjectKey, Text, Uid};
+use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
+use crate::sources::{self, Covered, Standing};
+use crate::units::{self, Family, GroupKey};
+use crate::world::World;
+
+/// A group that was complete when the last of its pods was collected.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    /// Who says how many such groups there should be; nobody that is known yet, after a restart.
+    pub(super) family: Option<Family>,
+    /// The object that speaks for it, once it is known: another one of that name speaks for other groups.
+    uid: Option<Uid>,
+}
+
+impl Tally {
+    /// Takes over what the status remembers. Objects may not be known yet: until a list of their kind has been seen, one
+    /// that is not there is not gone.
+    pub(crate) fn recall(&mut self, memory: &Memory) {
+        for source in &memory.sources {
+            self.remembered.entry(source.clone()).or_insert(false);
+        }
+        for key in memory.complete.iter().flat_map(|text| GroupKey::read(text)) {
+            if !self.by_key.contains_key(&key) {
+                self.done.entry(key).or_insert(Done { family: None, uid: None });
+            }
+        }
+    }
+
+    /// Takes over what another process wrote since; returns whether that changes anything.
+    pub(crate) fn learn(&mut self, rules: &Rules, namespace: &Text, memory: &Memory, world: &World) -> bool {
+        let mut changed = false;
+        for source in &memory.sources {
+            if !self.remembered.contains_key(source) && sources::is_known(source, namespace, world) {
+                self.remembered.insert(source.clone(), true);
+                changed |= match rules.units {
+                    Units::Pods => self.consider(rules, namespace, &source.uid, world),
+                    _ => self.consider_family(rules, namespace, &sources::family_of(source), world),
+                };
+            }
+        }
+        changed
+    }
+
+    /// What the status is to remember: all of it where it fits, else first those without pods.
+    pub(crate) fn memory(&self, rules: &Rules) -> Memory {
+        let mut kept: Vec<&Source> = self.remembered.keys().collect();
+        if kept.len() > MAX_SOURCES {
+            kept.sort_by_key(|source| (self.has_pods(rules, source), *source));
+            kept.truncate(MAX_SOURCES);
+            kept.sort();
+        }
+        let mut complete = units::write_all(self.done.keys());
+        complete.truncate(MAX_COMPLETE);
+        Memory {
+            key: crate::memory_key(rules),
+            sources: kept.into_iter().cloned().collect(),
+            complete: complete.into(),
+        }
+    }
+
+    /// How many sources stay expected by memory alone, where they are more than can be remembered.
+    pub(crate) fn too_many_sources(&self, rules: &Rules) -> Option<usize> {
+        if self.remembered.len() <= MAX_SOURCES {
+            return None;
+        }
+        let alone = |(source, known): &(&Source, &bool)| **known && !self.has_pods(rules, source);
+        Some(self.remembered.iter().filter(alone).count()).filter(|count| *count > MAX_SOURCES)
+    }
+
+    /// Looks at a controller as a source of pods again; returns whether that changes anything.
+    pub(crate) fn consider(&mut self, rules: &Rules, namespace: &Text, uid: &Uid, world: &World) -> bool {
+        let controller = world.controller(uid).filter(|controller| controller.key.namespace == *namespace);
+        let standing = controller.and_then(|controller| sources::of_pods(rules, controller, world));
+        let has_pods = self.wants.has_pods(uid);
+        if let (Some(controller), None) = (controller, &standing) {
+            self.remembered.remove(&sources::of_controller(controller));
+        }
+        let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
+        self.wants.keep(uid, stays, world)
+    }
+
+    /// Looks at what says how many groups of a family there should be again; returns whether that changes anything.
+    pub(super) fn consider_family(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        family: &Family,
+        world: &World,
+    ) -> bool {
+        if rules.expected.is_some() && !self.families.contains_key(family) {
+            // The budget says how many; what else would know is remembered all the same.
+            let standing = sources::of_groups(rules, namespace, family, world);
+            if let Some(standing) = standing {
+                let has_pods = self.sources.contains_key(family);
+                self.stays(standing, has_pods);
+            }
+            return false;
+        }
+        let standing = sources::of_groups(rules, namespace, family, world);
+        let has_pods = self.families.get(family).is_some_and(|family| family.units > 0);
+        let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
+        if stays {
+            self.open_family(rules, namespace, family, world);
+        }
+        let Some(entry) = self.families.get_mut(family) else { return false };
+        let before = entry.adds;
+        entry.considered = true;
+        entry.kept = stays;
+        self.refresh_family(family);
+        let changed = self.families.get(family).is_some_and(|entry| entry.adds != before);
+        self.drop_unused(family);
+        changed
+    }
+
+    /// Whether a source stays expected without pods; remembers it, or forgets it.
+    fn stays(&mut self, Standing { source, lives, covered }: Standing, has_pods: bool) -> bool {
+        let by_memory =
+            lives && covered == Covered::CannotTell && (has_pods || self.remembered.contains_key(&source));
+        if by_memory {
+            self.remembered.insert(source, true);
+        } else {
+            self.remembered.remove(&source);
+        }
+        lives && (covered == Covered::Yes || by_memory)
+    }
+
+    fn has_pods(&self, rules: &Rules, source: &Source) -> bool {
+        match rules.units {
+            Units::Pods => self.wants.has_pods(&source.uid),
+            _ => {
+                let family = sources::family_of(source);
+                self.sources.contains_key(&family)
+                    || self.families.get(&family).is_some_and(|family| family.units > 0)
+            }
+        }
+    }
+
+    /// Forgets sources whose objects are gone, and those that a whole list of their kind does not show.
+    pub(crate) fn forget_unknown(
+        &mut self,
+        namespace: &Text,
+        listed: Option<&GroupKind>,
+        world: &World,
+    ) -> bool {
+        let before = self.remembered.len();
+        self.remembered.retain(|source, known| {
+            let is_known = sources::is_known(source, namespace, world);
+            let was_known = std::mem::replace(known, *known || is_known);
+            is_known || !(was_known || listed == Some(&source.kind))
+        });
+        before != self.remembered.len()
+    }
+
+    /// Looks at all sources again: those of a budget that counts groups.
+    pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, world: &World) {
+        self.forget_unknown(namespace, None, world);
+        let mut all: Vec<Family> = self.remembered.keys().map(sources::family_of).collect();
+        all.extend(self.families.keys().chain(self.sources.keys()).cloned());
+        all.extend(sources::certain(rules, namespace, world));
+        all.sort_unstable();
+        all.dedup();
+        for family in all {
+            self.consider_family(rules, namespace, &family, world);
+        }
+    }
+
+    /// Looks at all sources again: those of a budget that counts pods.
+    pub(super) fn consider_controllers(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        before: Vec<Uid>,
+        world: &World,
+    ) {
+        self.forget_unknown(namespace, None, world);
+        let mut all = before;
+        all.extend(self.remembered.keys().map(|source| source.uid.clone()));
+        all.extend(self.wants.workloads().cloned());
+        all.sort_unstable();
+        all.dedup();
+        for uid in all {
+            self.consider(rules, namespace, &uid, world);
+        }
+    }
+
+    /// The last pod of a complete group was collected.
+    pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, world: &World) {
+        let mut done = Done { family: None, uid: None };
+        if look_again(&mut done, rules, namespace, &key, world) {
+            let family = done.family.clone();
+            self.done.insert(key, done);
+            if let Some(family) = family {
+                self.recount_done(&family);
+            }
+        }
+    }
+
+    /// A pod of a group appears that was complete.
+    pub(super) fn begin_again(&mut self, key: &GroupKey) {
+        if self.done.is_empty() {
+            return;
+        }
+        if let Some(Done { family: Some(family), .. }) = self.done.remove(key) {
+            self.recount_done(&family);
+        }
+    }
+
+    /// Works out again for whom the complete groups count.
+    pub(super) fn refresh_done(&mut self, rules: &Rules, namespace: &Text, world: &World) {
+        if self.done.is_empty() {
+            return;
+        }
+        self.done.retain(|key, done| look_again(done, rules, namespace, key, world));
+        let families: Vec<Family> = self.families.keys().cloned().collect();
+        families.iter().for_each(|family| self.recount_done(family));
+    }
+
+    /// Counts the complete groups of a family: with those that are there, never more than there should be. Others have
+    /// taken the places of the rest.
+    pub(super) fn recount_done(&mut self, family: &Family) {
+        let Some(entry) = self.families.get(family) else { return };
+        let room = entry.size.map_or(0, |size| size.saturating_sub(entry.seated)) as usize;
+        let mut keys: Vec<&GroupKey> = self
+            .done
+            .iter()
+            .filter(|(_, done)| done.family.as_ref() == Some(family))
+            .map(|(key, _)| key)
+            .collect();
+        if keys.len() > room {
+            keys.sort_by_cached_key(|key| key.write());
+            let excess: Vec<GroupKey> = keys.split_off(room).into_iter().cloned().collect();
+            excess.iter().for_each(|key| drop(self.done.remove(key)));
+        }
+        let count = self.done.values().filter(|done| done.family.as_ref() == Some(family)).count() as u32;
+        if let Some(entry) = self.families.get_mut(family) {
+            entry.done = count;
+        }
+        self.refresh_family(family);
+    }
+}
+
+/// Finds out for whom a complete group counts; returns whether it is still to be remembered.
+fn look_again(done: &mut Done, rules: &Rules, namespace: &Text, key: &GroupKey, world: &World) -> bool {
+    let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+    let uid = match key {
+        GroupKey::PodGroup(name) => world.pod_group(&object(name)).map(|group| group.uid.clone()),
+        GroupKey::Replica(source, name, group, _) => world
+            .workload(*source, object(name))
+            .filter(|workload| workload.groups.iter().any(|other| other.name == *group))
+            .map(|workload| workload.uid.clone()),
+        GroupKey::LeaderWorker(name, _) => {
+            world.leader_worker_set(namespace, name).map(|set| set.uid.clone())
+        }
+        GroupKey::Label(_) | GroupKey::Owner(_) => Some(Uid::default()),
+    };
+    done.family = None;
+    let Some(uid) = uid else { return done.uid.is_none() };
+    let is_another = done.uid.as_ref().is_some_and(|known| *known != uid);
+    let standing = units::standing(rules, namespace, key, None, 0, world);
+    let family = match rules.expected {
+        Some(_)
+            if standing.family != Family::Observed
+                || matches!(key, GroupKey::Label(_) | GroupKey::Owner(_)) =>
+        {
+            Family::Declared
+        }
+        _ => standing.family,
+    };
+    if is_another || standing.surge || family == Family::Observed {
+        return false;
+    }
+    done.uid = Some(uid);
+    done.family = Some(family);
+    true
+}
