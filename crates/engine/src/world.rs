@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
 use crate::facts::{
-    Agent, Controller, Counts, Namespace, NativeBudget, Node, Pod, PodGroup, Probe, Workload, WorkloadGroup,
-    WorkloadSource,
+    Agent, Controller, Counts, Namespace, NativeBudget, Node, Owner, Pod, PodGroup, Probe, Workload,
+    WorkloadGroup, WorkloadSource,
 };
 use crate::verdict::ProbeDoubt;
 
@@ -23,12 +23,19 @@ pub(crate) const LWS_KIND: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWo
 /// How long the walk from a pod to its workload may be: pod, ReplicaSet, Deployment, and what may own that.
 const MAX_OWNERS: usize = 5;
 
+/// How many controllers are remembered that are not there.
+const MAX_ABSENT: usize = 10_000;
+
 /// Everything known beside pods and budgets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     controllers: FxHashMap<Uid, Controller>,
     by_name: FxHashMap<(GroupKind, ObjectKey), Uid>,
     owned: FxHashMap<Uid, BTreeSet<Uid>>,
+    /// The kinds of controllers that are watched.
+    kinds: FxHashSet<GroupKind>,
+    /// Controllers that pods name and a consistent read did not find. UIDs are not given again.
+    absent: FxHashSet<Uid>,
     pod_groups: FxHashMap<ObjectKey, PodGroup>,
     /// How many PodGroups were made from a template: namespace, workload, template.
     templates: FxHashMap<(Text, Text, Text), u32>,
@@ -53,6 +60,7 @@ impl World {
 
     /// Takes a controller in. `None` if nothing changed; else what it was.
     pub(crate) fn set_controller(&mut self, controller: Controller) -> Option<Option<Controller>> {
+        self.watches(&controller.kind);
         if self.controllers.get(&controller.uid) == Some(&controller) {
             return None;
         }
@@ -63,6 +71,21 @@ impl World {
             self.owned.entry(owner.uid).or_default().insert(controller.uid);
         }
         Some(old)
+    }
+
+    /// Controllers of this kind are watched: one that is not known is not there, or not shown yet.
+    pub(crate) fn watches(&mut self, kind: &GroupKind) {
+        if !self.kinds.contains(kind) {
+            self.kinds.insert(kind.clone());
+        }
+    }
+
+    pub(crate) fn set_absent_owner(&mut self, uid: Uid) {
+        // Invented ones are forgotten together, and read again where they are named again.
+        if self.absent.len() >= MAX_ABSENT {
+            self.absent.clear();
+        }
+        self.absent.insert(uid);
     }
 
     pub(crate) fn remove_controller(&mut self, uid: &str) -> Option<Controller> {
@@ -213,6 +236,22 @@ impl World {
         let kind = GroupKind::new(LWS_KIND.0, LWS_KIND.1);
         let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
         self.by_name.get(&(kind, key)).and_then(|uid| self.controllers.get(uid))
+    }
+
+    /// The controller above a pod at which the way upwards ends, where it may go on: it is not known, though its kind is
+    /// watched.
+    pub(crate) fn unknown_owner<'a>(&'a self, pod: &'a Pod) -> Option<&'a Owner> {
+        let mut next = pod.controller()?;
+        for _ in 1..MAX_OWNERS {
+            match self.controllers.get(&next.uid) {
+                Some(controller) => next = controller.owner.as_ref()?,
+                None => {
+                    let may_be_there = self.kinds.contains(&next.kind) && !self.absent.contains(&next.uid);
+                    return may_be_there.then_some(next);
+                }
+            }
+        }
+        None
     }
 
     /// The workloads a pod belongs to, from its controller upwards: kind and name of each.
