@@ -55,6 +55,9 @@ impl Engine {
         if pod.phase.is_terminal() {
             return moot(Moot::Terminal, Some(pod.uid.clone()));
         }
+        if let Some(block) = self.may_be_covered(record, request.operation) {
+            return Verdict::Deny(vec![block]);
+        }
         self.ask_budgets(request, record)
     }
 
@@ -267,6 +270,10 @@ impl Question<'_> {
                 let unit = &self.budget.tally.units[unit as usize];
                 let (healthy, needs) = (unit.healthy + own, unit.min_count.unwrap_or(u32::MAX));
                 if healthy < needs {
+                    // What it lacks may be there, under a controller that is not known yet.
+                    if let Some(reason) = self.engine.undecided_member(self.record, &self.rules.covers) {
+                        return Err(reason);
+                    }
                     return self.already_down(numbers, Ground::Broken);
                 }
                 if healthy > needs {

@@ -222,7 +222,7 @@ pub struct WorkloadGroup {
 }
 
 /// A workload controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -286,7 +286,7 @@ pub fn is_added_later(key: &str) -> bool {
 }
 
 /// What the scale of a controller counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Counts {
     /// Pods.
     Pods,

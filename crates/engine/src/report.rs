@@ -317,9 +317,10 @@ fn allowed_condition(
         (_, Some(unresolved)) => {
             let reason = match unresolved {
                 Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
-                Unresolved::Controller { .. } | Unresolved::Scale { .. } | Unresolved::Sources { .. } => {
-                    reason::SYNC_FAILED
-                }
+                Unresolved::Controller { .. }
+                | Unresolved::Owner { .. }
+                | Unresolved::Scale { .. }
+                | Unresolved::Sources { .. } => reason::SYNC_FAILED,
             };
             (false, reason, sentence::unresolved(unresolved, budget.fact.key.front))
         }

@@ -107,6 +107,10 @@ pub fn unresolved(unresolved: &Unresolved, front: Front) -> String {
             "{kind} {name}, the controller of pod {pod}, is not known, so how many pods there should be is not \
              either. Set {expected}, or an integer minAvailable."
         ),
+        Unresolved::Owner { pod, kind, name } => format!(
+            "{kind} {name}, the controller of pod {pod}, is not known yet, so whether the budget covers the pod is not \
+             either. Try again in a moment."
+        ),
         Unresolved::Scale { kind, name } => format!(
             "{kind} {name} has no scale, so how many pods there should be is not known. \
              Set {expected}, or an integer minAvailable."

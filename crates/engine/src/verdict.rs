@@ -181,6 +181,15 @@ pub enum Unresolved {
         /// The controller's name.
         name: Text,
     },
+    /// A controller between a pod and the workload that a budget names.
+    Owner {
+        /// The pod.
+        pod: Text,
+        /// The controller's kind.
+        kind: Text,
+        /// The controller's name.
+        name: Text,
+    },
     /// The scale of a controller.
     Scale {
         /// The controller's kind.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
 use crate::facts::{
@@ -23,6 +23,9 @@ pub(crate) const LWS_KIND: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWo
 /// How long the walk from a pod to its workload may be: pod, ReplicaSet, Deployment, and what may own that.
 const MAX_OWNERS: usize = 5;
 
+/// How many controllers are remembered that are not there.
+const MAX_ABSENT: usize = 10_000;
+
 /// Everything known beside pods and budgets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
@@ -31,6 +34,10 @@ pub(crate) struct World {
     owned: FxHashMap<Uid, BTreeSet<Uid>>,
     /// The controllers of each namespace: those that count pods, and those that count groups.
     within: FxHashMap<Text, Within>,
+    /// The kinds of controllers that are watched.
+    kinds: FxHashSet<GroupKind>,
+    /// Controllers that pods name and a consistent read did not find. UIDs are not given again.
+    absent: FxHashSet<Uid>,
     pod_groups: FxHashMap<ObjectKey, PodGroup>,
     /// The PodGroups that were made from a template: namespace, workload, template.
     templates: FxHashMap<(Text, Text, Text), BTreeSet<Text>>,
@@ -62,6 +69,7 @@ impl World {
 
     /// Takes a controller in. `None` if nothing changed; else what it was.
     pub(crate) fn set_controller(&mut self, controller: Controller) -> Option<Option<Controller>> {
+        self.watches(&controller.kind);
         if self.controllers.get(&controller.uid) == Some(&controller) {
             return None;
         }
@@ -77,6 +85,21 @@ impl World {
             self.owned.entry(owner.uid).or_default().insert(controller.uid);
         }
         Some(old)
+    }
+
+    /// Controllers of this kind are watched: one that is not known is not there, or not shown yet.
+    pub(crate) fn watches(&mut self, kind: &GroupKind) {
+        if !self.kinds.contains(kind) {
+            self.kinds.insert(kind.clone());
+        }
+    }
+
+    pub(crate) fn set_absent_owner(&mut self, uid: Uid) {
+        // Invented ones are forgotten together, and read again where they are named again.
+        if self.absent.len() >= MAX_ABSENT {
+            self.absent.clear();
+        }
+        self.absent.insert(uid);
     }
 
     pub(crate) fn remove_controller(&mut self, uid: &str) -> Option<Controller> {
@@ -306,6 +329,22 @@ impl World {
     pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
         let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
         self.named(&GroupKind::new(LWS_KIND.0, LWS_KIND.1), key)
+    }
+
+    /// The controller above a pod at which the way upwards ends, where it may go on: it is not known, though its kind is
+    /// watched.
+    pub(crate) fn unknown_owner<'a>(&'a self, pod: &'a Pod) -> Option<&'a Owner> {
+        let mut next = pod.controller()?;
+        for _ in 1..MAX_OWNERS {
+            match self.controllers.get(&next.uid) {
+                Some(controller) => next = controller.owner.as_ref()?,
+                None => {
+                    let may_be_there = self.kinds.contains(&next.kind) && !self.absent.contains(&next.uid);
+                    return may_be_there.then_some(next);
+                }
+            }
+        }
+        None
     }
 
     /// The workloads a pod belongs to, from its controller upwards: kind and name of each.

@@ -11,7 +11,7 @@ use kube::{Client, Error};
 use parking_lot::Mutex;
 use quorate_api::budget::StoredBudget;
 use quorate_api::{DisruptionBudget, PodUnavailableBudget, slim};
-use quorate_engine::basics::ObjectKey;
+use quorate_engine::basics::{GroupKind, ObjectKey};
 use quorate_engine::facts::{BudgetKey, Covers, Front};
 use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, Wrote};
 use quorate_engine::selector::{Ask, Requirement, Selector};
@@ -24,6 +24,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use crate::clock;
+use crate::controllers;
 use crate::members::Members;
 use crate::metrics::Metrics;
 use crate::status::News;
@@ -49,6 +50,7 @@ pub(crate) enum Errand {
     Patch(LedgerPatch, Option<Box<Status>>),
     GetBudget(BudgetKey),
     GetPod(ObjectKey),
+    GetController(GroupKind, ObjectKey),
     ListPods(BudgetKey, Option<Covers>),
     ListReplicas,
 }
@@ -88,6 +90,7 @@ impl Calls {
                 Errand::Patch(patch, status) => self.patch(patch, status.as_deref()).await,
                 Errand::GetBudget(key) => self.get_budget(key).await,
                 Errand::GetPod(key) => self.get_pod(key).await,
+                Errand::GetController(kind, key) => controllers::get(&self.client, kind, key).await,
                 Errand::ListPods(key, covers) => self.list_pods(key, covers.as_ref()).await,
                 Errand::ListReplicas => self.members.list().await.map(Reply::Replicas),
             }
@@ -124,7 +127,7 @@ impl Calls {
                     .take(key.front, &object)
                     .map_or(Reply::Lost, |budget| Reply::Wrote(Wrote::Done(Box::new(budget)))))
             }
-            Err(Error::Api(status)) if status.code == 404 => Ok(Reply::Wrote(Wrote::Gone)),
+            Err(Error::Api(status)) if is_absent(&status, &key.object.name) => Ok(Reply::Wrote(Wrote::Gone)),
             // A test failed, or too many others were writing: nothing was written.
             Err(Error::Api(status)) if matches!(status.code, 409 | 422) => {
                 tokio::time::sleep(self.pause_after_refusal(key)).await;
@@ -196,7 +199,7 @@ impl Calls {
         let request = KubeRequest::new(url).get(name, &GetParams::default()).map_err(Error::BuildRequest)?;
         match self.client.request(request).await {
             Ok(object) => Ok(Some(object)),
-            Err(Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(Error::Api(status)) if is_absent(&status, name) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -223,6 +226,12 @@ impl Calls {
     }
 }
 
+/// Whether a status says that an object is not there. Without the name of the object it is the whole kind that is not
+/// served, and an API server that has just started serves some kinds late.
+fn is_absent(status: &kube::core::Status, name: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
 /// Where budgets of this kind and namespace are.
 fn url(key: &BudgetKey) -> String {
     let namespace = Some(&*key.object.namespace);
@@ -246,6 +255,16 @@ fn selector_text(selector: &Selector) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_that_is_not_served_is_not_an_object_that_is_absent() {
+        let status = |details: serde_json::Value| -> kube::core::Status {
+            serde_json::from_value(serde_json::json!({"code": 404, "details": details})).expect("a status")
+        };
+        assert!(is_absent(&status(serde_json::json!({"name": "web", "kind": "disruptionbudgets"})), "web"));
+        assert!(!is_absent(&status(serde_json::json!({})), "web"));
+        assert!(!is_absent(&status(serde_json::Value::Null), "web"));
+    }
 
     #[test]
     fn selectors_as_lists_take_them() {

@@ -306,6 +306,7 @@ impl Task {
             }
             Call::GetBudget(key) => Errand::GetBudget(key),
             Call::GetPod(key) => Errand::GetPod(key),
+            Call::GetController(kind, key) => Errand::GetController(kind, key),
             Call::ListPods(key) => {
                 let covers = self.replica.engine().budget(&key).map(|budget| match &budget.spec {
                     Ok(rules) => rules.covers.clone(),

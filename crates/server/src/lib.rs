@@ -18,6 +18,7 @@ mod adoption;
 mod calls;
 pub mod certificates;
 mod clock;
+mod controllers;
 mod events;
 mod feed;
 mod keeper;

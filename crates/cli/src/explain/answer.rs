@@ -188,7 +188,7 @@ impl<'a> Looking<'a> {
             operation: self.operation,
             pod: pod.key.clone(),
             // An eviction knows a name and no more.
-            object: (self.operation != Operation::Evict).then(|| pod.clone()),
+            object: (self.operation != Operation::Evict).then(|| pod.into()),
             precondition: None,
             caller: Caller::named("somebody"),
             dry_run: true,

@@ -15,6 +15,7 @@ mod everyday;
 mod explain;
 mod falls_whole;
 mod floor_log;
+mod forged;
 mod gangs;
 mod gates;
 mod group_log;

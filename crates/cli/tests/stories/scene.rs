@@ -17,7 +17,7 @@ pub(crate) struct Scene {
     pub(crate) namespace: String,
     pub(crate) pods: Api<Pod>,
     pub(crate) kubectl: Kubectl,
-    _quorate: Quorate,
+    pub(crate) quorate: Quorate,
 }
 
 impl Scene {
@@ -30,7 +30,7 @@ impl Scene {
         let namespace = cluster.namespace("inference").await.expect("a namespace");
         let pods: Api<Pod> = Api::namespaced(cluster.admin(), &namespace);
         let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
-        let scene = Self { cluster, namespace, pods, kubectl, _quorate: quorate };
+        let scene = Self { cluster, namespace, pods, kubectl, quorate };
         scene.create("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", llm()).await;
         scene.ready(9).await;
         let mut spec = json!({

@@ -34,6 +34,7 @@ impl Engine {
                 budgets.into_iter().for_each(|budget| self.set_budget(budget));
             }
             Snapshot::Controllers(kind, controllers) => {
+                self.world.watches(&kind);
                 let listed: FxHashSet<Uid> = controllers.iter().map(|c| c.uid.clone()).collect();
                 let gone: Vec<Uid> = self
                     .world

@@ -14,6 +14,7 @@
 mod budgets;
 mod index;
 mod lists;
+mod owners;
 mod pods;
 mod preview;
 mod roster;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use crate::basics::{Time, Uid};
+use crate::basics::{ObjectKey, Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{Token, TokenId};
-use crate::facts::BudgetKey;
+use crate::facts::{BudgetKey, Controller, Input, Owner, Pod};
 use crate::ledger::desk::Join;
 use crate::ledger::messages::{AskId, Call, Output, PodRead, Reply};
+use crate::ledger::reads::{Absent, Subject};
 use crate::ledger::replica::{Admission, Purpose, Replica};
 use crate::ledger::settings::Rule;
 use crate::ledger::tend::Opening;
@@ -24,6 +25,8 @@ pub(super) struct Ask {
     pub(super) sequence: u64,
     /// The pod that is meant, once that is known.
     pub(super) uid: Option<Uid>,
+    /// The pod was read after the request arrived: what is known here is no older than the request.
+    was_read: bool,
     pub(super) token: TokenId,
     /// The budgets that were asked, those included that only watch, and what each covered then.
     asked: BTreeMap<BudgetKey, Option<u64>>,
@@ -73,22 +76,14 @@ impl Replica {
             self.outputs.push(Output::Answer(id, Verdict::Deny(vec![block])));
             return;
         }
-        if let Some(object) = &request.object {
-            let changes = self.engine.learn(object.clone(), self.now);
-            self.note_changes(changes);
-        }
         self.sequence += 1;
         let token = self.new_token();
-        let known = match &request.object {
-            Some(_) => true,
-            None => self.engine.pod(&request.pod).is_some_and(|pod| !pod.terminating),
-        };
-        let find = (!known).then(|| Call::GetPod(request.pod.clone()));
         let ask = Ask {
             request,
             deadline,
             sequence: self.sequence,
             uid: None,
+            was_read: false,
             token,
             asked: BTreeMap::new(),
             watching: BTreeMap::new(),
@@ -96,10 +91,7 @@ impl Replica {
             committed: BTreeMap::new(),
         };
         self.asks.insert(id, ask);
-        match find {
-            Some(call) => self.call(call, Purpose::Find(id)),
-            None => self.proceed(id),
-        }
+        self.find(id);
     }
 
     fn new_token(&mut self) -> TokenId {
@@ -125,34 +117,130 @@ impl Replica {
         (silence > self.settings.fresh_for).then_some(Reason::NotFresh { seconds: silence.as_secs() })
     }
 
-    /// The pod of an ask was read.
-    pub(super) fn found(&mut self, id: AskId, reply: Reply) {
+    /// Finds the pod that a request means: decides where the pods that are known here prove enough, else reads the pod.
+    fn find(&mut self, id: AskId) {
         let Some(ask) = self.asks.get(&id) else { return };
-        match reply {
-            Reply::Pod(PodRead::There(pod)) if !pod.terminating && !pod.phase.is_terminal() => {
-                let changes = self.engine.learn(*pod, self.now);
-                self.note_changes(changes);
-                self.proceed(id);
-            }
-            Reply::Pod(PodRead::There(pod)) => {
-                let why = if pod.terminating { Moot::Terminating } else { Moot::Terminal };
-                self.finish(id, Verdict::Allow(Allow::Moot { why, uid: Some(pod.uid) }));
-            }
-            Reply::Pod(PodRead::Gone) => {
-                let gone = Allow::Moot { why: Moot::Gone, uid: Some(NOBODY.into()) };
-                self.finish(id, Verdict::Allow(gone));
-            }
-            // No answer: the deadline of the ask bounds how often this is tried.
-            _ => {
-                let call = Call::GetPod(ask.request.pod.clone());
-                self.call(call, Purpose::Find(id));
+        if !self.must_read(ask) {
+            self.proceed(id);
+        } else if self.reads.is_absent(&meant(&ask.request), self.now) {
+            self.finish(id, gone());
+        } else {
+            self.read(Subject::Pod(ask.request.pod.clone()), id);
+        }
+    }
+
+    /// Whether the pods that are known here are not enough to say which pod a request means, or what it is like: the pod is
+    /// unknown, is about to make room for a successor, is older here than in the review, or is not the one that the caller
+    /// insists on. A view that lags must not turn any of these into a free pass.
+    fn must_read(&self, ask: &Ask) -> bool {
+        if ask.was_read {
+            return false;
+        }
+        let request = &ask.request;
+        let known = match &request.object {
+            Some(object) => self.engine.pod_by_uid(&object.uid),
+            None => self.engine.pod(&request.pod).filter(|pod| !pod.terminating),
+        };
+        let Some(pod) = known else { return true };
+        let is_older = request.object.as_ref().is_some_and(|object| pod.version < object.version);
+        let is_another = request.precondition.as_ref().is_some_and(|uid| *uid != pod.uid);
+        is_older || (is_another && !self.without(Rule::ReadOther))
+    }
+
+    /// Has a request wait for a read.
+    fn read(&mut self, subject: Subject, id: AskId) {
+        self.reads.want(subject, id);
+        self.send_reads();
+    }
+
+    pub(super) fn send_reads(&mut self) {
+        while let Some(subject) = self.reads.next(self.sequence, |id| self.asks.contains_key(&id)) {
+            let call = match &subject {
+                Subject::Pod(key) => Call::GetPod(key.clone()),
+                Subject::Owner(kind, key, _) => Call::GetController(kind.clone(), key.clone()),
+            };
+            self.call(call, Purpose::Find(subject));
+        }
+    }
+
+    /// What requests waited for was read.
+    pub(super) fn found(&mut self, subject: &Subject, reply: &Reply) {
+        let Some(read) = self.reads.done(subject) else { return };
+        if let Reply::Pod(PodRead::There(pod)) = reply
+            && !pod.terminating
+            && !pod.phase.is_terminal()
+        {
+            let changes = self.engine.learn(Pod::clone(pod), self.now);
+            self.note_changes(changes);
+        }
+        if let (Reply::Controller(shown), Subject::Owner(_, _, uid)) = (reply, subject) {
+            self.learn_owner(shown.as_deref(), uid);
+        }
+        for id in &read.asks {
+            let Some(ask) = self.asks.get_mut(id) else { continue };
+            match reply {
+                // It says nothing of what happened between it and a request that came later.
+                Reply::Pod(shown) if read.is_later_than(ask.sequence) => {
+                    ask.was_read = true;
+                    self.resolve(*id, shown);
+                }
+                Reply::Controller(_) => self.proceed(*id),
+                // No answer: the deadline of the request bounds how often this is tried.
+                _ => self.find(*id),
             }
         }
+        self.send_reads();
+    }
+
+    /// A controller above a pod was read. One that is not there does not come back: its UID is not given again.
+    fn learn_owner(&mut self, shown: Option<&Controller>, uid: &Uid) {
+        match shown.filter(|shown| shown.uid == *uid) {
+            Some(owner) => {
+                let changes = self.engine.apply(Input::Controller(owner.clone()), self.now);
+                self.note_changes(changes);
+            }
+            None => self.engine.owner_is_absent(uid.clone()),
+        }
+    }
+
+    /// The pod that a request names was read after the request arrived.
+    fn resolve(&mut self, id: AskId, shown: &PodRead) {
+        let Some(ask) = self.asks.get(&id) else { return };
+        let request = &ask.request;
+        let verdict = match shown {
+            PodRead::Gone => {
+                self.reads.was_absent(meant(request), self.now);
+                gone()
+            }
+            PodRead::There(pod) => {
+                let is_meant = |uid: &Uid| *uid == pod.uid;
+                let moot = |why, uid: &Uid| Verdict::Allow(Allow::Moot { why, uid: Some(uid.clone()) });
+                if request.object.as_ref().is_some_and(|object| !is_meant(&object.uid)) {
+                    // The one that was reviewed is gone: names are given again, UIDs are not.
+                    self.reads.was_absent(meant(request), self.now);
+                    gone()
+                } else if let Some(other) = request.precondition.as_ref().filter(|uid| !is_meant(uid)) {
+                    moot(Moot::OtherUid, other)
+                } else if pod.terminating {
+                    moot(Moot::Terminating, &pod.uid)
+                } else if pod.phase.is_terminal() {
+                    moot(Moot::Terminal, &pod.uid)
+                } else {
+                    self.proceed(id);
+                    return;
+                }
+            }
+        };
+        self.finish(id, verdict);
     }
 
     /// Decides, and sends the ask to the first budget that has to agree. Also when the budgets have changed since.
     pub(super) fn proceed(&mut self, id: AskId) {
         let Some(ask) = self.asks.get(&id) else { return };
+        if let Some((key, owner)) = self.unknown_owner(&ask.request) {
+            self.read(Subject::Owner(owner.kind, key, owner.uid), id);
+            return;
+        }
         match self.engine.decide(&ask.request, self.now) {
             Verdict::Allow(Allow::Agreed { uid, grounds }) => self.route(id, uid, &grounds),
             Verdict::Allow(Allow::NotCovered { uid }) => {
@@ -166,6 +254,15 @@ impl Replica {
                 None => self.finish(id, verdict),
             },
         }
+    }
+
+    /// The controller that must be known before anybody can say which budgets cover the pod.
+    fn unknown_owner(&self, request: &Request) -> Option<(ObjectKey, Owner)> {
+        let pod = match &request.object {
+            Some(object) => self.engine.pod_by_uid(&object.uid),
+            None => self.engine.pod(&request.pod),
+        };
+        self.engine.unknown_owner(&pod?.uid)
     }
 
     /// For the test that shows why a held pod is decided afresh: it inherits the pass it was given before.
@@ -305,4 +402,15 @@ impl Replica {
             self.finish(id, Verdict::Deny(vec![Block { budget: waiting, reason: Reason::Deadline }]));
         }
     }
+}
+
+/// The pod that a request means, as far as the request itself says: by the UID that it insists on, else by name.
+fn meant(request: &Request) -> Absent {
+    let reviewed = request.object.as_ref().map(|object| &object.uid);
+    (request.pod.clone(), reviewed.or(request.precondition.as_ref()).cloned())
+}
+
+/// There is no such pod. An eviction of it must not strike one that takes the name later.
+fn gone() -> Verdict {
+    Verdict::Allow(Allow::Moot { why: Moot::Gone, uid: Some(NOBODY.into()) })
 }

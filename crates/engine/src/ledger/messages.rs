@@ -1,8 +1,8 @@
 //! What goes into a replica and what comes out: events, answers, calls to the API server and their replies.
 
-use crate::basics::{ObjectKey, Text, Time, Version};
+use crate::basics::{GroupKind, ObjectKey, Text, Time, Version};
 use crate::engine::Snapshot;
-use crate::facts::{Budget, BudgetKey, Front, Input, Pod};
+use crate::facts::{Budget, BudgetKey, Controller, Front, Input, Pod};
 use crate::ledger::patch::LedgerPatch;
 use crate::request::Request;
 use crate::verdict::Verdict;
@@ -69,6 +69,8 @@ pub enum Call {
     GetBudget(BudgetKey),
     /// Read a pod, consistently.
     GetPod(ObjectKey),
+    /// Read a controller, consistently.
+    GetController(GroupKind, ObjectKey),
     /// List the pods of a budget, consistently.
     ListPods(BudgetKey),
     /// List the Leases of all replicas, consistently.
@@ -84,6 +86,8 @@ pub enum Reply {
     Budget(Option<Box<Budget>>),
     /// The pod as it is.
     Pod(PodRead),
+    /// The controller as it is, or none.
+    Controller(Option<Box<Controller>>),
     /// The pods of a budget, and the version of the list.
     Pods(Vec<Pod>, Version),
     /// All replicas.

@@ -6,6 +6,7 @@
 //!
 //! - `messages`: what goes in and what comes out.
 //! - `asks`: a request on its way through the budgets that cover its pod.
+//! - `reads`: what is read of the API server before a request is decided.
 //! - `desk`: the one write at a time to each budget, and who waits for it.
 //! - `crowd`: who waits there for others.
 //! - `replies`: what came of a write, or of a read.
@@ -19,6 +20,7 @@ mod desk;
 mod messages;
 mod patch;
 mod readings;
+mod reads;
 mod replica;
 mod replies;
 mod settings;

@@ -10,6 +10,7 @@ use crate::ledger::asks::Ask;
 use crate::ledger::desk::{Desk, Join};
 use crate::ledger::messages::{Acknowledged, AskId, Call, CallId, Event, Member, Output};
 use crate::ledger::patch::{LedgerPatch, Step};
+use crate::ledger::reads::{Reads, Subject};
 use crate::ledger::settings::{Rule, Settings};
 
 /// What this replica admitted lately.
@@ -40,6 +41,8 @@ pub struct Replica {
     pub(super) serving: bool,
     pub(super) holder: bool,
     pub(super) asks: BTreeMap<AskId, Ask>,
+    /// Reads that requests wait for.
+    pub(super) reads: Reads,
     pub(super) desks: BTreeMap<BudgetKey, Desk>,
     pub(super) calls: BTreeMap<CallId, Purpose>,
     pub(super) next_call: CallId,
@@ -79,8 +82,8 @@ pub(super) enum Purpose {
     Reread(BudgetKey),
     /// A list of a budget's pods, for free passes and late watches, and what it covered when that was sent.
     Look(BudgetKey, Option<u64>),
-    /// The read of the pod that an ask is about.
-    Find(AskId),
+    /// The read of what requests wait for.
+    Find(Subject),
     /// The read of a pod whose token is due.
     Expire(BudgetKey, Uid),
     /// The list of replicas before a budget opens that was first seen in this version.
@@ -104,6 +107,7 @@ impl Replica {
             serving: false,
             holder: false,
             asks: BTreeMap::new(),
+            reads: Reads::default(),
             desks: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
@@ -168,7 +172,7 @@ impl Replica {
         use std::hash::Hash;
         self.engine.fingerprint(state);
         (self.now, self.heard, self.synced, self.serving, self.holder).hash(state);
-        (&self.asks, self.next_token, self.sequence, &self.memory, &self.gone_at).hash(state);
+        (&self.asks, &self.reads, self.next_token, self.sequence, &self.memory, &self.gone_at).hash(state);
         (&self.mustered, self.budgets_version, self.acknowledged, &self.unjoined).hash(state);
         (&self.due, &self.busy).hash(state);
         self.calls.values().for_each(|purpose| purpose.hash(state));
@@ -451,6 +455,7 @@ impl Replica {
         while self.memory.front().is_some_and(|first| self.now >= first.at.after(self.settings.memory)) {
             self.memory.pop_front();
         }
+        self.reads.forget(self.now);
     }
 
     /// Tells a budget that is new here what this replica admitted lately on the pods it covers.

@@ -19,7 +19,7 @@ impl Replica {
             Purpose::Write(key) => self.wrote(&key, reply),
             Purpose::Reread(key) => self.reread(&key, reply),
             Purpose::Look(key, coverage) => self.looked(&key, coverage, reply),
-            Purpose::Find(ask) => self.found(ask, reply),
+            Purpose::Find(subject) => self.found(&subject, &reply),
             Purpose::Expire(key, uid) => self.expire(&key, &uid, reply),
             Purpose::Muster(key, seen_at) => self.mustered(&key, seen_at, reply),
             Purpose::Survey(key, seen_at) => self.surveyed(&key, seen_at, reply),

@@ -68,6 +68,7 @@ pub enum Rule {
     FreshEyes,
     FreshEyesAfterNumber,
     PendingClaimed,
+    ReadOther,
     DecideAfresh,
     JoinOnOpening,
     WaitForAcknowledgement,

@@ -17,7 +17,7 @@ use super::scenarios::{ALL, keeps};
 use super::world::{NAMESPACE, budget_key};
 use crate::plain;
 
-fn pod(name: &str, app: &str, ready: bool) -> Pod {
+pub(super) fn pod(name: &str, app: &str, ready: bool) -> Pod {
     Pod {
         labels: Labels::new([("app", app)]),
         phase: Phase::Running,
@@ -27,7 +27,7 @@ fn pod(name: &str, app: &str, ready: bool) -> Pod {
 }
 
 /// A budget that is open for what it covers.
-fn open(rules: Rules) -> Budget {
+pub(super) fn open(rules: Rules) -> Budget {
     let mut budget = Budget {
         key: budget_key("a"),
         uid: Text::from("a"),
@@ -48,18 +48,31 @@ fn reopen(budget: &mut Budget) {
     budget.ledger.protocol = Some(PROTOCOL);
 }
 
+/// A request of an administrator; deletes and updates carry the pod as this one looks.
+pub(super) fn request(operation: Operation, pod: &Pod) -> Request {
+    Request {
+        operation,
+        pod: pod.key.clone(),
+        object: (operation != Operation::Evict).then(|| pod.into()),
+        precondition: None,
+        caller: Caller::named("kubernetes-admin"),
+        dry_run: false,
+        target: Target::default(),
+    }
+}
+
 /// A replica and the one budget that the API server stores.
-struct Alone {
-    replica: Replica,
-    stored: Budget,
-    calls: VecDeque<(CallId, Call)>,
-    answers: Vec<Verdict>,
-    now: Time,
+pub(super) struct Alone {
+    pub(super) replica: Replica,
+    pub(super) stored: Budget,
+    pub(super) calls: VecDeque<(CallId, Call)>,
+    pub(super) answers: Vec<Verdict>,
+    pub(super) now: Time,
     asked: u64,
 }
 
 impl Alone {
-    fn new(budget: Budget, pods: &[Pod]) -> Self {
+    pub(super) fn new(budget: Budget, pods: &[Pod]) -> Self {
         let settings = Settings { gather: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") };
         let mut alone = Self {
             replica: Replica::new(settings, Gates::default()),
@@ -76,7 +89,7 @@ impl Alone {
         alone
     }
 
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         for output in self.replica.step(event, self.now) {
             match output {
                 Output::Call(id, call) => self.calls.push_back((id, call)),
@@ -91,16 +104,11 @@ impl Alone {
         self.tell(Event::Fact(Box::new(Input::Budget(self.stored.clone()))));
     }
 
-    fn ask(&mut self, operation: Operation, pod: &Pod) {
-        let request = Request {
-            operation,
-            pod: pod.key.clone(),
-            object: (operation != Operation::Evict).then(|| pod.clone()),
-            precondition: None,
-            caller: Caller::named("kubernetes-admin"),
-            dry_run: false,
-            target: Target::default(),
-        };
+    pub(super) fn ask(&mut self, operation: Operation, pod: &Pod) {
+        self.request(request(operation, pod));
+    }
+
+    pub(super) fn request(&mut self, request: Request) {
         self.asked += 1;
         self.tell(Event::Ask { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
     }
@@ -114,7 +122,7 @@ impl Alone {
     }
 
     /// Carries the next call out, which must be a write.
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         let Some((id, Call::Patch(patch))) = self.calls.pop_front() else { panic!("a write is expected") };
         let (uid, generation) = (self.stored.uid.clone(), self.stored.generation);
         assert!(patch.apply(&mut Stored { uid: &uid, generation, ledger: &mut self.stored.ledger }));
@@ -122,7 +130,7 @@ impl Alone {
         self.tell(Event::Reply(id, Reply::Wrote(Wrote::Done(Box::new(self.stored.clone())))));
     }
 
-    fn grounds(&self) -> Vec<Ground> {
+    pub(super) fn grounds(&self) -> Vec<Ground> {
         match self.answers.as_slice() {
             [Verdict::Allow(Allow::Agreed { grounds, .. })] => grounds.iter().map(|(_, g)| *g).collect(),
             other => panic!("the budgets should agree, once: {other:?}"),

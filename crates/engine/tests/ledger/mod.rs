@@ -9,6 +9,8 @@
 //! - `alone`: one replica, told by hand what the search does not tell apart.
 //! - `labels`: how long an admitted label counts as a disruption.
 //! - `fronts`: budgets of two kinds, each known by a watch of its own.
+//! - `owners`: a controller between a pod and the workload of a budget that is not known.
+//! - `reviews`: what a review is believed, and what is read instead.
 //! - `settling`: how often what has ended is taken out.
 
 mod alone;
@@ -16,6 +18,8 @@ mod fronts;
 mod labels;
 mod mutations;
 mod opening;
+mod owners;
+mod reviews;
 mod scenarios;
 mod search;
 mod settling;

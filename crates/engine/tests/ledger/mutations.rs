@@ -24,6 +24,7 @@ const MISSED: &[(&[Rule], &str)] = &[
     (&[Rule::FreshEyes], "an unready pod heals"),
     (&[Rule::FreshEyesAfterNumber], "an unready pod heals"),
     (&[Rule::PendingClaimed], "a pending pod starts"),
+    (&[Rule::ReadOther], "a successor that the caller insists on"),
     (&[Rule::DecideAfresh], "a free pass is not inherited"),
     (&[Rule::JoinOnOpening], "a new budget"),
     (&[Rule::WaitForAcknowledgement], "a new budget"),

@@ -128,7 +128,7 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
             }]),
             Call::ListPods(_) => Reply::Pods(Vec::new(), Version(1)),
             Call::GetBudget(_) => Reply::Budget(Some(Box::new(stored.clone()))),
-            Call::GetPod(_) => unreachable!("there are no pods"),
+            Call::GetPod(_) | Call::GetController(..) => unreachable!("there are no pods"),
             // The first write is refused, the reply to the second is lost.
             Call::Patch(patch) => {
                 writes += 1;

@@ -42,6 +42,7 @@ fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario 
         mishaps: Mishaps::default(),
         then: Then::Stays,
         in_order: false,
+        insists: false,
         without: BTreeSet::new(),
         large: false,
     }
@@ -106,6 +107,12 @@ impl Scenario {
         self
     }
 
+    /// Evictions insist on the pod that is there when they are sent.
+    fn insisting(mut self) -> Self {
+        self.insists = true;
+        self
+    }
+
     /// The deeds are done in their order.
     fn in_order(mut self) -> Self {
         self.in_order = true;
@@ -130,6 +137,10 @@ pub(crate) fn all() -> Vec<Scenario> {
             .replicas(&[(true, true)])
             .successors(),
         case("a successor, two replicas", &[(Evict, "x"), (Evict, "y")]).successors(),
+        case("a successor that the caller insists on", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
+            .at(&[0, 1, 0])
+            .insisting()
+            .successors(),
         case("an unready pod heals", &[(Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")]),

@@ -1,6 +1,6 @@
 //! Decisions, made afresh in the order of the design.
 
-use quorate_engine::facts::{Budget, BudgetKey, Operation, Phase, Pod, UnhealthyPolicy, Units};
+use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::Request;
 use quorate_engine::verdict::{Allow, Ground, Numbers, ProbeDoubt, Reason, Unresolved, Verdict};
 
@@ -57,6 +57,7 @@ fn no(reason: &Reason) -> No {
         Reason::SeveralNative { .. } => No::Plain("SeveralNative"),
         Reason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
         Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
+        Reason::Unresolved(Unresolved::Owner { .. }) => No::Unresolved("Owner"),
         Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
         Reason::Unresolved(Unresolved::Sources { .. }) => No::Unresolved("Sources"),
         Reason::Probe { why, .. } => No::Probe(match why {
@@ -117,6 +118,19 @@ impl Oracle {
             _ if pod.terminating => return Answer::Moot("Terminating"),
             _ if pod.phase.is_terminal() => return Answer::Moot("Terminal"),
             _ => {}
+        }
+        // A budget that names a workload may cover a pod whose owners are not all known.
+        if self.has_unknown_owner(pod) {
+            let may_cover = self.budgets.values().find(|budget| {
+                let rules = self.rules(budget).0;
+                budget.key.object.namespace == pod.key.namespace
+                    && matches!(rules.covers, Covers::Target(..))
+                    && rules.operations.contains(request.operation)
+                    && !rules.observe
+            });
+            if let Some(budget) = may_cover {
+                return Answer::Denied(vec![(format!("{:?}", Some(&budget.key)), No::Unresolved("Owner"))]);
+            }
         }
         let (mut grounds, mut blocks) = (Vec::new(), Vec::new());
         for budget in self.covering(&pod.uid) {
@@ -211,7 +225,17 @@ impl Oracle {
             return free(Ground::Unhealthy);
         }
         match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {
-            Some(std::cmp::Ordering::Less) => return free(Ground::Broken),
+            Some(std::cmp::Ordering::Less) => {
+                // The pods that it lacks may be some of which it is not known to whom they belong.
+                let here =
+                    |seen: &&Seen| seen.pod.key.namespace == pod.key.namespace && seen.absent.is_none();
+                let by_target = matches!(count.rules.covers, Covers::Target(..));
+                if by_target && self.pods.values().filter(here).any(|seen| self.has_unknown_owner(&seen.pod))
+                {
+                    return Err(No::Unresolved("Owner"));
+                }
+                return free(Ground::Broken);
+            }
             Some(std::cmp::Ordering::Greater) => return Ok(Ground::Surplus),
             Some(std::cmp::Ordering::Equal) | None => {}
         }

@@ -41,6 +41,8 @@ pub(crate) struct Oracle {
     pub(crate) natives: BTreeMap<ObjectKey, NativeBudget>,
     pub(crate) nodes: BTreeMap<Text, Node>,
     pub(crate) agents: BTreeMap<Text, Agent>,
+    /// The kinds of controllers of which any was shown, or a list.
+    pub(crate) kinds: BTreeSet<GroupKind>,
     /// The one thing that the present facts do not tell: groups that were seen and are not there any more.
     pub(crate) gone: BTreeMap<BudgetKey, BTreeMap<Text, Time>>,
     /// Lists of a budget's pods that the watch has not come up to: what it covered, and how new they are.
@@ -75,6 +77,7 @@ impl Oracle {
             natives: BTreeMap::new(),
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
+            kinds: BTreeSet::new(),
             gone: BTreeMap::new(),
             looks: BTreeMap::new(),
         }
@@ -157,6 +160,7 @@ impl Oracle {
             }
             Input::BudgetGone(key) => drop(self.budgets.remove(&key)),
             Input::Controller(controller) => {
+                self.kinds.insert(controller.kind.clone());
                 self.controllers.insert(controller.uid.clone(), controller);
             }
             Input::ControllerGone(uid) => drop(self.controllers.remove(&uid)),
@@ -183,6 +187,7 @@ impl Oracle {
                 budgets.into_iter().for_each(|budget| self.apply(Input::Budget(budget)));
             }
             Snapshot::Controllers(kind, list) => {
+                self.kinds.insert(kind.clone());
                 self.controllers.retain(|_, controller| controller.kind != kind);
                 list.into_iter().for_each(|controller| self.apply(Input::Controller(controller)));
             }
@@ -317,6 +322,20 @@ impl Oracle {
                 Covers::Selector(selector) => selector.matches(&pod.labels),
                 Covers::Target(kind, name) => self.belongs_to(pod, &kind, &name),
             }
+    }
+
+    /// Whether nobody can say to which workload a pod belongs: of five owners one is missing that would be shown if it
+    /// had come already.
+    pub(crate) fn has_unknown_owner(&self, pod: &Pod) -> bool {
+        let mut owner = pod.controller();
+        for _ in 0..4 {
+            let Some(named) = owner else { return false };
+            let Some(known) = self.controllers.get(&named.uid) else {
+                return self.kinds.contains(&named.kind);
+            };
+            owner = known.owner.as_ref();
+        }
+        false
     }
 
     /// Whether a pod belongs to a workload: by its owners' owners, or by the label of a LeaderWorkerSet.

@@ -73,7 +73,7 @@ fn decide(
     let request = Request {
         operation,
         pod: key(&name),
-        object: object.filter(|_| operation != Operation::Evict),
+        object: object.as_ref().filter(|_| operation != Operation::Evict).map(Into::into),
         precondition: words.take("uid").map(Into::into),
         caller,
         dry_run: words.flag("dry-run"),

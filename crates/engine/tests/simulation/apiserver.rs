@@ -122,6 +122,7 @@ impl Cluster {
                 let pods = self.pods.values().filter(listed).cloned().collect();
                 Reply::Pods(pods, Version(self.revision))
             }
+            Call::GetController(..) => unreachable!("no budget here names a workload"),
             Call::ListReplicas => Reply::Replicas(self.members()),
         };
         if sent.given_up || dead {

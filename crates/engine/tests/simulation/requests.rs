@@ -124,11 +124,13 @@ impl Cluster {
             },
             _ => Target::default(),
         };
+        // Some evictors insist on the pod that they saw, which may be newer than what the replica knows.
+        let insists = operation == Operation::Evict && self.chance(300);
         let request = Request {
             operation,
             pod: pod.key.clone(),
-            object: (operation != Operation::Evict).then(|| pod.clone()),
-            precondition: None,
+            object: (operation != Operation::Evict).then(|| pod.into()),
+            precondition: insists.then(|| pod.uid.clone()),
             caller: Caller::named(format!("user-{id}@{}", self.revision)),
             dry_run,
             target,
@@ -152,7 +154,7 @@ impl Cluster {
         let request = Request {
             operation: Operation::Delete,
             pod: pod.key.clone(),
-            object: Some(pod.clone()),
+            object: Some(pod.into()),
             precondition: None,
             caller: Caller::named("system:node:n1"),
             dry_run: false,

@@ -5,7 +5,7 @@ use quorate_engine::basics::ObjectKey;
 use quorate_engine::callers::{Caller, Exempt};
 use quorate_engine::claims::Target;
 use quorate_engine::facts::{Operation, Pod};
-use quorate_engine::request::Request;
+use quorate_engine::request::{Request, ReviewedPod};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -123,7 +123,7 @@ impl<'a> Review<'a> {
         }
         let options = options?;
         match self.old_pod()? {
-            Some(old) => self.disruption(Operation::Delete, old, &options, Target::default()),
+            Some(old) => self.disruption(Operation::Delete, &old, &options, Target::default()),
             None => Ok(Asked::Nothing(Harmless::Terminating)),
         }
     }
@@ -140,7 +140,7 @@ impl<'a> Review<'a> {
         };
         let Some(target) = target else { return Ok(Asked::Nothing(Harmless::NoRestart)) };
         match self.old_pod()? {
-            Some(old) => self.disruption(operation, old, &DeleteOptions::default(), target),
+            Some(old) => self.disruption(operation, &old, &DeleteOptions::default(), target),
             None => Ok(Asked::Nothing(Harmless::Terminating)),
         }
     }
@@ -173,12 +173,12 @@ impl<'a> Review<'a> {
     fn disruption(
         &self,
         operation: Operation,
-        pod: Pod,
+        pod: &Pod,
         options: &DeleteOptions,
         target: Target,
     ) -> Result<Asked, Rejected> {
         // A delete of a collection is asked about pod by pod, without a name.
-        let request = self.request(operation, pod.key.clone(), Some(pod), options, target);
+        let request = self.request(operation, pod.key.clone(), Some(pod.into()), options, target);
         Ok(Asked::Disruption(Box::new(Disruption { request, pin: None })))
     }
 
@@ -186,7 +186,7 @@ impl<'a> Review<'a> {
         &self,
         operation: Operation,
         pod: ObjectKey,
-        object: Option<Pod>,
+        object: Option<ReviewedPod>,
         options: &DeleteOptions,
         target: Target,
     ) -> Request {

@@ -98,7 +98,7 @@ fn a_delete_carries_the_pod() {
     let Disruption { request, pin } = disruption(&load("review/delete.json"));
     assert_eq!((request.operation, pin), (Operation::Delete, None));
     let object = request.object.unwrap();
-    assert_eq!((&object.key, &*object.uid), (&pod(), "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01"));
+    assert_eq!((&request.pod, &*object.uid), (&pod(), "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01"));
     assert_eq!(request.caller, Caller::named("alice"));
     // Of a collection: asked about pod by pod, without a name.
     let review = with(load("review/delete.json"), "/request/name", json!(null));

@@ -58,7 +58,7 @@ fn requests(oracle: &Oracle) -> Vec<Request> {
         requests.push(Request {
             operation,
             pod: pod.clone(),
-            object: object.cloned(),
+            object: object.map(Into::into),
             precondition,
             caller: Caller { names_uid, ..Caller::named(user) },
             dry_run: false,

@@ -13,7 +13,7 @@ mod events;
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{ObjectKey, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Front, Input, Phase, Pod, WorkloadSource};
+use quorate_engine::facts::{Budget, BudgetKey, Front, Phase, Pod, WorkloadSource};
 use quorate_engine::{Changes, Engine, Gates, Snapshot};
 
 use super::step::Step;
@@ -117,8 +117,9 @@ impl Drive {
         let (now, version) = (self.oracle.now, self.oracle.pods_version);
         // Pods first and budgets last, the other way round than in most histories.
         fresh.sync(Snapshot::Pods(pods, version), now);
-        for controller in oracle.controllers.values() {
-            fresh.apply(Input::Controller(controller.clone()), now);
+        for kind in &oracle.kinds {
+            let of_kind = oracle.controllers.values().filter(|controller| controller.kind == *kind);
+            fresh.sync(Snapshot::Controllers(kind.clone(), of_kind.cloned().collect()), now);
         }
         fresh.sync(Snapshot::PodGroups(oracle.pod_groups.clone().into_iter().collect()), now);
         for source in [WorkloadSource::Own, WorkloadSource::Upstream] {

@@ -195,6 +195,7 @@ impl World {
                 Some(pod) => Reply::Pod(PodRead::There(Box::new(Pod::clone(pod)))),
                 None => Reply::Pod(PodRead::Gone),
             },
+            Call::GetController(..) => unreachable!("no budget here names a workload"),
             Call::ListPods(_) => {
                 let selected = |pod: &&Part<Pod>| {
                     sent.selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))

@@ -153,7 +153,7 @@ impl World {
 
     fn happen(&mut self, action: &Action, scenario: &Scenario) {
         match action {
-            Action::Send(request, node) => self.send(*request, *node),
+            Action::Send(request, node) => self.send(*request, *node, scenario),
             Action::ShowPod(node) => {
                 if let Some(news) = self.nodes[*node].pods.change(VecDeque::pop_front) {
                     self.tell(*node, &news);
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    pub(super) fn send(&mut self, request: usize, node: usize) {
+    pub(super) fn send(&mut self, request: usize, node: usize, scenario: &Scenario) {
         let journey = &self.requests[request];
         // A delete or an update carries the very object; an eviction knows a name.
         let object = self.pod_named(&journey.pod).map(|pod| Pod::clone(pod));
@@ -247,13 +247,15 @@ impl World {
             },
             _ => Target::default(),
         };
-        let object = object.filter(|_| journey.operation != Operation::Evict);
-        let meant = object.as_ref().map(|object| object.uid.clone());
+        let evicts = journey.operation == Operation::Evict;
+        let precondition = object.as_ref().filter(|_| evicts && scenario.insists).map(|pod| pod.uid.clone());
+        let object = object.filter(|_| !evicts);
+        let meant = object.as_ref().map(|object| object.uid.clone()).or(precondition.clone());
         let asked = Request {
             operation: journey.operation,
             pod: ObjectKey::new(NAMESPACE, journey.pod.clone()),
-            object,
-            precondition: None,
+            object: object.as_ref().map(Into::into),
+            precondition,
             caller: Caller::named("alice"),
             dry_run: false,
             target,

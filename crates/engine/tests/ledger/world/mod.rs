@@ -186,7 +186,7 @@ pub(crate) struct Journey {
     pub(crate) operation: Operation,
     pub(crate) pod: Text,
     pub(crate) stage: Stage,
-    /// The very object that is asked about. An eviction knows a name.
+    /// The very object that is asked about. An eviction knows a name, unless it insists on a UID.
     meant: Option<Uid>,
     /// It was under way already when time last passed.
     aged: bool,
@@ -284,6 +284,8 @@ pub(crate) struct Scenario {
     pub(crate) then: Then,
     /// The deeds are done in the order in which they are listed.
     pub(crate) in_order: bool,
+    /// Evictions insist on the UID of the pod that is there when they are sent.
+    pub(crate) insists: bool,
     pub(crate) without: BTreeSet<Rule>,
     /// Too many states for every day: left to `cargo xtask soak`.
     pub(crate) large: bool,

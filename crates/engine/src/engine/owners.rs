@@ -1,0 +1,64 @@
+//! Controllers on the way from a pod to its workload that are not known yet.
+//!
+//! A budget with a `targetRef` covers the pods of a workload, found by following controllers upwards. Where one of them is
+//! unknown, nobody can say whether the budget covers the pod. A kind that is not watched ends the way: what is above it
+//! is never known.
+
+use crate::basics::{ObjectKey, Uid};
+use crate::engine::{Engine, PodRecord};
+use crate::facts::{Covers, Operation, Owner};
+use crate::verdict::{Block, Reason, Unresolved};
+
+impl Engine {
+    /// The first unknown controller above a pod, with its namespace and name, where a `targetRef` of the namespace may lead
+    /// through it.
+    pub(crate) fn unknown_owner(&self, uid: &str) -> Option<(ObjectKey, Owner)> {
+        let record = &self.pods[self.pod_id(uid)? as usize];
+        let owner = self.unknown_owner_of(record)?;
+        let namespace = record.fact.key.namespace.clone();
+        Some((ObjectKey { namespace, name: owner.name.clone() }, owner.clone()))
+    }
+
+    /// A consistent read did not find this controller.
+    pub(crate) fn owner_is_absent(&mut self, uid: Uid) {
+        self.world.set_absent_owner(uid);
+    }
+
+    /// The budget with a `targetRef` that may cover a pod of which this is not known.
+    pub(crate) fn may_be_covered(&self, record: &PodRecord, operation: Operation) -> Option<Block> {
+        let owner = self.unknown_owner_of(record)?;
+        let targets = self.targeting(record).map(|id| &self.budgets[id as usize]);
+        let asks =
+            targets.filter(|budget| budget.rules.operations.contains(operation) && !budget.rules.observe);
+        let budget = asks.map(|budget| &budget.fact.key).min()?;
+        Some(Block { budget: Some(budget.clone()), reason: unknown(record, owner) })
+    }
+
+    /// A pod of the namespace of which nobody can say whether a budget with a `targetRef` covers it.
+    pub(crate) fn undecided_member(&self, record: &PodRecord, covers: &Covers) -> Option<Reason> {
+        let Covers::Target(..) = covers else { return None };
+        let index = self.namespaces.get(&record.fact.key.namespace)?;
+        let pods = index.pods.iter().map(|id| &self.pods[*id as usize]);
+        pods.filter(|record| !record.absent)
+            .find_map(|record| Some(unknown(record, self.unknown_owner_of(record)?)))
+    }
+
+    fn unknown_owner_of<'a>(&'a self, record: &'a PodRecord) -> Option<&'a Owner> {
+        self.targeting(record).next()?;
+        self.world.unknown_owner(&record.fact)
+    }
+
+    /// The budgets of a pod's namespace that name a workload.
+    fn targeting(&self, record: &PodRecord) -> impl Iterator<Item = u32> {
+        let index = self.namespaces.get(&record.fact.key.namespace);
+        index.into_iter().flat_map(|index| index.targets.values().flatten().copied())
+    }
+}
+
+fn unknown(record: &PodRecord, owner: &Owner) -> Reason {
+    Reason::Unresolved(Unresolved::Owner {
+        pod: record.fact.key.name.clone(),
+        kind: owner.kind.kind.clone(),
+        name: owner.name.clone(),
+    })
+}

@@ -1,0 +1,105 @@
+//! A budget that names a workload, and a controller in between that the watch has not shown.
+
+use quorate_engine::Snapshot;
+use quorate_engine::basics::{GroupKind, ObjectKey};
+use quorate_engine::facts::{Controller, Counts, Covers, Operation, Owner, Pod, Rules};
+use quorate_engine::ledger::{Call, CallId, Event, Reply};
+use quorate_engine::verdict::{Allow, Verdict};
+
+use super::alone::{Alone, open, pod};
+use super::scenarios::{ALL, keeps};
+use super::world::NAMESPACE;
+
+fn kind(name: &str) -> GroupKind {
+    GroupKind::new("apps", name)
+}
+
+fn owned_by(kind_of: &str, name: &str) -> Owner {
+    Owner { uid: name.into(), kind: kind(kind_of), name: name.into(), controller: true }
+}
+
+/// The ReplicaSet `web-2` of the Deployment `web`.
+fn replica_set() -> Controller {
+    Controller {
+        key: ObjectKey::new(NAMESPACE, "web-2"),
+        uid: "web-2".into(),
+        kind: kind("ReplicaSet"),
+        replicas: Some(1),
+        counts: Counts::Pods,
+        owner: Some(owned_by("Deployment", "web")),
+        deleting: false,
+        recreate: false,
+        activity: Default::default(),
+        templates: None,
+    }
+}
+
+/// A replica that has listed ReplicaSets and Deployments, and knows none; and a pod of a ReplicaSet.
+fn newly_rolled_out() -> (Alone, Pod) {
+    let x = Pod { owners: [owned_by("ReplicaSet", "web-2")].into(), ..pod("x", "web", true) };
+    let rules = Rules { covers: Covers::Target(kind("Deployment"), "web".into()), ..keeps(1, ALL) };
+    let mut alone = Alone::new(open(rules), std::slice::from_ref(&x));
+    for name in ["ReplicaSet", "Deployment"] {
+        alone.tell(Event::List(Snapshot::Controllers(kind(name), Vec::new())));
+    }
+    (alone, x)
+}
+
+fn read(alone: &mut Alone, name: &str) -> CallId {
+    match alone.calls.pop_front() {
+        Some((id, Call::GetController(_, key))) if *key.name == *name => id,
+        other => panic!("a read of {name} is expected, not {other:?}"),
+    }
+}
+
+fn is_denied(alone: &Alone) -> bool {
+    matches!(alone.answers.as_slice(), [Verdict::Deny(_)])
+}
+
+#[test]
+fn an_owner_that_is_not_known_is_read_before_a_pod_passes_as_not_covered() {
+    let (mut alone, x) = newly_rolled_out();
+    alone.ask(Operation::Evict, &x);
+    assert!(alone.answers.is_empty(), "{:?}", alone.answers);
+    let get = read(&mut alone, "web-2");
+    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(replica_set())))));
+    // What owns the Deployment may matter too; there is no such Deployment.
+    let get = read(&mut alone, "web");
+    alone.tell(Event::Reply(get, Reply::Controller(None)));
+    assert!(is_denied(&alone), "{:?}", alone.answers);
+}
+
+#[test]
+fn an_owner_that_is_not_there_ends_the_way() {
+    for gone in [None, Some(Controller { uid: "another".into(), ..replica_set() })] {
+        let (mut alone, x) = newly_rolled_out();
+        alone.ask(Operation::Evict, &x);
+        let get = read(&mut alone, "web-2");
+        alone.tell(Event::Reply(get, Reply::Controller(gone.map(Box::new))));
+        assert!(matches!(alone.answers.as_slice(), [Verdict::Allow(Allow::NotCovered { .. })]));
+        // It does not come back, so it is not read again.
+        alone.ask(Operation::Evict, &x);
+        assert_eq!((alone.answers.len(), alone.calls.len()), (2, 0));
+    }
+}
+
+#[test]
+fn a_read_of_an_owner_without_an_answer_is_sent_again() {
+    let (mut alone, x) = newly_rolled_out();
+    alone.ask(Operation::Evict, &x);
+    let get = read(&mut alone, "web-2");
+    alone.tell(Event::Reply(get, Reply::Lost));
+    read(&mut alone, "web-2");
+    assert!(alone.answers.is_empty(), "{:?}", alone.answers);
+}
+
+#[test]
+fn a_kind_that_is_not_watched_ends_the_way() {
+    let (mut alone, _) = newly_rolled_out();
+    let owner = Owner { kind: GroupKind::new("batch", "Job"), ..owned_by("Job", "night") };
+    let y =
+        Pod { owners: [owner].into(), version: quorate_engine::basics::Version(2), ..pod("y", "web", true) };
+    alone.tell(Event::Fact(Box::new(quorate_engine::facts::Input::Pod(y.clone()))));
+    alone.ask(Operation::Evict, &y);
+    assert!(matches!(alone.answers.as_slice(), [Verdict::Allow(Allow::NotCovered { .. })]));
+}

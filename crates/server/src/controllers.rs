@@ -1,0 +1,77 @@
+//! Reads of single controllers, consistent, for requests that the watches cannot decide yet.
+//!
+//! A read is a list of one name: it needs no right that the watch does not need, and a kind that is not served for a moment
+//! is an error and not an empty list.
+
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::discovery::{self, Scope};
+use kube::{Client, Error};
+use quorate_api::slim;
+use quorate_engine::basics::{GroupKind, ObjectKey};
+use quorate_engine::facts::Controller;
+use quorate_engine::ledger::Reply;
+use quorate_intake::{Unreadable, objects};
+use quorate_kit::watch::Source;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tracing::warn;
+
+/// Reads a controller as it is now, whatever caches say.
+///
+/// # Errors
+/// The API server does not answer, or does not serve the kind now. That is not absence.
+pub(crate) async fn get(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply, Error> {
+    match (&*kind.group, &*kind.kind) {
+        ("apps", "ReplicaSet") => read(typed(client, key), objects::replica_set, key).await,
+        ("apps", "StatefulSet") => read(typed(client, key), objects::stateful_set, key).await,
+        ("apps", "Deployment") => read(typed(client, key), objects::deployment, key).await,
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => {
+            let gvk = GroupVersionKind::gvk(&kind.group, "v1", &kind.kind);
+            let resource = ApiResource::from_gvk_with_plural(&gvk, "leaderworkersets");
+            let source = Source::found(client.clone(), &resource, Some(&key.namespace));
+            read(source, objects::leader_worker_set, key).await
+        }
+        _ => any(client, kind, key).await,
+    }
+}
+
+fn typed<K>(client: &Client, key: &ObjectKey) -> Source<K>
+where
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static,
+{
+    Source::namespaced(client.clone(), &key.namespace)
+}
+
+/// A controller of a kind that only discovery knows.
+async fn any(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply, Error> {
+    let group = discovery::group(client, &kind.group).await?;
+    let found = group.recommended_kind(&kind.kind).filter(|(_, caps)| caps.scope == Scope::Namespaced);
+    let Some((resource, caps)) = found else { return Ok(Reply::Lost) };
+    let scales = caps.subresources.iter().any(|(sub, _)| sub.plural.ends_with("/scale"));
+    // Kinds that keep the number elsewhere have it from the watch; until then it is unknown, which is the careful side.
+    let scale = scales.then(slim::ReplicasPath::default);
+    let source = Source::<IgnoredAny>::found(client.clone(), &resource, Some(&key.namespace));
+    let source =
+        source.read_by(move |text| slim::Scaled::read(text, scale.as_ref()).map_err(|why| why.to_string()));
+    let kind = kind.clone();
+    read(source, move |object| objects::scaled(kind.clone(), object), key).await
+}
+
+async fn read<K>(
+    source: Source<K>,
+    fact: impl Fn(&K) -> Result<Controller, Unreadable>,
+    key: &ObjectKey,
+) -> Result<Reply, Error> {
+    let listed = source.in_field(format!("metadata.name={}", key.name)).list().await?;
+    let reply = match (listed.objects.first().map(fact), listed.unreadable.first()) {
+        (None, None) => Reply::Controller(None),
+        (Some(Ok(controller)), _) => Reply::Controller(Some(Box::new(controller))),
+        (Some(Err(why)), _) => unreadable(&why),
+        (None, Some(why)) => unreadable(why),
+    };
+    Ok(reply)
+}
+
+fn unreadable(why: &impl std::fmt::Display) -> Reply {
+    warn!(%why, "a controller cannot be read");
+    Reply::Lost
+}
