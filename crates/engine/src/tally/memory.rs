@@ -77,6 +77,7 @@ impl Tally {
 
     /// Looks at a controller as a source of pods again; returns whether that changes anything.
     pub(crate) fn consider(&mut self, rules: &Rules, namespace: &Text, uid: &Uid, world: &World) -> bool {
+        let before = self.remembered.len();
         let controller = world.controller(uid).filter(|controller| controller.key.namespace == *namespace);
         let standing = controller.and_then(|controller| sources::of_pods(rules, controller, world));
         let has_pods = self.wants.has_pods(uid);
@@ -84,7 +85,7 @@ impl Tally {
             self.remembered.remove(&sources::of_controller(controller));
         }
         let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
-        self.wants.keep(uid, stays, world)
+        self.wants.keep(uid, stays, world) || before != self.remembered.len()
     }
 
     /// Looks at what says how many groups of a family there should be again; returns whether that changes anything.

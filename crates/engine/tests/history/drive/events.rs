@@ -13,7 +13,7 @@ use quorate_engine::facts::{
 use quorate_engine::selector::Selector;
 
 use super::Drive;
-use super::cast::{budget_key, controller, edit_pod, new_pod, owner, pod_key, rules, uid};
+use super::cast::{budget_key, controller, edit_pod, new_pod, owner, pod_key, pod_owner, rules, uid};
 use crate::history::step::{NAMES, PodEdit, Step};
 use crate::oracle::Event;
 
@@ -239,18 +239,31 @@ impl Drive {
                 let list = alike.cloned().collect();
                 return vec![Event::Sync(Snapshot::Controllers(kind, list))];
             }
-            Step::PodGroup(at, fact) => {
+            Step::Vanish(at) => {
+                let owner = pod_owner(*at);
+                let of_it =
+                    |pod: &&Pod| pod.controller().map(|found| &found.uid) == owner.as_ref().map(|o| &o.uid);
+                let gone: Vec<Pod> = self.pods.values().filter(of_it).cloned().collect();
+                let version = self.next_version();
+                gone.iter().for_each(|pod| drop(self.pods.remove(&pod.key)));
+                return gone.into_iter().map(|pod| Event::Apply(Input::PodGone(pod.uid, version))).collect();
+            }
+            Step::PodGroup(at, fact, life) => {
                 let fact = fact.as_ref().map(|(min_count, falls_whole, template, owned)| PodGroup {
                     min_count: *min_count,
                     falls_whole: *falls_whole,
                     template: (*template > 0).then(|| (format!("w{template}").into(), "t".into())),
-                    controller: (*owned > 0).then(|| owner(5 + owned)),
-                    uid: format!("uid-pg{at}").into(),
-                    deleting: false,
+                    controller: match owned {
+                        0 => None,
+                        1..4 => Some(owner(5 + owned)),
+                        _ => Some(owner(10)),
+                    },
+                    uid: format!("uid-pg{at}-{}", life.again).into(),
+                    deleting: life.deleting,
                 });
                 Input::PodGroup(ObjectKey::new("ns", format!("pg{at}")), fact)
             }
-            Step::Workload(at, groups) => {
+            Step::Workload(at, groups, life) => {
                 let source = if at % 2 == 0 { WorkloadSource::Own } else { WorkloadSource::Upstream };
                 let fact = groups.as_ref().map(|groups| Workload {
                     groups: groups
@@ -262,9 +275,9 @@ impl Drive {
                             replicas: *replicas,
                         })
                         .collect(),
-                    uid: format!("uid-w{at}").into(),
-                    deleting: false,
-                    owner: None,
+                    uid: format!("uid-w{at}-{}", life.again).into(),
+                    deleting: life.deleting,
+                    owner: life.owned.then(|| owner(10)),
                 });
                 Input::Workload(source, ObjectKey::new("ns", format!("w{}", at / 2)), fact)
             }
