@@ -362,7 +362,11 @@ impl Question<'_> {
             .map_or(0, |owner| self.engine.pods_of_controller(&owner.uid).filter(|id| stays(*id)).count());
         workload.recreate
             || workload.deleting
-            || workload.replicas.is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
+            || self
+                .engine
+                .world
+                .wanted_by(workload)
+                .is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
     }
 
     /// The numbers that hold for this request, `own` healthy pods added back.

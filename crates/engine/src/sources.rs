@@ -63,17 +63,19 @@ pub(crate) fn of_pods(rules: &Rules, controller: &Controller, world: &World) -> 
 
 /// Whether the pods of a controller belong to the target of a budget.
 fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, world: &World) -> Covered {
-    let is_target = |other: &Controller| other.kind == *kind && other.key.name == *name;
-    let (chain, whole) = world.upwards(controller);
+    let is_target = controller.kind == *kind && controller.key.name == *name;
     let templates = controller.templates.as_deref();
     let named = (&*kind.group, &*kind.kind) == LWS_KIND
         && templates.into_iter().flatten().any(|labels| labels.get(LWS_NAME) == Some(&**name));
-    if !named && !chain.into_iter().any(is_target) {
-        return if whole { Covered::No } else { Covered::CannotTell };
+    if !named && !is_target {
+        match world.is_owned_by(controller, kind, name) {
+            Some(true) => {}
+            Some(false) => return Covered::No,
+            None => return Covered::CannotTell,
+        }
     }
     // What makes no pods by itself has others make them, and these count.
-    let makes_pods =
-        templates.is_some() || (is_target(controller) && world.owned_by(&controller.uid).is_empty());
+    let makes_pods = templates.is_some() || (is_target && world.owned_by(&controller.uid).is_empty());
     if makes_pods { Covered::Yes } else { Covered::CannotTell }
 }
 
@@ -89,10 +91,11 @@ pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world:
         }
         Family::Lone(name) => {
             let group = world.pod_group(&object(name))?;
-            unsure(of_pod_group(name, group), is_live(group, world))
+            let is_lone = units::family_of_pod_group(name, group, world) == *family;
+            unsure(of_pod_group(name, group), is_lone && is_live(group, world))
         }
         Family::Template(workload, template) => {
-            let lives = world.of_template(namespace, workload, template).any(|group| is_live(group, world));
+            let lives = template_lives(namespace, workload, template, world);
             unsure(of_template(workload, template), lives)
         }
         Family::Scale(uid) => {
@@ -102,7 +105,12 @@ pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world:
                 Covers::Selector(selector) => {
                     Covered::by_templates(selector, controller.templates.as_deref())
                 }
-                Covers::Target(kind, name) if controller.kind == *kind && controller.key.name == *name => {
+                // Groups of another kind may have been made of its pods, which are counted then.
+                Covers::Target(kind, name)
+                    if controller.kind == *kind
+                        && controller.key.name == *name
+                        && (rules.units != Units::Workload || world.makes_pod_groups(uid)) =>
+                {
                     Covered::Yes
                 }
                 Covers::Target(..) => Covered::CannotTell,
@@ -116,6 +124,26 @@ pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world:
         }
         Family::Declared | Family::Observed => None,
     }
+}
+
+/// Whether what says how many groups there should be is being deleted.
+pub(crate) fn is_ending(namespace: &Text, family: &Family, world: &World) -> bool {
+    match family {
+        Family::Scale(uid) => world.controller(uid).is_some_and(|controller| controller.deleting),
+        Family::Workload(source, name, _) => {
+            let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+            world.workload(*source, object).is_some_and(|workload| workload.deleting)
+        }
+        Family::Template(workload, template) => !template_lives(namespace, workload, template, world),
+        Family::Declared | Family::Lone(_) | Family::Observed => false,
+    }
+}
+
+/// Whether a PodGroup of a template is there to stay, of those that the template says the number of.
+fn template_lives(namespace: &Text, workload: &Text, template: &Text, world: &World) -> bool {
+    let family = Family::Template(workload.clone(), template.clone());
+    let counts = |group: &PodGroup| units::family_of_pod_group(template, group, world) == family;
+    world.of_template(namespace, workload, template).any(|group| is_live(group, world) && counts(group))
 }
 
 /// The families that stay expected without any memory.

@@ -1,7 +1,7 @@
 //! Units: what a budget counts, how a pod finds its own, and what makes one whole.
 
 use crate::basics::{ObjectKey, Text, Uid};
-use crate::facts::{Counts, Link, Pod, Rules, Units, WorkloadSource};
+use crate::facts::{Counts, Link, Pod, PodGroup, Rules, Units, WorkloadSource};
 use crate::sources;
 use crate::world::{LWS_GROUP_INDEX, World, is_lws_group_key, lws_group, lws_name};
 
@@ -64,6 +64,8 @@ pub(crate) struct Standing {
     /// Its number lies beyond the replicas of its LeaderWorkerSet: a surge, or about to be scaled away; or what made it
     /// is suspended or finished. It is not one of those that there should be, so it counts for nothing and costs nothing.
     pub(crate) surge: bool,
+    /// Its number lies beyond the replicas of its LeaderWorkerSet, whoever says how many there should be.
+    pub(crate) beyond: bool,
 }
 
 /// Finds a pod's place under a budget.
@@ -127,14 +129,9 @@ pub(crate) fn standing(
             match world.pod_group(&object) {
                 None => Standing::plain(None, Family::Observed),
                 Some(group) => {
-                    let scaled = group.controller.as_ref().and_then(|owner| world.controller(&owner.uid));
-                    let by_scale = scaled
-                        .filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some())
-                        .map(|controller| Family::Scale(controller.uid.clone()));
-                    let by_template = group.template.clone().map(|(w, t)| Family::Template(w, t));
                     // A group that falls whole has no surplus: every pod it has is needed.
                     let min = if group.falls_whole { group.min_count.max(pods) } else { group.min_count };
-                    let family = by_scale.or(by_template).unwrap_or_else(|| Family::Lone(name.clone()));
+                    let family = family_of_pod_group(name, group, world);
                     let surge = !sources::is_wanted(group, world);
                     Standing { surge, ..Standing::plain(Some(min), family) }
                 }
@@ -167,18 +164,21 @@ pub(crate) fn standing(
             };
             let asked = asked_minimum(rules);
             let by_index = matches!(&rules.units, Units::Label { key, .. } if **key == *LWS_GROUP_INDEX);
-            let wanted = set.and_then(|set| world.wanted_by(set));
-            let beyond = wanted.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
-            let surge = (by_index && beyond) || set.is_some_and(|set| !world.is_active(set));
+            let stated = set.and_then(|set| set.replicas);
+            let beyond = stated.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
+            let beyond = by_index && beyond;
             match lws_group(set, size) {
                 (Some(size), falls_whole) => Standing {
-                    surge,
+                    surge: beyond,
+                    beyond,
                     min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
                     family,
                     unreachable: asked.is_some_and(|asked| asked > size),
                     raised: falls_whole && asked.is_some_and(|asked| asked < size),
                 },
-                (None, _) => Standing { surge, ..Standing::plain(Some(asked.unwrap_or(1)), family) },
+                (None, _) => {
+                    Standing { surge: beyond, beyond, ..Standing::plain(Some(asked.unwrap_or(1)), family) }
+                }
             }
         }
     };
@@ -191,6 +191,17 @@ pub(crate) fn standing(
     standing.surge &= rules.expected.is_none();
     standing.min_count = standing.min_count.map(|n| n.max(1));
     standing
+}
+
+/// Who knows how many groups like a PodGroup there should be: what made it, if that counts groups; its template; or it
+/// stands for itself.
+pub(crate) fn family_of_pod_group(name: &Text, group: &PodGroup, world: &World) -> Family {
+    let scaled = group.controller.as_ref().and_then(|owner| world.controller(&owner.uid));
+    let by_scale = scaled
+        .filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some())
+        .map(|controller| Family::Scale(controller.uid.clone()));
+    let by_template = || group.template.clone().map(|(w, t)| Family::Template(w, t));
+    by_scale.or_else(by_template).unwrap_or_else(|| Family::Lone(name.clone()))
 }
 
 /// Whether nobody but the eye says that there should be a group of this name.
@@ -217,7 +228,7 @@ pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, world: &
 
 impl Standing {
     fn plain(min_count: Option<u32>, family: Family) -> Self {
-        Self { min_count, family, unreachable: false, raised: false, surge: false }
+        Self { min_count, family, unreachable: false, raised: false, surge: false, beyond: false }
     }
 }
 
@@ -226,6 +237,23 @@ pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
     match rules.units {
         Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } => min_ready,
         Units::Pods | Units::Workload => None,
+    }
+}
+
+/// How many groups of a family there could be: what says how many may be suspended or finished.
+pub(crate) fn family_room(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<u32> {
+    match family {
+        Family::Declared => rules.expected,
+        Family::Workload(source, workload, group) => {
+            let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
+            world.workload_group(*source, object, group).and_then(|found| found.replicas)
+        }
+        Family::Scale(uid) => world.controller(uid).and_then(|controller| controller.replicas),
+        Family::Template(workload, template) => {
+            Some(world.of_template(namespace, workload, template).count() as u32)
+        }
+        Family::Lone(_) => Some(1),
+        Family::Observed => None,
     }
 }
 

@@ -131,7 +131,9 @@ impl Wants {
         let scaled = world.scaled(controller);
         match scaled {
             None => drop(self.missing.insert(controller.clone())),
-            Some(scaled) if scaled.replicas.is_none() => drop(self.scaleless.insert(controller.clone())),
+            Some(scaled) if world.wanted_by(scaled).is_none() => {
+                self.scaleless.insert(controller.clone());
+            }
             Some(_) => {}
         }
         let uid = scaled.map_or(controller, |scaled| &scaled.uid);

@@ -39,6 +39,8 @@ pub(crate) struct World {
     /// Controllers that pods name and a consistent read did not find. UIDs are not given again.
     absent: FxHashSet<Uid>,
     pod_groups: FxHashMap<ObjectKey, PodGroup>,
+    /// How many PodGroups a controller has made.
+    makers: FxHashMap<Uid, u32>,
     /// The PodGroups that were made from a template: namespace, workload, template.
     templates: FxHashMap<(Text, Text, Text), BTreeSet<Text>>,
     workloads: FxHashMap<(WorkloadSource, ObjectKey), Workload>,
@@ -155,6 +157,18 @@ impl World {
         let made_from = |group: &PodGroup| {
             group.template.clone().map(|(workload, template)| (key.namespace.clone(), workload, template))
         };
+        if let Some(maker) = group.as_ref().and_then(|group| group.controller.as_ref()) {
+            *self.makers.entry(maker.uid.clone()).or_default() += 1;
+        }
+        let maker = self.pod_groups.get(key).and_then(|group| group.controller.as_ref());
+        if let Some(maker) = maker
+            && let Some(count) = self.makers.get_mut(&maker.uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.makers.remove(&maker.uid);
+            }
+        }
         if let Some(template) = self.pod_groups.get(key).and_then(made_from)
             && let Some(groups) = self.templates.get_mut(&template)
         {
@@ -212,9 +226,9 @@ impl World {
         controller.activity == Activity::Active && self.is_wanted(controller.owner.as_ref())
     }
 
-    /// How many pods or groups a controller wants, where it has a scale.
+    /// How many pods or groups a controller wants, where that is known.
     pub(crate) fn wanted_by(&self, controller: &Controller) -> Option<u32> {
-        controller.replicas.map(|replicas| if self.is_active(controller) { replicas } else { 0 })
+        if self.is_active(controller) { controller.replicas } else { Some(0) }
     }
 
     /// The controllers of a namespace that count pods.
@@ -233,19 +247,26 @@ impl World {
         self.by_name.get(&(kind.clone(), key)).and_then(|uid| self.controllers.get(uid))
     }
 
-    /// A controller and what owns it, upwards, and whether all of them are known.
-    pub(crate) fn upwards<'a>(&'a self, controller: &'a Controller) -> (Vec<&'a Controller>, bool) {
-        let mut chain = vec![controller];
-        let mut last = controller;
-        while let Some(owner) = &last.owner {
-            if chain.len() == MAX_OWNERS {
-                break;
+    /// Whether an owner of a controller, or one above that, is of this kind and name; nothing, where the way upwards cannot
+    /// be followed.
+    pub(crate) fn is_owned_by(&self, controller: &Controller, kind: &GroupKind, name: &Text) -> Option<bool> {
+        let mut below = controller;
+        for last in [false, false, false, true] {
+            let Some(owner) = &below.owner else { return Some(false) };
+            if owner.kind == *kind && owner.name == *name {
+                return Some(true);
             }
-            let Some(above) = self.controllers.get(&owner.uid) else { return (chain, false) };
-            chain.push(above);
-            last = above;
+            match self.controllers.get(&owner.uid) {
+                Some(above) => below = above,
+                None => return last.then_some(false),
+            }
         }
-        (chain, true)
+        Some(false)
+    }
+
+    /// Whether a controller has made PodGroups.
+    pub(crate) fn makes_pod_groups(&self, uid: &Uid) -> bool {
+        self.makers.contains_key(uid)
     }
 
     /// Whether a controller is a ReplicaSet that a Deployment made: it is the Deployment's scale that counts.

@@ -3,6 +3,7 @@
 use super::Tally;
 use crate::basics::{Quantity, Text};
 use crate::facts::{Rules, Units};
+use crate::sources;
 use crate::units::{self, Family};
 use crate::verdict::Numbers;
 use crate::world::World;
@@ -30,11 +31,14 @@ impl Tally {
         let by_pods = |source: &Family| match source {
             Family::Observed => true,
             // Nobody says how many of them there should be, but for those that are there.
-            Family::Lone(_) => self.families.get(source).is_none_or(|family| family.units > 0),
+            Family::Lone(_) => {
+                self.sources.contains_key(source)
+                    || self.families.get(source).is_some_and(|family| family.units > 0)
+            }
             _ => false,
         };
         let wanted = |source: &Family| match source {
-            Family::Scale(uid) if world.controller(uid).is_some_and(|c| c.deleting) => 0,
+            ending if sources::is_ending(namespace, ending, world) => 0,
             known => units::family_size(rules, namespace, known, world).unwrap_or(u32::MAX),
         };
         let sum = |sources: &mut dyn Iterator<Item = &Family>| {
@@ -45,7 +49,10 @@ impl Tally {
             known.into_iter().map(wanted).fold(seen, |sum, n| sum.saturating_add(n))
         };
         let sum = match rules.expected {
-            Some(_) => sum(&mut self.sources.keys()),
+            Some(_) => {
+                let without_pods = self.kept_beneath(rules, namespace, world);
+                sum(&mut self.sources.keys().chain(&without_pods))
+            }
             None => sum(&mut self.families.keys()),
         };
         Some(sum)

@@ -4,12 +4,14 @@
 //! again: were it written down when the last pod goes, a process that ends then would have forgotten it. What is forgotten
 //! once is forgotten; only a pod brings it back.
 
+use std::collections::BTreeSet;
+
 use super::Tally;
 use crate::basics::{GroupKind, ObjectKey, Text, Uid};
 use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
 use crate::sources::{self, Covered, Standing};
 use crate::units::{self, Family, GroupKey};
-use crate::world::World;
+use crate::world::{LWS_KIND, World};
 
 /// A group that was complete when the last of its pods was collected.
 #[derive(Clone, Debug)]
@@ -18,6 +20,19 @@ pub(crate) struct Done {
     pub(super) family: Option<Family>,
     /// The object that speaks for it, once it is known: another one of that name speaks for other groups.
     uid: Option<Uid>,
+    /// What made it is suspended or finished: it is not one of those that there should be.
+    idle: bool,
+}
+
+impl Done {
+    fn new() -> Self {
+        Self { family: None, uid: None, idle: false }
+    }
+
+    /// Whether it is one of those that a family need not have any more.
+    pub(super) fn counts_for(&self, family: &Family) -> bool {
+        !self.idle && self.family.as_ref() == Some(family)
+    }
 }
 
 impl Tally {
@@ -29,7 +44,7 @@ impl Tally {
         }
         for key in memory.complete.iter().flat_map(|text| GroupKey::read(text)) {
             if !self.by_key.contains_key(&key) {
-                self.done.entry(key).or_insert(Done { family: None, uid: None });
+                self.done.entry(key).or_insert(Done::new());
             }
         }
     }
@@ -121,6 +136,20 @@ impl Tally {
         changed
     }
 
+    /// Where the budget says how many groups there should be: who else would be expected though it has no pods here.
+    pub(super) fn kept_beneath(&self, rules: &Rules, namespace: &Text, world: &World) -> BTreeSet<Family> {
+        let mut all: BTreeSet<Family> = self.remembered.keys().map(sources::family_of).collect();
+        all.extend(sources::certain(rules, namespace, world));
+        all.retain(|family| {
+            let standing = sources::of_groups(rules, namespace, family, world);
+            let stays = |s: Standing| {
+                s.lives && (s.covered == Covered::Yes || self.remembered.contains_key(&s.source))
+            };
+            !self.sources.contains_key(family) && standing.is_some_and(stays)
+        });
+        all
+    }
+
     /// Whether a source stays expected without pods; remembers it, or forgets it.
     fn stays(&mut self, Standing { source, lives, covered }: Standing, has_pods: bool) -> bool {
         let by_memory =
@@ -157,7 +186,11 @@ impl Tally {
             let was_known = std::mem::replace(known, *known || is_known);
             is_known || !(was_known || listed == Some(&source.kind))
         });
-        before != self.remembered.len()
+        let complete = self.done.len();
+        if let Some(listed) = listed {
+            self.done.retain(|key, done| done.uid.is_some() || kind_behind(key).as_ref() != Some(listed));
+        }
+        before != self.remembered.len() || complete != self.done.len()
     }
 
     /// Looks at all sources again: those of a budget that counts groups.
@@ -194,23 +227,21 @@ impl Tally {
 
     /// The last pod of a complete group was collected.
     pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, world: &World) {
-        let mut done = Done { family: None, uid: None };
-        if look_again(&mut done, rules, namespace, &key, world) {
-            let family = done.family.clone();
+        let mut done = Done::new();
+        let stays = look_again(&mut done, rules, namespace, &key, world);
+        if let (true, Some(family)) = (stays, done.family.clone()) {
             self.done.insert(key, done);
-            if let Some(family) = family {
-                self.recount_done(&family);
-            }
+            self.recount_done(rules, namespace, &family, world);
         }
     }
 
     /// A pod of a group appears that was complete.
-    pub(super) fn begin_again(&mut self, key: &GroupKey) {
+    pub(super) fn begin_again(&mut self, rules: &Rules, namespace: &Text, key: &GroupKey, world: &World) {
         if self.done.is_empty() {
             return;
         }
         if let Some(Done { family: Some(family), .. }) = self.done.remove(key) {
-            self.recount_done(&family);
+            self.recount_done(rules, namespace, &family, world);
         }
     }
 
@@ -220,15 +251,19 @@ impl Tally {
             return;
         }
         self.done.retain(|key, done| look_again(done, rules, namespace, key, world));
-        let families: Vec<Family> = self.families.keys().cloned().collect();
-        families.iter().for_each(|family| self.recount_done(family));
+        let of_done = self.done.values().filter_map(|done| done.family.as_ref());
+        let families: BTreeSet<Family> = self.families.keys().chain(of_done).cloned().collect();
+        for family in families {
+            self.recount_done(rules, namespace, &family, world);
+        }
     }
 
     /// Counts the complete groups of a family: with those that are there, never more than there should be. Others have
     /// taken the places of the rest.
-    pub(super) fn recount_done(&mut self, family: &Family) {
-        let Some(entry) = self.families.get(family) else { return };
-        let room = entry.size.map_or(0, |size| size.saturating_sub(entry.seated)) as usize;
+    pub(super) fn recount_done(&mut self, rules: &Rules, namespace: &Text, family: &Family, world: &World) {
+        let seated = self.families.get(family).map_or(0, |entry| entry.seated);
+        let room = units::family_room(rules, namespace, family, world);
+        let room = room.map_or(u32::MAX, |room| room.saturating_sub(seated)) as usize;
         let mut keys: Vec<&GroupKey> = self
             .done
             .iter()
@@ -240,7 +275,7 @@ impl Tally {
             let excess: Vec<GroupKey> = keys.split_off(room).into_iter().cloned().collect();
             excess.iter().for_each(|key| drop(self.done.remove(key)));
         }
-        let count = self.done.values().filter(|done| done.family.as_ref() == Some(family)).count() as u32;
+        let count = self.done.values().filter(|done| done.counts_for(family)).count() as u32;
         if let Some(entry) = self.families.get_mut(family) {
             entry.done = count;
         }
@@ -266,19 +301,22 @@ fn look_again(done: &mut Done, rules: &Rules, namespace: &Text, key: &GroupKey, 
     let Some(uid) = uid else { return done.uid.is_none() };
     let is_another = done.uid.as_ref().is_some_and(|known| *known != uid);
     let standing = units::standing(rules, namespace, key, None, 0, world);
-    let family = match rules.expected {
-        Some(_)
-            if standing.family != Family::Observed
-                || matches!(key, GroupKey::Label(_) | GroupKey::Owner(_)) =>
-        {
-            Family::Declared
-        }
-        _ => standing.family,
-    };
-    if is_another || standing.surge || family == Family::Observed {
+    let family = if rules.expected.is_some() { Family::Declared } else { standing.family };
+    if is_another || standing.beyond || family == Family::Observed {
         return false;
     }
+    done.idle = standing.surge;
     done.uid = Some(uid);
     done.family = Some(family);
     true
+}
+
+/// The kind of the object that speaks for a group.
+fn kind_behind(key: &GroupKey) -> Option<GroupKind> {
+    match key {
+        GroupKey::PodGroup(_) => Some(sources::pod_group_kind()),
+        GroupKey::Replica(source, ..) => Some(sources::workload_kind(*source)),
+        GroupKey::LeaderWorker(..) => Some(GroupKind::new(LWS_KIND.0, LWS_KIND.1)),
+        GroupKey::Label(_) | GroupKey::Owner(_) => None,
+    }
 }

@@ -124,7 +124,7 @@ impl Tally {
                 Seat::Stray
             }
             Place::Group(key) => {
-                self.begin_again(&key);
+                self.begin_again(rules, &pod.key.namespace, &key, world);
                 let unit = self.unit_for(rules, key, pod);
                 self.withdraw(unit);
                 let entry = &mut self.units[unit as usize];
@@ -147,7 +147,7 @@ impl Tally {
                 }
                 if !self.done.is_empty() {
                     let family = self.units[unit as usize].family.clone();
-                    self.recount_done(&family);
+                    self.recount_done(rules, &pod.key.namespace, &family, world);
                 }
                 self.drop_unused(&Family::Observed);
                 Seat::Group(unit)

@@ -124,7 +124,7 @@ impl Tally {
             return;
         }
         let size = units::family_size(rules, namespace, family, world);
-        let done = self.done.values().filter(|done| done.family.as_ref() == Some(family)).count() as u32;
+        let done = self.done.values().filter(|done| done.counts_for(family)).count() as u32;
         self.families.insert(family.clone(), FamilyTally { size, done, ..FamilyTally::default() });
     }
 

@@ -57,6 +57,13 @@ impl Drive {
                 }
                 events
             }
+            Step::Vanish(at) => {
+                let uid = pod_owner(*at).map(|owner| owner.uid);
+                let of_it = |pod: &Pod| pod.controller().map(|owner| &owner.uid) == uid.as_ref();
+                let names: Vec<u8> =
+                    (0..NAMES).filter(|name| self.pods.get(&pod_key(*name)).is_some_and(of_it)).collect();
+                names.into_iter().flat_map(|name| self.events(&Step::Gone(name))).collect()
+            }
             Step::Successor(name, learn) => {
                 let key = pod_key(*name);
                 let Some(old) = self.pods.get(&key).cloned() else { return Vec::new() };
@@ -238,15 +245,6 @@ impl Drive {
                     self.oracle.controllers.values().filter(|c| c.kind == kind && c.uid == owner(*at).uid);
                 let list = alike.cloned().collect();
                 return vec![Event::Sync(Snapshot::Controllers(kind, list))];
-            }
-            Step::Vanish(at) => {
-                let owner = pod_owner(*at);
-                let of_it =
-                    |pod: &&Pod| pod.controller().map(|found| &found.uid) == owner.as_ref().map(|o| &o.uid);
-                let gone: Vec<Pod> = self.pods.values().filter(of_it).cloned().collect();
-                let version = self.next_version();
-                gone.iter().for_each(|pod| drop(self.pods.remove(&pod.key)));
-                return gone.into_iter().map(|pod| Event::Apply(Input::PodGone(pod.uid, version))).collect();
             }
             Step::PodGroup(at, fact, life) => {
                 let fact = fact.as_ref().map(|(min_count, falls_whole, template, owned)| PodGroup {
