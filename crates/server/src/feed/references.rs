@@ -41,8 +41,9 @@ pub(super) struct References {
 
 #[derive(Default)]
 struct State {
-    /// Every budget, with the kind it names.
-    budgets: HashMap<BudgetKey, Option<GroupKind>>,
+    /// Every budget, with the kind it names and those of what it remembers: whether that is still there matters when it
+    /// has no pods any more.
+    budgets: HashMap<BudgetKey, BTreeSet<GroupKind>>,
     /// What has a controller that matters, by its own kind and UID: the kind of the controller, and in which namespace.
     owned: HashMap<GroupKind, HashMap<Uid, (GroupKind, Text)>>,
     /// The kinds that control something, and in which namespaces.
@@ -55,6 +56,11 @@ struct Controlled {
     count: usize,
     /// Since when it is nothing.
     nothing_since: Option<Instant>,
+}
+
+/// Whether a kind makes groups: such kinds are watched wherever they are served, as what they are.
+fn makes_groups(kind: &GroupKind) -> bool {
+    matches!(&*kind.group, "scheduling.k8s.io" | "scheduling.quorate.dev")
 }
 
 fn matters(kind: &GroupKind) -> bool {
@@ -138,11 +144,14 @@ impl References {
             Err(broken) => &broken.covers,
         };
         let target = match covers {
-            Covers::Target(kind, _) => Some(kind.clone()),
+            Covers::Target(kind, _) => Some(kind),
             Covers::Selector(_) => None,
         };
-        let before = self.state.lock().budgets.insert(budget.key.clone(), target.clone());
-        if before != Some(target) {
+        let remembered =
+            budget.memory.sources.iter().map(|source| &source.kind).filter(|kind| !makes_groups(kind));
+        let kinds: BTreeSet<GroupKind> = target.into_iter().chain(remembered).cloned().collect();
+        let before = self.state.lock().budgets.insert(budget.key.clone(), kinds.clone());
+        if before != Some(kinds) {
             self.changed.notify_one();
         }
     }

@@ -285,18 +285,20 @@ impl Discovery {
                 Slot::PodGroups => {
                     let source = reach.found::<slim::PodGroup>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::pod_group));
-                    feed(source, keeper, ticket, rows::pod_groups).await
+                    feed(source, keeper, ticket, rows::pod_groups(slot.kind(), &references)).await
                 }
                 Slot::UpstreamWorkloads => {
                     let source = reach.found::<slim::Workload>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::upstream_workload));
-                    feed(source, keeper, ticket, rows::workloads(WorkloadSource::Upstream)).await
+                    let rows = rows::workloads(WorkloadSource::Upstream, slot.kind(), &references);
+                    feed(source, keeper, ticket, rows).await
                 }
                 Slot::OwnWorkloads => {
                     let source = reach.found::<slim::OwnWorkload>(&client, &resource);
                     let read = |own: &slim::OwnWorkload| objects::own_workload(&own.metadata, &own.spec);
                     let source = source.read_by(rows::reading(read));
-                    feed(source, keeper, ticket, rows::workloads(WorkloadSource::Own)).await
+                    let rows = rows::workloads(WorkloadSource::Own, slot.kind(), &references);
+                    feed(source, keeper, ticket, rows).await
                 }
                 Slot::LeaderWorkerSets => {
                     let source = reach.found::<slim::LeaderWorkerSet>(&client, &resource);
@@ -314,11 +316,8 @@ impl Discovery {
                 Slot::Referred(kind) => {
                     let read_as = kind.clone();
                     let source = reach.found::<serde::de::IgnoredAny>(&client, &resource);
-                    let source = source.read_by(move |text| {
-                        let object =
-                            slim::Scaled::read(text, scale.as_ref()).map_err(|why| why.to_string())?;
-                        objects::scaled(read_as.clone(), &object).map_err(|why| why.problem.to_string())
-                    });
+                    let source =
+                        source.read_by(move |text| objects::any_controller(&read_as, text, scale.as_ref()));
                     feed(source, keeper, ticket, rows::controllers(kind.clone(), &references)).await
                 }
             };
