@@ -186,6 +186,7 @@ impl References {
 #[cfg(test)]
 mod tests {
     use quorate_engine::basics::ObjectKey;
+    use quorate_engine::facts::Source;
     use quorate_intake::budget;
     use serde_json::json;
 
@@ -205,6 +206,32 @@ mod tests {
 
     fn kinds(references: &References) -> Vec<String> {
         references.kinds().iter().map(|kind| format!("{}/{}", kind.group, kind.kind)).collect()
+    }
+
+    #[test]
+    fn what_a_budget_remembers_stays_watched() {
+        let references = References::default();
+        let mut budget = budget_in("shop", &json!({"selector": {"matchLabels": {"app": "web"}}}));
+        references.budget(&budget);
+        assert!(kinds(&references).is_empty());
+        let source = |group: &str, kind: &str| Source {
+            kind: GroupKind::new(group, kind),
+            name: "x".into(),
+            part: "".into(),
+            uid: "u".into(),
+        };
+        budget.memory.sources = [
+            source("apps", "StatefulSet"),
+            source("example.com", "Game"),
+            source("scheduling.k8s.io", "PodGroup"),
+            source("scheduling.quorate.dev", "Workload"),
+        ]
+        .into();
+        references.budget(&budget);
+        assert_eq!(kinds(&references), ["example.com/Game"], "others are watched anyway");
+        budget.memory.sources = Box::default();
+        references.budget(&budget);
+        assert!(kinds(&references).is_empty());
     }
 
     #[test]
