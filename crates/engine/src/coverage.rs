@@ -1,6 +1,6 @@
 //! What a budget covers, as a number.
 
-use crate::facts::{Covers, Rules};
+use crate::facts::{Covers, Rules, Units};
 
 /// What a budget covers. A budget is open for one coverage: while only its numbers change nobody needs to
 /// be asked again, since a commit tests the generation. A new UID is a new budget.
@@ -8,7 +8,15 @@ pub fn coverage(uid: &str, rules: &Rules) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hash = Fnv::default();
     uid.hash(&mut hash);
-    match &rules.covers {
+    hash_covers(&rules.covers, &mut hash);
+    rules.operations.hash(&mut hash);
+    rules.observe.hash(&mut hash);
+    hash.finish()
+}
+
+fn hash_covers(covers: &Covers, mut hash: &mut Fnv) {
+    use std::hash::Hash;
+    match covers {
         Covers::Selector(selector) => {
             let mut requirements: Vec<_> = selector.0.iter().collect();
             requirements.sort_by(|a, b| a.key.cmp(&b.key));
@@ -16,8 +24,21 @@ pub fn coverage(uid: &str, rules: &Rules) -> u64 {
         }
         Covers::Target(kind, name) => (1u8, kind, name).hash(&mut hash),
     }
-    rules.operations.hash(&mut hash);
-    rules.observe.hash(&mut hash);
+}
+
+/// What the memory of a budget rests on: which pods it covers, and how it forms units of them. When that changes, what was
+/// remembered says nothing any more.
+pub fn memory_key(rules: &Rules) -> u64 {
+    use std::hash::{Hash, Hasher};
+    let mut hash = Fnv::default();
+    hash_covers(&rules.covers, &mut hash);
+    // How many pods make a group whole does not change which groups there are.
+    match &rules.units {
+        Units::Pods => 0u8.hash(&mut hash),
+        Units::Workload => 1u8.hash(&mut hash),
+        Units::Label { key, .. } => (2u8, key).hash(&mut hash),
+        Units::Owner { kind, .. } => (3u8, kind).hash(&mut hash),
+    }
     hash.finish()
 }
 

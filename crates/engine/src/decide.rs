@@ -8,7 +8,7 @@ use crate::basics::{Text, Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
 use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
-use crate::facts::{BudgetKey, Controller, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy};
+use crate::facts::{BudgetKey, Controller, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy, Units};
 use crate::report::natural;
 use crate::request::Request;
 use crate::tally::{Seat, Unit};
@@ -362,7 +362,11 @@ impl Question<'_> {
             .map_or(0, |owner| self.engine.pods_of_controller(&owner.uid).filter(|id| stays(*id)).count());
         workload.recreate
             || workload.deleting
-            || workload.replicas.is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
+            || self
+                .engine
+                .world
+                .wanted_by(workload)
+                .is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
     }
 
     /// The numbers that hold for this request, `own` healthy pods added back.
@@ -447,6 +451,11 @@ impl Engine {
         if let Some(unit) = tally.unresolved.first().map(|id| &tally.units[*id as usize]) {
             let pod = unit.members.iter().map(|id| &self.pods[*id as usize].fact.key.name).min()?;
             return Some(Unresolved::Group { pod: pod.clone(), name: unit.name.clone() });
+        }
+        let asks_sources = rules.expected.is_none()
+            && (rules.units != Units::Pods || tally.asks_scale_of_singles(rules).is_some());
+        if let Some(count) = tally.too_many_sources(rules).filter(|_| asks_sources) {
+            return Some(Unresolved::Sources { count });
         }
         let of_singles = tally.asks_scale_of_singles(rules)?;
         let owner_of = |uid: &crate::basics::Uid| {

@@ -193,6 +193,10 @@ pub struct PodGroup {
     pub template: Option<(Text, Text)>,
     /// Its controller.
     pub controller: Option<Owner>,
+    /// Its UID.
+    pub uid: Uid,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
 }
 
 /// A `Workload` object.
@@ -200,6 +204,12 @@ pub struct PodGroup {
 pub struct Workload {
     /// Its pod groups.
     pub groups: Box<[WorkloadGroup]>,
+    /// Its UID.
+    pub uid: Uid,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// Its controller, or the first of its owners where it has no controller.
+    pub owner: Option<Owner>,
 }
 
 /// A pod group within a `Workload`.
@@ -224,7 +234,7 @@ pub struct Controller {
     pub version: Version,
     /// Its kind.
     pub kind: GroupKind,
-    /// How many it wants; `None` where the kind has no scale.
+    /// How many it wants; `None` where the kind has no scale. A Job wants min(parallelism, completions − succeeded).
     pub replicas: Option<u32>,
     /// What `replicas` counts.
     pub counts: Counts,
@@ -234,6 +244,49 @@ pub struct Controller {
     pub deleting: bool,
     /// A Deployment whose strategy is Recreate: its owner asked for the gap.
     pub recreate: bool,
+    /// Whether it runs pods at all.
+    pub activity: Activity,
+    /// The labels of the pods that it makes, one set for each of its pod templates. `None` for kinds of which that is
+    /// not known. Labels that are added to each pod later are not in it: see [`is_added_later`].
+    pub templates: Option<Box<[Labels]>>,
+}
+
+/// Whether a controller runs pods. One that does not wants none, whatever its scale says, and the groups that it owns are
+/// not expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activity {
+    /// It does; also where nothing is said.
+    #[default]
+    Active,
+    /// It is suspended.
+    Suspended,
+    /// It has done its work.
+    Complete,
+    /// It has given up.
+    Failed,
+}
+
+/// Whether a label may be on a pod although the pod template does not have it, because a controller or the API server
+/// adds it to each pod. Whether the pods of a template have such a label, and with which value, cannot be told from the
+/// template.
+pub fn is_added_later(key: &str) -> bool {
+    const KEYS: [&str; 6] = [
+        "pod-template-hash",
+        "pod-template-generation",
+        "controller-revision-hash",
+        "job-name",
+        "controller-uid",
+        "apps.kubernetes.io/pod-index",
+    ];
+    const DOMAINS: [&str; 6] = [
+        "statefulset.kubernetes.io/",
+        "batch.kubernetes.io/",
+        "topology.kubernetes.io/",
+        "leaderworkerset.sigs.k8s.io/",
+        "jobset.sigs.k8s.io/",
+        "apps.kruise.io/",
+    ];
+    KEYS.contains(&key) || DOMAINS.iter().any(|domain| key.starts_with(domain))
 }
 
 /// What the scale of a controller counts.
@@ -361,7 +414,49 @@ pub struct Budget {
     pub ledger: Ledger,
     /// Groups that vanished, and when, as its status remembers them across restarts.
     pub gone: Box<[(Text, Time)]>,
+    /// What else its status remembers.
+    pub memory: Memory,
 }
+
+/// What a budget remembers of its sources: what says how many pods or groups there should be stays expected when the last
+/// of its pods is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Memory {
+    /// [`crate::memory_key`] of the rules in force that it was written for. Under other rules it says nothing.
+    pub key: u64,
+    /// Sources that had a pod under the budget, where no template says whether they will have one again.
+    pub sources: Box<[Source]>,
+    /// Groups that were complete when the last of their pods was collected: `PodGroup/name`,
+    /// `Workload.scheduling.quorate.dev/name/group/replica`, `Workload.scheduling.k8s.io/name/group/replica`,
+    /// `LeaderWorkerSet/name/value`, `Label/value`, `Owner/uid`. A run of numbers may stand as one: `Label/0~7`.
+    pub complete: Box<[Text]>,
+}
+
+/// What says how many pods or groups there should be.
+///
+/// | what | kind | name | part | UID |
+/// |---|---|---|---|---|
+/// | a controller | its own | its own | | its own |
+/// | a pod group of a `Workload` | `Workload` of either API group | that of the Workload | the pod group | that of the Workload |
+/// | a `PodGroup` without a template | `PodGroup.scheduling.k8s.io` | its own | | its own |
+/// | the `PodGroup`s of one template | `PodGroup.scheduling.k8s.io` | that of the Workload | the template | empty |
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Source {
+    /// The kind of the object.
+    pub kind: GroupKind,
+    /// Its name.
+    pub name: Text,
+    /// The part of it that is meant; empty where the whole is.
+    pub part: Text,
+    /// Its UID.
+    pub uid: Uid,
+}
+
+/// How many sources without pods a budget remembers. Past that it admits nothing.
+pub const MAX_SOURCES: usize = 256;
+/// How many complete groups without pods the status remembers, runs of numbers as one. What is left out counts as expected
+/// again after a restart.
+pub const MAX_COMPLETE: usize = 256;
 
 /// A budget that cannot be read: it denies what it protects against, on the pods it covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -16,6 +16,7 @@ mod report;
 pub mod request;
 pub mod selector;
 pub mod sentence;
+mod sources;
 pub mod status;
 mod tally;
 mod units;
@@ -23,6 +24,6 @@ pub mod verdict;
 mod wants;
 mod world;
 
-pub use coverage::coverage;
+pub use coverage::{coverage, memory_key};
 pub use engine::{Changes, Engine, Gates, Snapshot};
 pub use tally::GONE_FOR;

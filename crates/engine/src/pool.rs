@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::basics::Text;
+use crate::basics::{Labels, Text};
 use crate::facts::{BudgetKey, Covers, Owner, Pod};
 use crate::selector::Selected;
 
@@ -40,6 +40,11 @@ impl Pool {
             self.texts.share(&mut container.name);
         }
         self.labels.share(pod.labels.shared())
+    }
+
+    /// Has a set of labels shared with all that are equal.
+    pub(crate) fn share_labels(&mut self, labels: &mut Labels) {
+        self.labels.share(labels.shared());
     }
 
     /// Has a budget share its namespace and the keys of its labels with all others.

@@ -42,6 +42,7 @@ impl Engine {
             updating: claimed(budget, |operation| !operation.removes()),
             groups,
             groups_omitted,
+            memory: if valid { tally.memory(rules) } else { budget.fact.memory.clone() },
             conditions: [
                 allowed_condition(budget, units, unresolved.as_ref(), &enforced),
                 self.configured(budget, units),
@@ -316,9 +317,10 @@ fn allowed_condition(
         (_, Some(unresolved)) => {
             let reason = match unresolved {
                 Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
-                Unresolved::Controller { .. } | Unresolved::Owner { .. } | Unresolved::Scale { .. } => {
-                    reason::SYNC_FAILED
-                }
+                Unresolved::Controller { .. }
+                | Unresolved::Owner { .. }
+                | Unresolved::Scale { .. }
+                | Unresolved::Sources { .. } => reason::SYNC_FAILED,
             };
             (false, reason, sentence::unresolved(unresolved, budget.fact.key.front))
         }

@@ -44,15 +44,7 @@ impl Selector {
 
     /// Whether it selects an object with these labels.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.0.iter().all(|requirement| {
-            let value = labels.get(&requirement.key);
-            match &requirement.ask {
-                Ask::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
-                Ask::NotIn(values) => value.is_none_or(|v| values.iter().all(|asked| **asked != *v)),
-                Ask::Exists => value.is_some(),
-                Ask::Absent => value.is_none(),
-            }
-        })
+        self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
     }
 
     /// The places in the index where it is filed: under the first requirement that a pod must fulfil by having a
@@ -77,6 +69,18 @@ impl Selector {
             [] => true,
             [only] => matches!(only.ask, Ask::In(_) | Ask::Exists),
             _ => false,
+        }
+    }
+}
+
+impl Requirement {
+    /// Whether it holds for a label with this value, or for one that is absent.
+    pub(crate) fn holds(&self, value: Option<&str>) -> bool {
+        match &self.ask {
+            Ask::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
+            Ask::NotIn(values) => value.is_none_or(|v| values.iter().all(|asked| **asked != *v)),
+            Ask::Exists => value.is_some(),
+            Ask::Absent => value.is_none(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::basics::{Text, Time};
-use crate::facts::{BudgetKey, Front};
+use crate::facts::{BudgetKey, Front, MAX_SOURCES};
 use crate::verdict::{
     Block, Down, Exhausted, Ground, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
 };
@@ -114,6 +114,10 @@ pub fn unresolved(unresolved: &Unresolved, front: Front) -> String {
         Unresolved::Scale { kind, name } => format!(
             "{kind} {name} has no scale, so how many pods there should be is not known. \
              Set {expected}, or an integer minAvailable."
+        ),
+        Unresolved::Sources { count } => format!(
+            "{count} workloads that it covers have no pods now, and it can remember {MAX_SOURCES}. \
+             Write more budgets for fewer workloads each, or set {expected}."
         ),
     }
 }

@@ -1,6 +1,7 @@
 //! What a budget's status says.
 
 use crate::basics::{Text, Time};
+use crate::facts::Memory;
 use crate::verdict::Numbers;
 
 /// The status of a budget, for whoever writes it.
@@ -24,6 +25,8 @@ pub struct Status {
     pub groups: Vec<Group>,
     /// How many were left out.
     pub groups_omitted: u32,
+    /// What the budget remembers, for the next process.
+    pub memory: Memory,
     /// The conditions, in a fixed order.
     pub conditions: [Condition; 3],
 }

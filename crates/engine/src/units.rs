@@ -1,7 +1,8 @@
 //! Units: what a budget counts, how a pod finds its own, and what makes one whole.
 
 use crate::basics::{ObjectKey, Text, Uid};
-use crate::facts::{Counts, Link, Pod, Rules, Units, WorkloadSource};
+use crate::facts::{Counts, Link, Pod, PodGroup, Rules, Units, WorkloadSource};
+use crate::sources;
 use crate::world::{LWS_GROUP_INDEX, World, is_lws_group_key, lws_group, lws_name};
 
 /// Where a pod sits in a budget.
@@ -43,6 +44,8 @@ pub(crate) enum Family {
     Scale(Uid),
     /// The `PodGroup` objects made from one template.
     Template(Text, Text),
+    /// A `PodGroup` object without a template: one group, while it is there.
+    Lone(Text),
     /// Nobody says: those that were seen.
     Observed,
 }
@@ -58,9 +61,11 @@ pub(crate) struct Standing {
     pub(crate) unreachable: bool,
     /// The budget asks for fewer pods than a group that falls whole needs.
     pub(crate) raised: bool,
-    /// Its number lies beyond the replicas of its LeaderWorkerSet: a surge, or about to be scaled away. It is not one
-    /// of those that there should be, so it counts for nothing and costs nothing.
+    /// Its number lies beyond the replicas of its LeaderWorkerSet: a surge, or about to be scaled away; or what made it
+    /// is suspended or finished. It is not one of those that there should be, so it counts for nothing and costs nothing.
     pub(crate) surge: bool,
+    /// Its number lies beyond the replicas of its LeaderWorkerSet, whoever says how many there should be.
+    pub(crate) beyond: bool,
 }
 
 /// Finds a pod's place under a budget.
@@ -124,14 +129,11 @@ pub(crate) fn standing(
             match world.pod_group(&object) {
                 None => Standing::plain(None, Family::Observed),
                 Some(group) => {
-                    let scaled = group.controller.as_ref().and_then(|owner| world.controller(&owner.uid));
-                    let by_scale = scaled
-                        .filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some())
-                        .map(|controller| Family::Scale(controller.uid.clone()));
-                    let by_template = group.template.clone().map(|(w, t)| Family::Template(w, t));
                     // A group that falls whole has no surplus: every pod it has is needed.
                     let min = if group.falls_whole { group.min_count.max(pods) } else { group.min_count };
-                    Standing::plain(Some(min), by_scale.or(by_template).unwrap_or(Family::Observed))
+                    let family = family_of_pod_group(name, group, world);
+                    let surge = !sources::is_wanted(group, world);
+                    Standing { surge, ..Standing::plain(Some(min), family) }
                 }
             }
         }
@@ -144,7 +146,10 @@ pub(crate) fn standing(
                         Some(_) => Family::Workload(*source, workload.clone(), group.clone()),
                         None => Family::Observed,
                     };
-                    Standing::plain(Some(found.min_count), family)
+                    let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
+                    let owner = world.workload(*source, object).and_then(|found| found.owner.as_ref());
+                    let surge = family != Family::Observed && !world.is_wanted(owner);
+                    Standing { surge, ..Standing::plain(Some(found.min_count), family) }
                 }
             }
         }
@@ -159,25 +164,44 @@ pub(crate) fn standing(
             };
             let asked = asked_minimum(rules);
             let by_index = matches!(&rules.units, Units::Label { key, .. } if **key == *LWS_GROUP_INDEX);
-            let surge = by_index
-                && rules.expected.is_none()
-                && set
-                    .and_then(|set| set.replicas)
-                    .is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
+            let stated = set.and_then(|set| set.replicas);
+            let beyond = stated.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
+            let beyond = by_index && beyond;
             match lws_group(set, size) {
                 (Some(size), falls_whole) => Standing {
-                    surge,
+                    surge: beyond,
+                    beyond,
                     min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
                     family,
                     unreachable: asked.is_some_and(|asked| asked > size),
                     raised: falls_whole && asked.is_some_and(|asked| asked < size),
                 },
-                (None, _) => Standing { surge, ..Standing::plain(Some(asked.unwrap_or(1)), family) },
+                (None, _) => {
+                    Standing { surge: beyond, beyond, ..Standing::plain(Some(asked.unwrap_or(1)), family) }
+                }
             }
         }
     };
+    if let Family::Scale(uid) = &standing.family
+        && world.controller(uid).is_some_and(|controller| !world.is_active(controller))
+    {
+        standing.surge = true;
+    }
+    // Where the budget says how many there should be, each of them is one of those.
+    standing.surge &= rules.expected.is_none();
     standing.min_count = standing.min_count.map(|n| n.max(1));
     standing
+}
+
+/// Who knows how many groups like a PodGroup there should be: what made it, if that counts groups; its template; or it
+/// stands for itself.
+pub(crate) fn family_of_pod_group(name: &Text, group: &PodGroup, world: &World) -> Family {
+    let scaled = group.controller.as_ref().and_then(|owner| world.controller(&owner.uid));
+    let by_scale = scaled
+        .filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some())
+        .map(|controller| Family::Scale(controller.uid.clone()));
+    let by_template = || group.template.clone().map(|(w, t)| Family::Template(w, t));
+    by_scale.or_else(by_template).unwrap_or_else(|| Family::Lone(name.clone()))
 }
 
 /// Whether nobody but the eye says that there should be a group of this name.
@@ -204,7 +228,7 @@ pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, world: &
 
 impl Standing {
     fn plain(min_count: Option<u32>, family: Family) -> Self {
-        Self { min_count, family, unreachable: false, raised: false, surge: false }
+        Self { min_count, family, unreachable: false, raised: false, surge: false, beyond: false }
     }
 }
 
@@ -216,8 +240,8 @@ pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
     }
 }
 
-/// How many groups of a family there should be, before those that are complete or gone are looked at.
-pub(crate) fn family_size(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<u32> {
+/// How many groups of a family there could be: what says how many may be suspended or finished.
+pub(crate) fn family_room(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<u32> {
     match family {
         Family::Declared => rules.expected,
         Family::Workload(source, workload, group) => {
@@ -225,7 +249,168 @@ pub(crate) fn family_size(rules: &Rules, namespace: &Text, family: &Family, worl
             world.workload_group(*source, object, group).and_then(|found| found.replicas)
         }
         Family::Scale(uid) => world.controller(uid).and_then(|controller| controller.replicas),
-        Family::Template(workload, template) => Some(world.template_count(namespace, workload, template)),
+        Family::Template(workload, template) => {
+            Some(world.of_template(namespace, workload, template).count() as u32)
+        }
+        Family::Lone(_) => Some(1),
         Family::Observed => None,
+    }
+}
+
+/// How many groups of a family there should be, before those that are complete or gone are looked at.
+pub(crate) fn family_size(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<u32> {
+    match family {
+        Family::Declared => rules.expected,
+        Family::Workload(source, workload, group) => {
+            let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
+            let wanted = world.workload(*source, object.clone());
+            let wanted = wanted.is_some_and(|workload| world.is_wanted(workload.owner.as_ref()));
+            let replicas = world.workload_group(*source, object, group).and_then(|found| found.replicas);
+            replicas.map(|replicas| if wanted { replicas } else { 0 })
+        }
+        Family::Scale(uid) => world.controller(uid).and_then(|controller| world.wanted_by(controller)),
+        Family::Template(workload, template) => {
+            let groups = world.of_template(namespace, workload, template);
+            Some(groups.filter(|group| sources::is_wanted(group, world)).count() as u32)
+        }
+        Family::Lone(name) => {
+            let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+            world.pod_group(&object).map(|group| u32::from(sources::is_wanted(group, world)))
+        }
+        Family::Observed => None,
+    }
+}
+
+const POD_GROUP: &str = "PodGroup/";
+const OWN_WORKLOAD: &str = "Workload.scheduling.quorate.dev/";
+const UPSTREAM_WORKLOAD: &str = "Workload.scheduling.k8s.io/";
+const LEADER_WORKER: &str = "LeaderWorkerSet/";
+const LABEL: &str = "Label/";
+const OWNER: &str = "Owner/";
+/// Between the first and the last number of a run: no name and no label has it.
+const RUN: char = '~';
+
+impl GroupKey {
+    /// The key as the status has it.
+    pub(crate) fn write(&self) -> String {
+        match self {
+            Self::PodGroup(name) => format!("{POD_GROUP}{name}"),
+            Self::Replica(WorkloadSource::Own, workload, group, replica) => {
+                format!("{OWN_WORKLOAD}{workload}/{group}/{replica}")
+            }
+            Self::Replica(WorkloadSource::Upstream, workload, group, replica) => {
+                format!("{UPSTREAM_WORKLOAD}{workload}/{group}/{replica}")
+            }
+            Self::LeaderWorker(set, value) => format!("{LEADER_WORKER}{set}/{value}"),
+            Self::Label(value) => format!("{LABEL}{value}"),
+            Self::Owner(uid) => format!("{OWNER}{uid}"),
+        }
+    }
+
+    /// The keys that a text of the status stands for; none where it is not understood.
+    pub(crate) fn read(text: &str) -> Vec<Self> {
+        let Some((head, last)) = text.rsplit_once(RUN) else {
+            return Self::read_one(text).into_iter().collect();
+        };
+        let stem = head.trim_end_matches(|c: char| c.is_ascii_digit());
+        match (head[stem.len()..].parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last)) if last.saturating_sub(first) < LONGEST_RUN => {
+                (first..=last).filter_map(|n| Self::read_one(&format!("{stem}{n}"))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn read_one(text: &str) -> Option<Self> {
+        let replica = |source, rest: &str| {
+            let mut parts = rest.splitn(3, '/');
+            let (workload, group, replica) = (parts.next()?, parts.next()?, parts.next()?);
+            Some(Self::Replica(source, workload.into(), group.into(), replica.into()))
+        };
+        if let Some(name) = text.strip_prefix(POD_GROUP) {
+            Some(Self::PodGroup(name.into()))
+        } else if let Some(rest) = text.strip_prefix(OWN_WORKLOAD) {
+            replica(WorkloadSource::Own, rest)
+        } else if let Some(rest) = text.strip_prefix(UPSTREAM_WORKLOAD) {
+            replica(WorkloadSource::Upstream, rest)
+        } else if let Some(rest) = text.strip_prefix(LEADER_WORKER) {
+            rest.split_once('/').map(|(set, value)| Self::LeaderWorker(set.into(), value.into()))
+        } else if let Some(value) = text.strip_prefix(LABEL) {
+            Some(Self::Label(value.into()))
+        } else {
+            text.strip_prefix(OWNER).map(|uid| Self::Owner(uid.into()))
+        }
+    }
+}
+
+/// A run that is longer was not written by us.
+const LONGEST_RUN: u32 = 100_000;
+
+/// Several keys as the status has them: runs of numbers as one.
+pub(crate) fn write_all<'a>(keys: impl Iterator<Item = &'a GroupKey>) -> Vec<Text> {
+    let mut parts: Vec<(String, Option<u32>)> = keys
+        .map(|key| {
+            let text = key.write();
+            let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
+            let number = &text[stem.len()..];
+            // A number that is written otherwise would be read back as another name.
+            match number.parse::<u32>().ok().filter(|n| n.to_string() == number) {
+                Some(n) => (stem.to_owned(), Some(n)),
+                None => (text, None),
+            }
+        })
+        .collect();
+    parts.sort_unstable();
+    let mut written = Vec::new();
+    let mut at = 0;
+    while let Some((stem, number)) = parts.get(at) {
+        let follows = |n: usize, first: u32| {
+            parts.get(at + n).is_some_and(|next| next.0 == *stem && next.1 == first.checked_add(n as u32))
+        };
+        let length = number.map_or(1, |first| (1..).take_while(|n| follows(*n, first)).count() + 1);
+        written.push(match number {
+            None => stem.as_str().into(),
+            Some(n) if length == 1 => format!("{stem}{n}").into(),
+            Some(n) => format!("{stem}{n}{RUN}{}", n + length as u32 - 1).into(),
+        });
+        at += length;
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_as_they_were_written() {
+        let label = |value: &str| GroupKey::Label(value.into());
+        let mut keys = vec![
+            GroupKey::PodGroup("a".into()),
+            GroupKey::Replica(WorkloadSource::Own, "w".into(), "g".into(), "".into()),
+            GroupKey::Replica(WorkloadSource::Upstream, "w".into(), "g".into(), "7".into()),
+            GroupKey::LeaderWorker("llm".into(), "0".into()),
+            GroupKey::Owner("0b7c-1".into()),
+        ];
+        keys.extend(
+            ["0", "1", "2", "4", "01", "007", "a9", "a10", "4294967295", "4294967296", "x"].map(label),
+        );
+        keys.sort();
+        let written = write_all(keys.iter());
+        let mut read: Vec<GroupKey> = written.iter().flat_map(|text| GroupKey::read(text)).collect();
+        read.sort();
+        assert_eq!(read, keys);
+        for run in ["Label/0~2", "Label/a9~10"] {
+            assert!(written.iter().any(|text| **text == *run), "{written:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_by_us_is_nothing() {
+        for text in
+            ["", "Label", "Other/x", "Label/0~4294967295", "Label/9~", "Workload.scheduling.k8s.io/w/g"]
+        {
+            assert_eq!(GroupKey::read(text), [], "{text}");
+        }
     }
 }

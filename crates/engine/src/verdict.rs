@@ -199,6 +199,11 @@ pub enum Unresolved {
         /// The controller's name.
         name: Text,
     },
+    /// More sources without pods than the budget can remember.
+    Sources {
+        /// How many there are.
+        count: usize,
+    },
 }
 
 /// Why a probe counts as a no.

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::basics::Uid;
+use crate::facts::Controller;
 use crate::world::World;
 
 /// The controllers of a budget's pods, and what they want.
@@ -38,6 +39,8 @@ struct Wanting {
     pods: Pods,
     replicas: Option<u32>,
     deleting: bool,
+    /// It stays expected also without pods.
+    kept: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +63,7 @@ impl Pods {
 }
 
 /// Sums over all workloads.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     scale: u64,
     wanted: u64,
@@ -85,9 +88,10 @@ impl Wanting {
         // Who has no scale wants the pods there are.
         let replicas = self.replicas.unwrap_or(seated.saturating_add(single));
         let from_now_on = if self.deleting { 0 } else { replicas };
+        let without_pods = u32::from(self.kept && self.pods.are_none());
         Totals {
             scale: u64::from(self.replicas.unwrap_or(0)),
-            wanted: if_any(seated, from_now_on),
+            wanted: if_any(seated + without_pods, from_now_on),
             singles_expected: if_any(single, single.max(replicas.saturating_sub(seated))),
             singles_wanted: if_any(single, from_now_on.saturating_sub(seated)),
         }
@@ -95,20 +99,20 @@ impl Wanting {
 }
 
 impl Wants {
-    /// A pod of this controller comes or goes.
-    pub(crate) fn step(&mut self, controller: &Uid, single: bool, up: bool, world: &World) {
+    /// A pod of this controller comes or goes. Returns the workload that is met by it.
+    pub(crate) fn step(&mut self, controller: &Uid, single: bool, up: bool, world: &World) -> Option<Uid> {
         let Some(owned) = self.owned.get_mut(controller) else {
-            self.meet(controller, world);
+            let met = self.meet(controller, world);
             if self.owned.contains_key(controller) {
                 self.step(controller, single, up, world);
             }
-            return;
+            return met;
         };
         owned.pods.step(single, up);
         let wanting = &mut self.workloads[owned.workload as usize];
         self.totals.step(wanting.adds(), false);
         wanting.pods.step(single, up);
-        if wanting.pods.are_none() {
+        if wanting.pods.are_none() && !wanting.kept {
             let gone = self.workloads.remove(owned.workload as usize);
             self.by_workload.remove(&gone.uid);
         } else {
@@ -119,38 +123,82 @@ impl Wants {
             self.missing.remove(controller);
             self.scaleless.remove(controller);
         }
+        None
     }
 
-    /// Finds out whose scale counts for a controller that had no pods here yet.
-    fn meet(&mut self, controller: &Uid, world: &World) {
+    /// Finds out whose scale counts for a controller that had no pods here yet. Returns the workload, if it is new here.
+    fn meet(&mut self, controller: &Uid, world: &World) -> Option<Uid> {
         let scaled = world.scaled(controller);
         match scaled {
             None => drop(self.missing.insert(controller.clone())),
-            Some(scaled) if scaled.replicas.is_none() => drop(self.scaleless.insert(controller.clone())),
+            Some(scaled) if world.wanted_by(scaled).is_none() => {
+                self.scaleless.insert(controller.clone());
+            }
             Some(_) => {}
         }
         let uid = scaled.map_or(controller, |scaled| &scaled.uid);
-        let workload = match self.by_workload.get(uid) {
-            Some(known) => *known,
-            None => {
-                let wanting = Wanting {
-                    uid: uid.clone(),
-                    pods: Pods::default(),
-                    replicas: scaled.and_then(|scaled| scaled.replicas),
-                    deleting: scaled.is_some_and(|scaled| scaled.deleting),
-                };
-                self.totals.step(wanting.adds(), true);
-                let id = self.workloads.insert(wanting) as u32;
-                self.by_workload.insert(uid.clone(), id);
-                id
-            }
-        };
+        let known = self.by_workload.get(uid).copied();
+        let workload = known.unwrap_or_else(|| self.enter(uid, scaled, false, world));
         self.owned.insert(controller.clone(), Owned { pods: Pods::default(), workload });
+        known.is_none().then(|| uid.clone())
     }
 
-    /// Looks up every controller again.
-    pub(crate) fn refresh(&mut self, world: &World) {
-        let owned = std::mem::take(self).owned;
+    /// Begins to count what a workload wants.
+    fn enter(&mut self, uid: &Uid, workload: Option<&Controller>, kept: bool, world: &World) -> u32 {
+        let wanting = Wanting {
+            uid: uid.clone(),
+            pods: Pods::default(),
+            replicas: workload.and_then(|workload| world.wanted_by(workload)),
+            deleting: workload.is_some_and(|workload| workload.deleting),
+            kept,
+        };
+        self.totals.step(wanting.adds(), true);
+        let id = self.workloads.insert(wanting) as u32;
+        self.by_workload.insert(uid.clone(), id);
+        id
+    }
+
+    /// Whether a workload stays expected without pods is found out; returns whether that, or what it wants, is news.
+    pub(crate) fn keep(&mut self, uid: &Uid, kept: bool, world: &World) -> bool {
+        let Some(id) = self.by_workload.get(uid).copied() else {
+            if kept {
+                self.enter(uid, world.controller(uid), true, world);
+            }
+            return kept;
+        };
+        let controller = world.controller(uid);
+        let wanting = &mut self.workloads[id as usize];
+        let before = wanting.adds();
+        self.totals.step(before, false);
+        wanting.kept = kept;
+        wanting.replicas = controller.and_then(|controller| world.wanted_by(controller));
+        wanting.deleting = controller.is_some_and(|controller| controller.deleting);
+        if wanting.pods.are_none() && !kept {
+            self.workloads.remove(id as usize);
+            self.by_workload.remove(uid);
+            return true;
+        }
+        let after = wanting.adds();
+        self.totals.step(after, true);
+        before != after
+    }
+
+    /// Whether a workload has pods here.
+    pub(crate) fn has_pods(&self, uid: &Uid) -> bool {
+        self.by_workload.get(uid).is_some_and(|id| !self.workloads[*id as usize].pods.are_none())
+    }
+
+    /// The workloads whose scale counts.
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = &Uid> {
+        self.by_workload.keys()
+    }
+
+    /// Looks up every controller again. Returns the workloads that were kept, of which it is to be found out if they
+    /// still are.
+    pub(crate) fn refresh(&mut self, world: &World) -> Vec<Uid> {
+        let Self { owned, workloads, .. } = std::mem::take(self);
+        let kept = workloads.into_iter().filter(|(_, wanting)| wanting.kept).map(|(_, wanting)| wanting.uid);
+        let kept = kept.collect();
         for (controller, Owned { pods, .. }) in owned {
             self.meet(&controller, world);
             let Some(owned) = self.owned.get_mut(&controller) else { continue };
@@ -161,6 +209,7 @@ impl Wants {
             wanting.pods.single += pods.single;
             self.totals.step(wanting.adds(), true);
         }
+        kept
     }
 
     /// The sum of the scales: the pods that there should be.

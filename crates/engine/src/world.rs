@@ -6,8 +6,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
 use crate::facts::{
-    Agent, Controller, Counts, Namespace, NativeBudget, Node, Owner, Pod, PodGroup, Probe, Workload,
-    WorkloadGroup, WorkloadSource,
+    Activity, Agent, Controller, Counts, Namespace, NativeBudget, Node, Owner, Pod, PodGroup, Probe,
+    Workload, WorkloadGroup, WorkloadSource,
 };
 use crate::verdict::ProbeDoubt;
 
@@ -32,13 +32,17 @@ pub(crate) struct World {
     controllers: FxHashMap<Uid, Controller>,
     by_name: FxHashMap<(GroupKind, ObjectKey), Uid>,
     owned: FxHashMap<Uid, BTreeSet<Uid>>,
+    /// The controllers of each namespace: those that count pods, and those that count groups.
+    within: FxHashMap<Text, Within>,
     /// The kinds of controllers that are watched.
     kinds: FxHashSet<GroupKind>,
     /// Controllers that pods name and a consistent read did not find. UIDs are not given again.
     absent: FxHashSet<Uid>,
     pod_groups: FxHashMap<ObjectKey, PodGroup>,
-    /// How many PodGroups were made from a template: namespace, workload, template.
-    templates: FxHashMap<(Text, Text, Text), u32>,
+    /// How many PodGroups a controller has made.
+    makers: FxHashMap<Uid, u32>,
+    /// The PodGroups that were made from a template: namespace, workload, template.
+    templates: FxHashMap<(Text, Text, Text), BTreeSet<Text>>,
     workloads: FxHashMap<(WorkloadSource, ObjectKey), Workload>,
     pub(crate) namespaces: FxHashMap<Text, Namespace>,
     nodes: FxHashMap<Text, Node>,
@@ -47,6 +51,13 @@ pub(crate) struct World {
     native: FxHashMap<Text, BTreeMap<Text, NativeBudget>>,
     /// The `DisruptionProbe` gate: without it Ready decides.
     pub(crate) probes: bool,
+}
+
+/// The controllers of one namespace.
+#[derive(Clone, Debug, Default)]
+struct Within {
+    count_pods: BTreeSet<Uid>,
+    count_groups: BTreeSet<Uid>,
 }
 
 impl World {
@@ -74,6 +85,11 @@ impl World {
         self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
         let old = self.controllers.insert(controller.uid.clone(), controller.clone());
         self.disown(old.as_ref());
+        // The Deployment counts for these, and there may be many.
+        if !Self::is_part_of_deployment(&controller) {
+            let within = self.within.entry(controller.key.namespace.clone()).or_default();
+            within.of(controller.counts).insert(controller.uid.clone());
+        }
         if let Some(owner) = controller.owner {
             self.owned.entry(owner.uid).or_default().insert(controller.uid);
         }
@@ -106,6 +122,14 @@ impl World {
     }
 
     fn disown(&mut self, controller: Option<&Controller>) {
+        if let Some(controller) = controller
+            && let Some(within) = self.within.get_mut(&controller.key.namespace)
+        {
+            within.of(controller.counts).remove(&controller.uid);
+            if within.count_pods.is_empty() && within.count_groups.is_empty() {
+                self.within.remove(&controller.key.namespace);
+            }
+        }
         let Some((uid, owner)) = controller.and_then(|c| Some((&c.uid, c.owner.as_ref()?))) else { return };
         if let Some(owned) = self.owned.get_mut(&owner.uid) {
             owned.remove(uid);
@@ -137,26 +161,52 @@ impl World {
         if self.pod_groups.get(key) == group.as_ref() {
             return false;
         }
-        let count = |templates: &mut FxHashMap<_, u32>, group: Option<&PodGroup>, up: bool| {
-            if let Some((workload, template)) = group.and_then(|g| g.template.clone()) {
-                let entry = templates.entry((key.namespace.clone(), workload, template)).or_default();
-                *entry = if up { *entry + 1 } else { entry.saturating_sub(1) };
-            }
+        let made_from = |group: &PodGroup| {
+            group.template.clone().map(|(workload, template)| (key.namespace.clone(), workload, template))
         };
-        count(&mut self.templates, group.as_ref(), true);
-        let old = match group {
+        if let Some(maker) = group.as_ref().and_then(|group| group.controller.as_ref()) {
+            *self.makers.entry(maker.uid.clone()).or_default() += 1;
+        }
+        let maker = self.pod_groups.get(key).and_then(|group| group.controller.as_ref());
+        if let Some(maker) = maker
+            && let Some(count) = self.makers.get_mut(&maker.uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.makers.remove(&maker.uid);
+            }
+        }
+        if let Some(template) = self.pod_groups.get(key).and_then(made_from)
+            && let Some(groups) = self.templates.get_mut(&template)
+        {
+            groups.remove(&key.name);
+            if groups.is_empty() {
+                self.templates.remove(&template);
+            }
+        }
+        if let Some(template) = group.as_ref().and_then(made_from) {
+            self.templates.entry(template).or_default().insert(key.name.clone());
+        }
+        match group {
             Some(group) => self.pod_groups.insert(key.clone(), group),
             None => self.pod_groups.remove(key),
         };
-        count(&mut self.templates, old.as_ref(), false);
-        self.templates.retain(|_, n| *n > 0);
         true
     }
 
-    /// How many PodGroups were made from a template.
-    pub(crate) fn template_count(&self, namespace: &Text, workload: &Text, template: &Text) -> u32 {
+    /// The PodGroups that were made from a template.
+    pub(crate) fn of_template(
+        &self,
+        namespace: &Text,
+        workload: &Text,
+        template: &Text,
+    ) -> impl Iterator<Item = &PodGroup> {
         let key = (namespace.clone(), workload.clone(), template.clone());
-        self.templates.get(&key).copied().unwrap_or(0)
+        let names = self.templates.get(&key).into_iter().flatten();
+        let namespace = key.0;
+        names.filter_map(move |name| {
+            self.pod_groups.get(&ObjectKey { namespace: namespace.clone(), name: name.clone() })
+        })
     }
 
     pub(crate) fn workload_group(
@@ -166,6 +216,71 @@ impl World {
         group: &str,
     ) -> Option<&WorkloadGroup> {
         self.workloads.get(&(source, key))?.groups.iter().find(|g| *g.name == *group)
+    }
+
+    pub(crate) fn workload(&self, source: WorkloadSource, key: ObjectKey) -> Option<&Workload> {
+        self.workloads.get(&(source, key))
+    }
+
+    /// Whether what this object owns is wanted: an owner that is suspended or finished wants nothing.
+    pub(crate) fn is_wanted(&self, owner: Option<&Owner>) -> bool {
+        let owner = owner.and_then(|owner| self.controllers.get(&owner.uid));
+        owner.is_none_or(|owner| owner.activity == Activity::Active)
+    }
+
+    /// Whether a controller runs pods.
+    pub(crate) fn is_active(&self, controller: &Controller) -> bool {
+        controller.activity == Activity::Active && self.is_wanted(controller.owner.as_ref())
+    }
+
+    /// How many pods or groups a controller wants, where that is known.
+    pub(crate) fn wanted_by(&self, controller: &Controller) -> Option<u32> {
+        if self.is_active(controller) { controller.replicas } else { Some(0) }
+    }
+
+    /// The controllers of a namespace that count pods.
+    pub(crate) fn counting_pods(&self, namespace: &Text) -> impl Iterator<Item = &Uid> {
+        self.within.get(namespace).into_iter().flat_map(|within| &within.count_pods)
+    }
+
+    /// The controllers of a namespace that count groups.
+    pub(crate) fn counting_groups(&self, namespace: &Text) -> impl Iterator<Item = &Controller> {
+        let within = self.within.get(namespace).into_iter().flat_map(|within| &within.count_groups);
+        within.filter_map(|uid| self.controllers.get(uid))
+    }
+
+    /// The newest controller of that kind and name.
+    pub(crate) fn named(&self, kind: &GroupKind, key: ObjectKey) -> Option<&Controller> {
+        self.by_name.get(&(kind.clone(), key)).and_then(|uid| self.controllers.get(uid))
+    }
+
+    /// Whether an owner of a controller, or one above that, is of this kind and name; nothing, where the way upwards cannot
+    /// be followed.
+    pub(crate) fn is_owned_by(&self, controller: &Controller, kind: &GroupKind, name: &Text) -> Option<bool> {
+        let mut below = controller;
+        for last in [false, false, false, true] {
+            let Some(owner) = &below.owner else { return Some(false) };
+            if owner.kind == *kind && owner.name == *name {
+                return Some(true);
+            }
+            match self.controllers.get(&owner.uid) {
+                Some(above) => below = above,
+                None => return last.then_some(false),
+            }
+        }
+        Some(false)
+    }
+
+    /// Whether a controller has made PodGroups.
+    pub(crate) fn makes_pod_groups(&self, uid: &Uid) -> bool {
+        self.makers.contains_key(uid)
+    }
+
+    /// Whether a controller is a ReplicaSet that a Deployment made: it is the Deployment's scale that counts.
+    pub(crate) fn is_part_of_deployment(controller: &Controller) -> bool {
+        let is = |kind: &GroupKind, word: &str| &*kind.kind == word && is_apps(&kind.group);
+        is(&controller.kind, "ReplicaSet")
+            && controller.owner.as_ref().is_some_and(|owner| is(&owner.kind, "Deployment"))
     }
 
     pub(crate) fn workload_keys(&self, source: WorkloadSource) -> impl Iterator<Item = &ObjectKey> {
@@ -241,11 +356,11 @@ impl World {
     /// The LeaderWorkerSet of that name.
     pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
         let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-        self.controller_named(&lws_kind(), &key)
+        self.named(&lws_kind(), key)
     }
 
     pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
-        self.by_name.get(&(kind.clone(), key.clone())).and_then(|uid| self.controllers.get(uid))
+        self.named(kind, key.clone())
     }
 
     /// The controller above a pod at which the way upwards ends, where it may go on: it is not known, though its kind is
@@ -288,8 +403,7 @@ impl World {
         let deployment = controller
             .owner
             .as_ref()
-            .filter(|_| &*controller.kind.kind == "ReplicaSet" && is_apps(&controller.kind.group))
-            .filter(|owner| &*owner.kind.kind == "Deployment" && is_apps(&owner.kind.group))
+            .filter(|_| Self::is_part_of_deployment(controller))
             .and_then(|owner| self.controllers.get(&owner.uid));
         Some(deployment.unwrap_or(controller))
     }
@@ -317,6 +431,15 @@ impl World {
                 });
                 if believed { None } else { Some(ProbeDoubt::Outdated) }
             }
+        }
+    }
+}
+
+impl Within {
+    fn of(&mut self, counts: Counts) -> &mut BTreeSet<Uid> {
+        match counts {
+            Counts::Pods => &mut self.count_pods,
+            Counts::Groups { .. } => &mut self.count_groups,
         }
     }
 }

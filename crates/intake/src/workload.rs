@@ -1,6 +1,6 @@
 //! Our own `Workload`: what it says, and whether that makes sense.
 
-use quorate_engine::facts::{Workload, WorkloadGroup};
+use quorate_engine::facts::WorkloadGroup;
 use serde_json::Value;
 
 use crate::error::Problem;
@@ -15,7 +15,7 @@ pub fn validate(spec: &Value) -> Vec<Problem> {
     read(spec).1
 }
 
-pub(crate) fn read(spec: &Value) -> (Workload, Vec<Problem>) {
+pub(crate) fn read(spec: &Value) -> (Vec<WorkloadGroup>, Vec<Problem>) {
     let mut problems = Vec::new();
     let spec = Field::new("spec", spec);
     let mut groups: Vec<WorkloadGroup> = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn read(spec: &Value) -> (Workload, Vec<Problem>) {
         }
         groups.push(group);
     }
-    (Workload { groups: groups.into() }, problems)
+    (groups, problems)
 }
 
 fn read_group(group: &Field<'_>, problems: &mut Vec<Problem>) -> Option<WorkloadGroup> {

@@ -50,10 +50,9 @@ async fn any(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply
     // Kinds that keep the number elsewhere have it from the watch; until then it is unknown, which is the careful side.
     let scale = scales.then(slim::ReplicasPath::default);
     let source = Source::<IgnoredAny>::found(client.clone(), &resource, Some(&key.namespace));
-    let source =
-        source.read_by(move |text| slim::Scaled::read(text, scale.as_ref()).map_err(|why| why.to_string()));
     let kind = kind.clone();
-    read(source, move |object| objects::scaled(kind.clone(), object), key).await
+    let source = source.read_by(move |text| objects::any_controller(&kind, text, scale.as_ref()));
+    read(source, |controller| Ok(controller.clone()), key).await
 }
 
 async fn read<K>(

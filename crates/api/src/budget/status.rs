@@ -20,6 +20,9 @@ pub const MAX_CLAIMS: usize = 2000;
 /// How many groups a status lists.
 pub const MAX_GROUPS: usize = 100;
 
+/// How many sources and how many complete groups a status remembers.
+pub const MAX_REMEMBERED: usize = 256;
+
 /// What the budget counts now, and what it has admitted and not yet seen happen.
 ///
 /// The fields that end in Replicas count units: pods, or groups of pods where budgetScope or podGroupPolicy says so.
@@ -63,6 +66,20 @@ pub struct DisruptionBudgetStatus {
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub groups_omitted: i32,
+
+    /// What said how many pods or groups there should be when it last had pods here, and is remembered when it has none;
+    /// at most 256.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    pub sources: Vec<SourceStatus>,
+    /// Groups that were complete when the last of their pods was collected; at most 256.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    pub complete_groups: Vec<String>,
+    /// Fingerprint of what the budget covered, and how it formed groups, when sources and completeGroups were written.
+    /// Under another one they say nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remembered_for: Option<String>,
 
     /// Pods whose eviction or deletion was admitted and is not seen yet, by name, with the time it was admitted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -111,6 +128,25 @@ pub struct GroupStatus {
     /// Since when the group has no pods. It stays expected for a while: it may be on its way back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_since: Option<Time>,
+}
+
+/// What says how many pods or groups there should be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SourceStatus {
+    /// The API group of its kind; empty for the core group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// The part of it that is meant, such as a pod group of a Workload.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
+    /// Its UID.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
 }
 
 /// A pod that was admitted to be disrupted. It counts as unhealthy while the claim stands.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Claim, GroupStatus, MAX_GROUPS};
+use crate::budget::{Claim, GroupStatus, MAX_GROUPS, MAX_REMEMBERED, SourceStatus};
 use crate::schema;
 
 /// What the budget counts now, and what it has admitted and not yet seen happen.
@@ -42,6 +42,20 @@ pub struct PodUnavailableBudgetStatus {
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub groups_omitted: i32,
+
+    /// What said how many pods or groups there should be when it last had pods here, and is remembered when it has none;
+    /// at most 256.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    pub sources: Vec<SourceStatus>,
+    /// Groups that were complete when the last of their pods was collected; at most 256.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    pub complete_groups: Vec<String>,
+    /// Fingerprint of what the budget covered, and how it formed groups, when sources and completeGroups were written.
+    /// Under another one they say nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remembered_for: Option<String>,
 
     /// Pods whose eviction or deletion was admitted and is not seen yet, by name, with the time it was admitted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

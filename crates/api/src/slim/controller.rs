@@ -80,6 +80,9 @@ pub struct DeploymentSpec {
     /// How it replaces pods.
     #[serde(deserialize_with = "or_default")]
     pub strategy: DeploymentStrategy,
+    /// What its pods are made from.
+    #[serde(deserialize_with = "or_default")]
+    pub template: PodTemplate,
 }
 
 /// How a deployment replaces pods.
@@ -100,10 +103,12 @@ pub struct PodTemplate {
     pub metadata: PodTemplateMeta,
 }
 
-/// The part of a pod template's metadata that says who owns the pods.
+/// The part of a pod template's metadata that says who owns the pods and who selects them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTemplateMeta {
+    /// The labels that its pods get.
+    pub labels: Option<BTreeMap<String, String>>,
     /// The annotations that matter.
     #[serde(deserialize_with = "meta::annotations")]
     pub annotations: Option<BTreeMap<String, String>>,

@@ -6,7 +6,7 @@ use kube::Resource;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::Deserialize;
 
-use super::{meta, or_default};
+use super::{PodTemplate, meta, or_default};
 
 /// A LeaderWorkerSet: replicas of a group that has one leader and some workers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -29,6 +29,14 @@ impl LeaderWorkerSet {
     /// How many pods each group has, the leader included.
     pub fn size(&self) -> i32 {
         self.spec.leader_worker_template.size.unwrap_or(1)
+    }
+
+    /// The templates that its pods are made from.
+    pub fn templates(&self) -> Vec<&PodTemplate> {
+        let template = &self.spec.leader_worker_template;
+        let leader = template.leader_template.as_ref().unwrap_or(&template.worker_template);
+        // A group of one is its leader.
+        if self.size() > 1 { vec![leader, &template.worker_template] } else { vec![leader] }
     }
 
     /// Whether the loss of one pod makes the controller rebuild the whole group. Only `None`, and its old name
@@ -68,7 +76,7 @@ impl Resource for LeaderWorkerSet {
 }
 
 /// What was asked of a LeaderWorkerSet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderWorkerSetSpec {
     /// How many groups there should be; 1 where nothing is said.
@@ -79,11 +87,16 @@ pub struct LeaderWorkerSetSpec {
 }
 
 /// What a group looks like.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderWorkerTemplate {
     /// How many pods it has, the leader included; 1 where nothing is said.
     pub size: Option<i32>,
     /// What becomes of the group when one of its pods is lost.
     pub restart_policy: Option<String>,
+    /// What leaders are made from; the same as workers where nothing is said.
+    pub leader_template: Option<PodTemplate>,
+    /// What workers are made from.
+    #[serde(deserialize_with = "or_default")]
+    pub worker_template: PodTemplate,
 }

@@ -12,6 +12,7 @@
 mod controller;
 mod definition;
 mod group;
+mod job;
 mod lws;
 mod meta;
 mod namespace;
@@ -31,6 +32,7 @@ pub use group::{
     BasicPolicy, DisruptionMode, GangPolicy, GroupTemplate, OwnWorkload, PodGroup, PodGroupSpec,
     SchedulingPolicy, TemplateReference, Workload, WorkloadSpec,
 };
+pub use job::{Job, JobSpec, JobStatus, Templated, TemplatedSpec};
 pub use lws::{LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate};
 pub use meta::keeps_annotation;
 pub use namespace::Namespace;

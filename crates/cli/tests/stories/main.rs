@@ -38,6 +38,7 @@ mod scene;
 mod seeds;
 mod server_nodes;
 mod shutdown;
+mod sources;
 mod space;
 mod storm;
 mod successors;

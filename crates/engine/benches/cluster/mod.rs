@@ -4,8 +4,8 @@ use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Time, Versi
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Ledger, Target};
 use quorate_engine::facts::{
-    Budget, BudgetKey, Container, Controller, Counts, Covers, Front, HealthRule, Input, Operation,
-    Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
+    Activity, Budget, BudgetKey, Container, Controller, Counts, Covers, Front, HealthRule, Input, Memory,
+    Operation, Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
 };
 use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
@@ -59,6 +59,8 @@ impl Cluster {
                     owner: None,
                     deleting: false,
                     recreate: false,
+                    activity: Activity::Active,
+                    templates: None,
                 };
                 cluster.engine.apply(Input::Controller(set), NOW);
             }
@@ -233,6 +235,8 @@ impl Cluster {
             owner: None,
             deleting: false,
             recreate: false,
+            activity: Activity::Active,
+            templates: None,
         }
     }
 
@@ -268,6 +272,7 @@ impl Cluster {
             spec: Ok(rules),
             ledger: Ledger { enforced, ..Ledger::default() },
             gone: Box::default(),
+            memory: Memory::default(),
         }
     }
 }

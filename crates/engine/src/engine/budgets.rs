@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::basics::{Text, Uid};
+use crate::basics::{GroupKind, Text, Uid};
 use crate::engine::{BudgetRecord, Engine, NamespaceIndex};
-use crate::facts::{Budget, BudgetKey, Covers, HealthRule, Phase, Rules, UnhealthyPolicy, Units};
+use crate::facts::{
+    Budget, BudgetKey, Covers, HealthRule, Memory, Phase, Rules, Source, UnhealthyPolicy, Units,
+};
 use crate::tally::Tally;
 
 impl Engine {
@@ -25,6 +27,7 @@ impl Engine {
         }
         if known.spec != budget.spec {
             let gone = std::mem::take(&mut self.budgets[id as usize].tally.gone);
+            let memory = self.memory_under(id, &budget);
             let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
             let (same_units, unread) = (before == after, before.is_none());
             self.remove_budget(&budget.key);
@@ -35,11 +38,16 @@ impl Engine {
                 (_, true) => budget.gone,
                 (false, false) => Box::default(),
             };
-            self.add_budget(Budget { gone, ..budget });
+            self.add_budget(Budget { gone, memory, ..budget });
             return;
         }
         self.touch(id);
         let old = std::mem::replace(&mut self.budgets[id as usize].fact, budget);
+        let record = &mut self.budgets[id as usize];
+        if old.memory != record.fact.memory && record.fact.memory.key == crate::memory_key(&record.rules) {
+            let namespace = &record.fact.key.object.namespace;
+            record.tally.learn(&record.rules, namespace, &record.fact.memory, &self.world);
+        }
         let new = &self.budgets[id as usize].fact.ledger;
         let touched: Vec<Uid> = old
             .ledger
@@ -55,6 +63,23 @@ impl Engine {
         }
     }
 
+    /// What a budget remembers under its new rules: all that it did where it covers the same pods and forms the same units,
+    /// and what the status says besides.
+    fn memory_under(&self, id: u32, budget: &Budget) -> Memory {
+        let record = &self.budgets[id as usize];
+        let key = crate::memory_key(&self.rules_in_force(budget).0);
+        if record.fact.spec.is_err() || budget.spec.is_err() || key != crate::memory_key(&record.rules) {
+            return budget.memory.clone();
+        }
+        let mut memory = record.tally.memory(&record.rules);
+        if budget.memory.key == key {
+            let sources: BTreeSet<Source> =
+                memory.sources.iter().chain(&budget.memory.sources).cloned().collect();
+            memory.sources = sources.into_iter().collect();
+        }
+        memory
+    }
+
     fn refresh_held(&mut self, uid: &Uid, budget: u32) {
         let Some(pod) = self.pod_id(uid) else { return };
         let at = self.pods[pod as usize].members.iter().position(|member| member.budget == budget);
@@ -68,6 +93,7 @@ impl Engine {
         self.pool.share_budget(&mut budget.key, &mut rules.covers);
         let key = budget.key.clone();
         let gone = budget.gone.clone();
+        let memory = budget.memory.clone();
         let coverage = if self.coverage_by_uid {
             crate::coverage::bare_coverage(&budget.uid)
         } else {
@@ -101,6 +127,16 @@ impl Engine {
         }
         let record = &mut self.budgets[id as usize];
         let namespace = &record.fact.key.object.namespace;
+        if record.fact.spec.is_ok() {
+            let known = Some(memory).filter(|memory| memory.key == crate::memory_key(&record.rules));
+            record.tally.recall(&known.unwrap_or_default());
+            record.tally.regroup(&record.rules, namespace, &self.world);
+            if record.rules.units == Units::Pods {
+                for uid in self.world.counting_pods(namespace) {
+                    record.tally.consider(&record.rules, namespace, uid, &self.world);
+                }
+            }
+        }
         record.tally.recall_gone(&record.rules, namespace, &gone, &self.world, self.now);
         self.set_gone_alarm(id);
         self.touch(id);
@@ -167,13 +203,16 @@ impl Engine {
         }
     }
 
-    pub(super) fn refresh_controller(&mut self, uid: &Uid, namespace: &Text, moved: bool) {
-        let mut pods: Vec<u32> = self.pods_below(uid);
+    pub(super) fn refresh_controller(&mut self, uid: &Uid, namespace: &Text, moved: bool, is_source: bool) {
+        let (controllers, mut pods) = self.below(uid);
         let mut budgets: BTreeSet<u32> = self.grouping_budgets(namespace);
         for id in &pods {
             budgets.extend(self.pods[*id as usize].members.iter().map(|member| member.budget));
         }
         self.regroup(budgets);
+        if is_source {
+            self.consider(&controllers, namespace);
+        }
         if moved {
             self.leave_last_what_is_undone(&mut pods);
             // Its pods may now belong to the target of another budget.
@@ -192,8 +231,40 @@ impl Engine {
         pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
     }
 
-    /// The pods of a controller, and those of the controllers it owns.
-    fn pods_below(&self, uid: &Uid) -> Vec<u32> {
+    /// Has the budgets that count pods find out which of these controllers they expect.
+    pub(super) fn consider(&mut self, controllers: &[Uid], namespace: &Text) {
+        let is_gone = controllers.first().is_some_and(|uid| self.world.controller(uid).is_none());
+        for id in self.budgets_in(namespace) {
+            let record = &mut self.budgets[id as usize];
+            if record.rules.units != Units::Pods || record.fact.spec.is_err() {
+                continue;
+            }
+            let mut changed = is_gone && record.tally.forget_unknown(namespace, None, &self.world);
+            for uid in controllers {
+                changed |= record.tally.consider(&record.rules, namespace, uid, &self.world);
+            }
+            if changed {
+                self.touch(id);
+            }
+        }
+    }
+
+    /// A whole list of a kind was seen: what budgets remember and it does not show is gone.
+    pub(super) fn forget_unlisted(&mut self, kind: &GroupKind) {
+        let forgetful: Vec<u32> = self
+            .budgets
+            .iter_mut()
+            .filter_map(|(id, record)| {
+                let namespace = &record.fact.key.object.namespace;
+                let forgets = record.tally.forget_unknown(namespace, Some(kind), &self.world);
+                forgets.then_some(id as u32)
+            })
+            .collect();
+        forgetful.into_iter().for_each(|id| self.touch(id));
+    }
+
+    /// A controller and the controllers it owns, and their pods.
+    fn below(&self, uid: &Uid) -> (Vec<Uid>, Vec<u32>) {
         let mut controllers = vec![uid.clone()];
         let mut pods = Vec::new();
         let mut at = 0;
@@ -207,7 +278,7 @@ impl Engine {
         }
         pods.sort_unstable();
         pods.dedup();
-        pods
+        (controllers, pods)
     }
 
     fn grouping_budgets(&self, namespace: &Text) -> BTreeSet<u32> {

@@ -5,6 +5,7 @@ use rustc_hash::FxHashSet;
 use crate::basics::{ObjectKey, Uid};
 use crate::engine::{Engine, Snapshot};
 use crate::facts::{BudgetKey, Input};
+use crate::sources;
 
 impl Engine {
     pub(super) fn take_snapshot(&mut self, snapshot: Snapshot) {
@@ -43,16 +44,19 @@ impl Engine {
                     .collect();
                 gone.into_iter().for_each(|uid| self.take(Input::ControllerGone(uid)));
                 controllers.into_iter().for_each(|controller| self.take(Input::Controller(controller)));
+                self.forget_unlisted(&kind);
             }
             Snapshot::PodGroups(list) => {
                 let gone = missing(self.world.pod_group_keys(), &list);
                 gone.into_iter().for_each(|key| self.take(Input::PodGroup(key, None)));
                 list.into_iter().for_each(|(key, group)| self.take(Input::PodGroup(key, Some(group))));
+                self.forget_unlisted(&sources::pod_group_kind());
             }
             Snapshot::Workloads(source, list) => {
                 let gone = missing(self.world.workload_keys(source), &list);
                 gone.into_iter().for_each(|key| self.take(Input::Workload(source, key, None)));
                 list.into_iter().for_each(|(key, w)| self.take(Input::Workload(source, key, Some(w))));
+                self.forget_unlisted(&sources::workload_kind(source));
             }
             Snapshot::Namespaces(list) => {
                 let gone = missing(self.world.namespaces.keys(), &list);

@@ -407,17 +407,29 @@ impl Engine {
             Input::PodsAt(version) => self.pods_at(version),
             Input::Budget(budget) => self.set_budget(budget),
             Input::BudgetGone(key) => self.remove_budget(&key),
-            Input::Controller(controller) => {
+            Input::Controller(mut controller) => {
                 let (uid, namespace) = (controller.uid.clone(), controller.key.namespace.clone());
+                controller.templates.iter_mut().flatten().for_each(|labels| self.pool.share_labels(labels));
+                let is_source = !World::is_part_of_deployment(&controller);
                 if let Some(old) = self.world.set_controller(controller) {
-                    let moved = old.map(|old| old.owner)
-                        != Some(self.world.controller(&uid).and_then(|new| new.owner.clone()));
-                    self.refresh_controller(&uid, &namespace, moved);
+                    let was_source = old.as_ref().is_some_and(|old| !World::is_part_of_deployment(old));
+                    let owner = self.world.controller(&uid).and_then(|new| new.owner.clone());
+                    let owner_before = old.map(|old| old.owner);
+                    let moved = owner_before.as_ref() != Some(&owner);
+                    self.refresh_controller(&uid, &namespace, moved, is_source || was_source);
+                    if moved {
+                        // What others make pods for is counted by these.
+                        let owners = [owner, owner_before.flatten()].into_iter().flatten();
+                        self.consider(&owners.map(|owner| owner.uid).collect::<Vec<_>>(), &namespace);
+                    }
                 }
             }
             Input::ControllerGone(uid) => {
                 if let Some(old) = self.world.remove_controller(&uid) {
-                    self.refresh_controller(&uid, &old.key.namespace, old.owner.is_some());
+                    self.refresh_controller(&uid, &old.key.namespace, old.owner.is_some(), true);
+                    if let Some(owner) = old.owner {
+                        self.consider(&[owner.uid], &old.key.namespace);
+                    }
                 }
             }
             Input::PodGroup(key, group) => {

@@ -7,8 +7,8 @@
 use crate::basics::{GroupKind, ObjectKey, Uid};
 use crate::engine::{Engine, PodRecord};
 use crate::facts::{BudgetKey, Controller, Covers, Operation, Owner};
+use crate::sources;
 use crate::tally::Seat;
-use crate::units::GroupKey;
 use crate::verdict::{Block, Reason, Unresolved};
 
 impl Engine {
@@ -42,13 +42,11 @@ impl Engine {
         let member = record.members.iter().find(|member| member.budget == budget)?;
         let Seat::Group(unit) = member.seat else { return None };
         let unit = &self.budgets[budget as usize].tally.units[unit as usize];
-        let namespace = record.fact.key.namespace.clone();
-        match &unit.key {
-            GroupKey::LeaderWorker(name, _) if unit.surge => {
-                Some((crate::world::lws_kind(), ObjectKey { namespace, name: name.clone() }))
-            }
-            _ => None,
+        if !unit.surge {
+            return None;
         }
+        let says = sources::says_idle(&unit.key, &unit.family, &record.fact.key.namespace, &self.world)?;
+        Some((says.kind.clone(), says.key.clone()))
     }
 
     /// The controller of a kind and a name.

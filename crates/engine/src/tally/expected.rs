@@ -3,6 +3,7 @@
 use super::Tally;
 use crate::basics::{Quantity, Text};
 use crate::facts::{Rules, Units};
+use crate::sources;
 use crate::units::{self, Family};
 use crate::verdict::Numbers;
 use crate::world::World;
@@ -27,17 +28,31 @@ impl Tally {
         if matches!(rules.units, Units::Pods) {
             return (!self.wants.nobody()).then(|| self.wants.wanted());
         }
+        let by_pods = |source: &Family| match source {
+            Family::Observed => true,
+            // Nobody says how many of them there should be, but for those that are there.
+            Family::Lone(_) => {
+                self.sources.contains_key(source)
+                    || self.families.get(source).is_some_and(|family| family.units > 0)
+            }
+            _ => false,
+        };
         let wanted = |source: &Family| match source {
-            Family::Scale(uid) if world.controller(uid).is_some_and(|c| c.deleting) => 0,
-            // So many groups can be whole with the pods that are wanted.
-            Family::Observed => self.wants.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1),
+            ending if sources::is_ending(namespace, ending, world) => 0,
             known => units::family_size(rules, namespace, known, world).unwrap_or(u32::MAX),
         };
         let sum = |sources: &mut dyn Iterator<Item = &Family>| {
-            sources.map(wanted).fold(0u32, |sum, n| sum.saturating_add(n))
+            let (seen, known): (Vec<&Family>, Vec<&Family>) = sources.partition(|source| by_pods(source));
+            // So many groups can be whole with the pods that are wanted.
+            let whole = self.wants.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1);
+            let seen = if seen.is_empty() { 0 } else { whole };
+            known.into_iter().map(wanted).fold(seen, |sum, n| sum.saturating_add(n))
         };
         let sum = match rules.expected {
-            Some(_) => sum(&mut self.sources.keys()),
+            Some(_) => {
+                let without_pods = self.kept_beneath(rules, namespace, world);
+                sum(&mut self.sources.keys().chain(&without_pods))
+            }
             None => sum(&mut self.families.keys()),
         };
         Some(sum)
@@ -75,7 +90,7 @@ impl Tally {
 
     /// Whether some expected number rests on what was seen only.
     pub(crate) fn is_observed(&self) -> bool {
-        self.families.contains_key(&Family::Observed)
+        self.families.keys().any(|family| matches!(family, Family::Observed | Family::Lone(_)))
     }
 
     fn pods_expected(&self, rules: &Rules) -> u32 {

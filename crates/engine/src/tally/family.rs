@@ -10,6 +10,14 @@ pub(crate) struct FamilyTally {
     pub(super) units: u32,
     pub(super) complete: u32,
     pub(super) whole: u32,
+    /// The groups that are there and are not a surge.
+    pub(super) seated: u32,
+    /// Those that were complete when their pods were collected.
+    pub(super) done: u32,
+    /// What says how many there should be stays expected also without pods.
+    pub(super) kept: bool,
+    /// Whether that has been found out.
+    pub(super) considered: bool,
     /// What it last added to the sums of healthy and of expected groups.
     pub(super) adds: (u32, u32),
 }
@@ -20,39 +28,45 @@ impl Tally {
         self.count(unit, false);
     }
 
-    /// Puts a unit into its family's counters.
-    pub(super) fn deposit(&mut self, unit: u32) {
-        self.count(unit, true);
+    /// Puts a unit into its family's counters. Returns whether it is still to be found out if the family stays.
+    pub(super) fn deposit(&mut self, unit: u32) -> bool {
+        self.count(unit, true)
     }
 
-    fn count(&mut self, unit: u32, up: bool) {
+    fn count(&mut self, unit: u32, up: bool) -> bool {
         let entry = &self.units[unit as usize];
         if entry.members.is_empty() {
-            return;
+            return false;
         }
+        let surge = entry.surge;
         let (whole, complete) = (entry.is_whole() && !entry.surge, entry.is_complete() && !entry.surge);
         let (down, unresolved) =
             (!whole && !complete && !entry.surge, entry.min_count.is_none() && !complete);
         let key = entry.family.clone();
+        let mut first = false;
         if key == Family::Declared {
             let count = self.sources.entry(entry.source.clone()).or_default();
             *count = if up { *count + 1 } else { *count - 1 };
+            first = up && *count == 1;
             if *count == 0 {
                 self.sources.remove(&entry.source);
             }
         }
-        let Some(family) = self.families.get_mut(&key) else { return };
+        let Some(family) = self.families.get_mut(&key) else { return false };
         let step = |count: &mut u32, by: bool| {
             let by = u32::from(by);
             *count = if up { *count + by } else { *count - by };
         };
         step(&mut family.units, true);
+        step(&mut family.seated, !surge);
+        let news = first || !family.considered;
         step(&mut family.whole, whole);
         step(&mut family.complete, complete);
         step(&mut self.groups_whole, whole);
         self.refresh_family(&key);
         mark(&mut self.down, unit, up && down);
         mark(&mut self.unresolved, unit, up && unresolved);
+        news
     }
 
     /// Makes the observed family count the groups that are gone, also when no group of it is left.
@@ -75,7 +89,7 @@ impl Tally {
     }
 
     fn is_used(&self, key: &Family, family: &FamilyTally) -> bool {
-        family.units > 0 || (*key == Family::Observed && !self.gone.is_empty())
+        family.units > 0 || family.kept || (*key == Family::Observed && !self.gone.is_empty())
     }
 
     /// Forgets a family of which nothing is left. Never while one of its units is only withdrawn for a moment.
@@ -92,6 +106,6 @@ impl Tally {
             None if *key == Family::Observed => family.units + self.gone.len() as u32,
             None => family.units,
         };
-        stated.saturating_sub(family.complete)
+        stated.saturating_sub(family.complete + family.done)
     }
 }

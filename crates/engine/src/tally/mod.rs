@@ -7,11 +7,13 @@
 //! | a controller, group or the budget itself changes | every unit of the budget ([`Tally::regroup`]) |
 //!
 //! Here pods take their seats, change and leave. `unit` says what a group is, `family` sums groups up by who says
-//! how many there should be, `expected` makes the budget's numbers of it, and `gone` remembers who vanished.
+//! how many there should be, `expected` makes the budget's numbers of it, `gone` remembers which groups vanished, and
+//! `memory` which sources did.
 
 mod expected;
 mod family;
 mod gone;
+mod memory;
 mod unit;
 
 pub use gone::GONE_FOR;
@@ -22,12 +24,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use crate::basics::{Text, Time};
-use crate::facts::{Phase, Pod, Rules, Units};
+use crate::basics::{Text, Time, Uid};
+use crate::facts::{Phase, Pod, Rules, Source, Units};
 use crate::units::{self, Family, GroupKey, Place};
 use crate::wants::Wants;
 use crate::world::World;
 use family::FamilyTally;
+use memory::Done;
 
 /// A pod's seat in a budget, for as long as it is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,10 @@ pub(crate) struct Tally {
     pub(crate) unresolved: BTreeSet<u32>,
     /// Observed groups that vanished, and when.
     pub(crate) gone: BTreeMap<Text, Time>,
+    /// Sources that are remembered, and whether their objects have been known since.
+    remembered: BTreeMap<Source, bool>,
+    /// Groups that were complete when the last of their pods was collected.
+    done: BTreeMap<GroupKey, Done>,
 }
 
 impl Tally {
@@ -96,7 +103,11 @@ impl Tally {
         self.pods += 1;
         self.pods_healthy += u32::from(share.healthy);
         let single = place == Place::Single;
-        self.own(pod, single, true, world);
+        if let Some(met) = self.own(pod, single, true, world)
+            && place == Place::Pod
+        {
+            self.consider(rules, &pod.key.namespace, &met, world);
+        }
         match place {
             Place::Pod => {
                 self.mark_down(id, !share.healthy);
@@ -113,6 +124,7 @@ impl Tally {
                 Seat::Stray
             }
             Place::Group(key) => {
+                self.begin_again(rules, &pod.key.namespace, &key, world);
                 let unit = self.unit_for(rules, key, pod);
                 self.withdraw(unit);
                 let entry = &mut self.units[unit as usize];
@@ -125,7 +137,18 @@ impl Tally {
                     self.refresh_family(&Family::Observed);
                 }
                 self.stand(rules, &pod.key.namespace, unit, world);
-                self.deposit(unit);
+                if self.deposit(unit) {
+                    let entry = &self.units[unit as usize];
+                    let (family, source) = (entry.family.clone(), entry.source.clone());
+                    self.consider_family(rules, &pod.key.namespace, &source, world);
+                    if let Some(family) = self.families.get_mut(&family) {
+                        family.considered = true;
+                    }
+                }
+                if !self.done.is_empty() {
+                    let family = self.units[unit as usize].family.clone();
+                    self.recount_done(rules, &pod.key.namespace, &family, world);
+                }
                 self.drop_unused(&Family::Observed);
                 Seat::Group(unit)
             }
@@ -174,6 +197,9 @@ impl Tally {
                         && units::is_observed(rules, &pod.key.namespace, &removed.name, world)
                     {
                         self.gone.insert(removed.name, now);
+                    }
+                    if was_complete {
+                        self.finish(rules, &pod.key.namespace, removed.key, world);
                     }
                     self.refresh_observed();
                     self.drop_unused(&removed.family);
@@ -234,20 +260,28 @@ impl Tally {
             self.stand(rules, namespace, unit, world);
             self.deposit(unit);
         }
+        let kept = self.wants.refresh(world);
+        match rules.units {
+            Units::Pods => self.consider_controllers(rules, namespace, kept, world),
+            _ => self.consider_families(rules, namespace, world),
+        }
+        self.refresh_done(rules, namespace, world);
         self.gone.retain(|name, _| units::is_observed(rules, namespace, name, world));
         self.refresh_observed();
-        self.wants.refresh(world);
     }
 
     fn mark_down(&mut self, id: u32, down: bool) {
         mark(&mut self.down, id, down);
     }
 
-    /// Keeps the pods of each controller counted.
-    fn own(&mut self, pod: &Pod, single: bool, up: bool, world: &World) {
+    /// Keeps the pods of each controller counted. Returns the workload whose first pod this is.
+    fn own(&mut self, pod: &Pod, single: bool, up: bool, world: &World) -> Option<Uid> {
         match pod.controller() {
             Some(owner) => self.wants.step(&owner.uid, single, up, world),
-            None => self.unmanaged = if up { self.unmanaged + 1 } else { self.unmanaged - 1 },
+            None => {
+                self.unmanaged = if up { self.unmanaged + 1 } else { self.unmanaged - 1 };
+                None
+            }
         }
     }
 }

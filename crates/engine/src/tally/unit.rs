@@ -113,9 +113,19 @@ impl Tally {
         entry.raised = standing.raised;
         entry.surge = standing.surge;
         if !self.families.contains_key(&entry.family) {
-            let size = units::family_size(rules, namespace, &entry.family, world);
-            self.families.insert(entry.family.clone(), FamilyTally { size, ..FamilyTally::default() });
+            let family = entry.family.clone();
+            self.open_family(rules, namespace, &family, world);
         }
+    }
+
+    /// Begins to count the groups of a family, where that is news.
+    pub(super) fn open_family(&mut self, rules: &Rules, namespace: &Text, family: &Family, world: &World) {
+        if self.families.contains_key(family) {
+            return;
+        }
+        let size = units::family_size(rules, namespace, family, world);
+        let done = self.done.values().filter(|done| done.counts_for(family)).count() as u32;
+        self.families.insert(family.clone(), FamilyTally { size, done, ..FamilyTally::default() });
     }
 
     /// Whether another unit goes by the name of one that has just been removed. Few kinds can share a name.

@@ -11,6 +11,9 @@ pub(crate) const NAMES: u8 = 9;
 /// How many budgets there may be; the last one is a PodUnavailableBudget with the name of the first.
 pub(crate) const BUDGETS: u8 = 4;
 
+/// How many controllers there are.
+pub(crate) const CONTROLLERS: u8 = 11;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// A pod changes and the watch shows it.
@@ -44,8 +47,10 @@ pub(crate) enum Step {
     ControllerGone(u8),
     /// A list of all controllers of one kind, which shows those that are known.
     RelistControllers(u8),
-    PodGroup(u8, Option<(u32, bool, u8, u8)>),
-    Workload(u8, Option<Vec<(u32, Option<u32>)>>),
+    /// All pods of a controller are gone at once, with its number among the owners that pods name.
+    Vanish(u8),
+    PodGroup(u8, Option<(u32, bool, u8, u8)>, Life),
+    Workload(u8, Option<Vec<(u32, Option<u32>)>>, Life),
     Namespace(bool, bool),
     Native(u8, Option<Native>),
     /// A list of the native budgets, which shows the first of them only.
@@ -83,8 +88,20 @@ pub(crate) struct Native {
     pub(crate) expected: i64,
 }
 
+/// What becomes of the object of a source.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) deleting: bool,
+    /// It is another object of that name.
+    pub(crate) again: bool,
+    /// It has an owner that may end.
+    pub(crate) owned: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct ControllerEdit {
+    pub(crate) activity: u8,
+    pub(crate) template: u8,
     pub(crate) deleting: bool,
     pub(crate) recreate: bool,
     pub(crate) owned: bool,
@@ -147,13 +164,18 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (slot(), name(), operation).prop_map(|(slot, name, operation)| Step::Claim(slot, name, operation)),
         5 => (slot(), name()).prop_map(|(slot, name)| Step::Unclaim(slot, name)),
         1 => (slot(), select(vec![None, Some(1), Some(2)])).prop_map(|(slot, p)| Step::Protocol(slot, p)),
-        14 => controller(),
-        3 => (0u8..9).prop_map(Step::ControllerGone),
-        1 => (0u8..9).prop_map(Step::RelistControllers),
-        5 => (0u8..3, proptest::option::weighted(0.8, (1u32..4, any::<bool>(), 0u8..3, 0u8..4)))
-            .prop_map(|(at, group)| Step::PodGroup(at, group)),
-        5 => (0u8..4, proptest::option::weighted(0.8, vec((1u32..4, proptest::option::of(0u32..4)), 1..3)))
-            .prop_map(|(at, groups)| Step::Workload(at, groups)),
+        18 => controller(),
+        3 => (0u8..CONTROLLERS).prop_map(Step::ControllerGone),
+        2 => (0u8..CONTROLLERS).prop_map(Step::RelistControllers),
+        4 => (0u8..8).prop_map(Step::Vanish),
+        5 => (0u8..3, proptest::option::weighted(0.8, (1u32..4, any::<bool>(), 0u8..3, 0u8..5)), life())
+            .prop_map(|(at, group, life)| Step::PodGroup(at, group, life)),
+        5 => (
+            0u8..4,
+            proptest::option::weighted(0.8, vec((1u32..4, proptest::option::of(0u32..4)), 1..3)),
+            life()
+        )
+            .prop_map(|(at, groups, life)| Step::Workload(at, groups, life)),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(t, e)| Step::Namespace(t, e)),
         4 => (0u8..2, proptest::option::weighted(0.8, native())).prop_map(|(at, fact)| Step::Native(at, fact)),
         1 => Just(Step::RelistNatives),
@@ -170,7 +192,7 @@ fn edit() -> impl Strategy<Value = PodEdit> {
         4 => proptest::option::weighted(0.8, 0u8..3).prop_map(PodEdit::Shard),
         4 => (proptest::option::weighted(0.9, (0u8..2, 0u8..3)), proptest::option::of(1u32..4))
             .prop_map(|(group, size)| PodEdit::Lws(group, size)),
-        4 => (0u8..7).prop_map(PodEdit::Owner),
+        5 => (0u8..8).prop_map(PodEdit::Owner),
         3 => proptest::option::weighted(0.8, (0u8..2, any::<bool>())).prop_map(PodEdit::GroupOwner),
         5 => (0u8..4, 0u8..3, 0u8..3).prop_map(|(kind, a, b)| PodEdit::Link(kind, a, b)),
         12 => Just(PodEdit::Phase(Phase::Running, true)),
@@ -212,7 +234,7 @@ fn budget() -> impl Strategy<Value = Step> {
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.95),
     );
-    (slot(), 0u8..10, numbers, 0u8..7, proptest::option::of(1u32..4), rest).prop_map(
+    (slot(), 0u8..14, numbers, 0u8..7, proptest::option::of(1u32..4), rest).prop_map(
         |(slot, covers, (min, max, expected), units, min_ready, rest)| {
             let (always_allow, operations, observe, strict, open) = rest;
             let spec = BudgetSpec {
@@ -254,10 +276,18 @@ fn controller() -> impl Strategy<Value = Step> {
         prop::bool::weighted(0.7),
         proptest::option::weighted(0.6, 1u32..4),
         any::<bool>(),
+        prop_oneof![6 => Just(0u8), 1 => 1u8..4],
+        0u8..7,
     );
-    (0u8..9, proptest::option::weighted(0.9, 0u32..5), edit).prop_map(
-        |(at, replicas, (deleting, recreate, owned, size, falls_whole))| {
-            Step::Controller(at, replicas, ControllerEdit { deleting, recreate, owned, size, falls_whole })
+    (0u8..CONTROLLERS, proptest::option::weighted(0.9, 0u32..5), edit).prop_map(
+        |(at, replicas, (deleting, recreate, owned, size, falls_whole, activity, template))| {
+            let edit = ControllerEdit { deleting, recreate, owned, size, falls_whole, activity, template };
+            Step::Controller(at, replicas, edit)
         },
     )
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    (prop::bool::weighted(0.15), prop::bool::weighted(0.1), any::<bool>())
+        .prop_map(|(deleting, again, owned)| Life { deleting, again, owned })
 }

@@ -36,6 +36,7 @@ pub(super) fn open(rules: Rules) -> Budget {
         spec: Ok(rules),
         ledger: Default::default(),
         gone: Box::default(),
+        memory: quorate_engine::facts::Memory::default(),
     };
     reopen(&mut budget);
     budget

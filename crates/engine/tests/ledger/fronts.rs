@@ -21,6 +21,7 @@ fn budget(front: Front, version: u64) -> Budget {
         spec: Ok(keeps(1, ALL)),
         ledger: Default::default(),
         gone: Box::default(),
+        memory: quorate_engine::facts::Memory::default(),
     }
 }
 

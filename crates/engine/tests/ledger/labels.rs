@@ -47,6 +47,7 @@ fn budget() -> Budget {
         },
         spec: Ok(rules),
         gone: Box::default(),
+        memory: quorate_engine::facts::Memory::default(),
     }
 }
 

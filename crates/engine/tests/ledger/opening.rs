@@ -36,6 +36,7 @@ fn stored() -> Budget {
         spec: Ok(keeps(1, ALL)),
         ledger: Default::default(),
         gone: Box::default(),
+        memory: quorate_engine::facts::Memory::default(),
     }
 }
 

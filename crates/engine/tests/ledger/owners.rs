@@ -30,6 +30,8 @@ fn replica_set() -> Controller {
         owner: Some(owned_by("Deployment", "web")),
         deleting: false,
         recreate: false,
+        activity: Default::default(),
+        templates: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn holder() -> Replica {
         },
         spec: Ok(spec),
         gone: Box::default(),
+        memory: quorate_engine::facts::Memory::default(),
         key: budget_key("a"),
     };
     let pods = ["x", "y", "z"].map(pod);

@@ -22,6 +22,8 @@ fn set(replicas: u32, version: u64) -> Controller {
         owner: None,
         deleting: false,
         recreate: false,
+        activity: Default::default(),
+        templates: None,
     }
 }
 

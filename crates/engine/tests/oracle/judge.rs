@@ -1,10 +1,12 @@
 //! Decisions, made afresh in the order of the design.
 
+use std::collections::BTreeSet;
+
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::Request;
 use quorate_engine::verdict::{Allow, Ground, Numbers, ProbeDoubt, Reason, Unresolved, Verdict};
 
-use super::count::{Count, Group, Source, asked};
+use super::count::{Count, Family, Group, asked, pod_group_kind};
 use super::{LWS, Oracle, Seen};
 
 /// A verdict without its sentences.
@@ -59,6 +61,7 @@ fn no(reason: &Reason) -> No {
         Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
         Reason::Unresolved(Unresolved::Owner { .. }) => No::Unresolved("Owner"),
         Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
+        Reason::Unresolved(Unresolved::Sources { .. }) => No::Unresolved("Sources"),
         Reason::Probe { why, .. } => No::Probe(match why {
             ProbeDoubt::SaysNo(_) => "SaysNo",
             ProbeDoubt::Silent => "Silent",
@@ -273,7 +276,7 @@ impl Oracle {
             alive && other.controller().is_some_and(|its| its.uid == owner.uid)
         });
         let siblings = u32::try_from(siblings.count()).unwrap();
-        workload.deleting || workload.recreate || workload.replicas.is_some_and(|wants| wants < siblings)
+        workload.deleting || workload.recreate || self.wants(workload).is_some_and(|wants| wants < siblings)
     }
 
     fn numbers(
@@ -314,20 +317,28 @@ impl Oracle {
             return Some(with_singles.map(|w| wants(w).saturating_sub(w.2)).sum());
         }
         let pods: u32 = workloads.iter().filter(|w| w.2 > 0).map(wants).sum();
+        let kept: u32 = count.kept.iter().map(|kept| kept.size).sum();
         if count.rules.units == Units::Pods {
-            return (!workloads.is_empty()).then_some(pods);
+            return (!workloads.is_empty()).then_some(pods + kept);
         }
-        let mut sources: Vec<&Source> = count.groups.iter().map(|group| &group.beneath).collect();
-        if self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty()) {
-            sources.push(&Source::Seen);
-        }
-        sources.sort();
-        sources.dedup();
-        let of = |source: &Source| match source {
-            Source::Scale(uid) if self.controllers.get(uid).is_some_and(|c| c.deleting) => 0,
-            Source::Seen => pods / asked(&count.rules).unwrap_or(1).max(1),
-            known => self.size(&count.rules, &budget.key.object.namespace, known).unwrap(),
+        // A PodGroup by itself is there, and says of no number that it is wanted: a workload that is scaled down must be
+        // able to end.
+        let beneath = |group: &Group| match &group.beneath {
+            Family::Of(source) if source.kind == pod_group_kind() && source.part.is_empty() => Family::Seen,
+            other => other.clone(),
         };
-        Some(sources.into_iter().map(of).sum())
+        let mut families: BTreeSet<Family> = count.groups.iter().map(beneath).collect();
+        if self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty()) {
+            families.insert(Family::Seen);
+        }
+        let of = |family: Family| match family {
+            Family::Seen => pods / asked(&count.rules).unwrap_or(1).max(1),
+            Family::Of(source) => {
+                let object = self.object(&budget.key.object.namespace, &source);
+                object.map_or(0, |object| object.wants_from_now_on())
+            }
+            Family::Budget => unreachable!("the budget is beneath nothing"),
+        };
+        Some(families.into_iter().map(of).sum::<u32>() + kept)
     }
 }

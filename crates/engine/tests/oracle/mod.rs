@@ -3,10 +3,12 @@
 
 mod count;
 mod judge;
+mod memory;
+mod tests;
 
 pub(crate) use count::StatusView;
-use count::{Id, Source};
 pub(crate) use judge::Answer;
+use memory::{Before, Remembered};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +17,7 @@ use quorate_engine::facts::{
     Agent, Budget, BudgetKey, Controller, Covers, HealthRule, Input, Namespace, NativeBudget, Node,
     Operations, Phase, Pod, PodGroup, Rules, UnhealthyPolicy, Units, Workload, WorkloadSource,
 };
-use quorate_engine::{GONE_FOR, Gates, Snapshot};
+use quorate_engine::{Gates, Snapshot};
 
 pub(crate) const LWS: &str = "leaderworkerset.sigs.k8s.io";
 
@@ -43,14 +45,15 @@ pub(crate) struct Oracle {
     pub(crate) agents: BTreeMap<Text, Agent>,
     /// The kinds of controllers of which any was shown, or a list.
     pub(crate) kinds: BTreeSet<GroupKind>,
-    /// The one thing that the present facts do not tell: groups that were seen and are not there any more.
+    /// What the present facts do not tell: groups that were seen and are not there any more.
     pub(crate) gone: BTreeMap<BudgetKey, BTreeMap<Text, Time>>,
+    /// Nor do they tell what else a budget has seen.
+    pub(crate) memory: BTreeMap<BudgetKey, Remembered>,
+    /// The budgets that the last event showed.
+    heard: BTreeSet<BudgetKey>,
     /// Lists of a budget's pods that the watch has not come up to: what it covered, and how new they are.
     pub(crate) looks: BTreeMap<BudgetKey, (u64, Version)>,
 }
-
-/// A budget before something happened: its groups, whether each was complete, and what named it.
-type Before = (Budget, Vec<(Text, bool, Id)>);
 
 /// What happens to an engine.
 #[derive(Clone, Debug)]
@@ -79,6 +82,8 @@ impl Oracle {
             agents: BTreeMap::new(),
             kinds: BTreeSet::new(),
             gone: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            heard: BTreeSet::new(),
             looks: BTreeMap::new(),
         }
     }
@@ -89,12 +94,10 @@ impl Oracle {
         let before: BTreeMap<BudgetKey, Before> = self
             .budgets
             .iter()
-            .map(|(key, budget)| {
-                let groups = self.count(budget).groups;
-                let groups = groups.into_iter().map(|group| (group.name, group.complete, group.id)).collect();
-                (key.clone(), (budget.clone(), groups))
-            })
+            .map(|(key, budget)| (key.clone(), (budget.clone(), self.count(budget).groups)))
             .collect();
+        let listed = memory::listed(&event);
+        self.heard.clear();
         match event {
             Event::Apply(input) => self.apply(input),
             Event::Sync(snapshot) => self.sync(snapshot),
@@ -105,39 +108,7 @@ impl Oracle {
             Event::Look(budget, pods, version) => self.look(&budget, pods, version),
             Event::Time => {}
         }
-        self.remember(&before);
-    }
-
-    /// A group whose last pod is gone stays expected for a while where nobody says how many there should be.
-    fn remember(&mut self, before: &BTreeMap<BudgetKey, Before>) {
-        let mut memories = BTreeMap::new();
-        for (key, budget) in &self.budgets {
-            let there: BTreeSet<Text> =
-                self.count(budget).groups.into_iter().map(|group| group.name).collect();
-            let units = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.units.clone());
-            let kept = || self.gone.get(key).cloned().unwrap_or_default();
-            let mut memory: BTreeMap<Text, Time> = match before.get(key).filter(|(b, _)| b.uid == budget.uid)
-            {
-                Some((old, groups)) if old.spec == budget.spec => {
-                    let undone = groups.iter().filter(|(_, complete, _)| !complete);
-                    let vanished = undone
-                        .filter(|(name, ..)| !there.contains(name))
-                        .filter(|(.., id)| self.source(&key.object.namespace, id) == Source::Seen);
-                    kept().into_iter().chain(vanished.map(|(name, ..)| (name.clone(), self.now))).collect()
-                }
-                Some((old, _)) if old.spec.is_ok() && units(old) == units(budget) => kept(),
-                Some((old, _)) if old.spec.is_ok() => BTreeMap::new(),
-                _ => budget.gone.iter().cloned().collect(),
-            };
-            let rules = self.rules(budget).0;
-            memory.retain(|name, since| {
-                !there.contains(name)
-                    && self.now < since.after(GONE_FOR)
-                    && self.is_observed(&rules, &key.object.namespace, name)
-            });
-            memories.insert(key.clone(), memory);
-        }
-        self.gone = memories;
+        self.remember(&before, listed.as_ref());
     }
 
     fn apply(&mut self, input: Input) {
@@ -155,6 +126,7 @@ impl Oracle {
             Input::Budget(budget) => {
                 let known = self.budgets.get(&budget.key);
                 if known.is_none_or(|known| known.uid != budget.uid || budget.version >= known.version) {
+                    self.heard.insert(budget.key.clone());
                     self.budgets.insert(budget.key.clone(), budget);
                 }
             }

@@ -215,6 +215,7 @@ impl Cluster {
             spec: Ok(rules),
             ledger: Ledger::default(),
             gone: Box::default(),
+            memory: quorate_engine::facts::Memory::default(),
         });
     }
 

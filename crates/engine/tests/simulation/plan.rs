@@ -2,8 +2,8 @@
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Uid, Version};
 use quorate_engine::facts::{
-    Controller, Counts, Covers, HealthRule, Link, Operation, Operations, Owner, Pod, Rules, UnhealthyPolicy,
-    Units, Workload, WorkloadGroup, WorkloadSource,
+    Activity, Controller, Counts, Covers, HealthRule, Link, Operation, Operations, Owner, Pod, Rules,
+    UnhealthyPolicy, Units, Workload, WorkloadGroup, WorkloadSource,
 };
 use quorate_engine::selector::Selector;
 use rand::Rng;
@@ -134,13 +134,15 @@ impl App {
             owner: None,
             deleting: false,
             recreate: false,
+            activity: Activity::Active,
+            templates: None,
         }
     }
 
     pub(crate) fn workload(&self) -> Option<Workload> {
         let Kind::Linked { min_count, .. } = self.kind else { return None };
         let group = WorkloadGroup { name: "main".into(), min_count, replicas: Some(self.groups()) };
-        Some(Workload { groups: [group].into() })
+        Some(Workload { groups: [group].into(), uid: self.uid(), deleting: false, owner: None })
     }
 
     pub(crate) fn groups(&self) -> u32 {

@@ -213,11 +213,11 @@ fn json<T: serde::Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-fn to_hex(number: u64) -> String {
+pub(super) fn to_hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
-fn from_hex(text: &str) -> Option<u64> {
+pub(super) fn from_hex(text: &str) -> Option<u64> {
     let fits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
     fits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }

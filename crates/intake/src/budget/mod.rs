@@ -5,6 +5,7 @@
 
 mod commit;
 mod ledger;
+mod memory;
 mod spec;
 mod status;
 mod warnings;
@@ -55,6 +56,7 @@ pub fn fact(front: Front, object: &StoredBudget) -> Result<facts::Budget, Unread
         spec,
         ledger,
         gone: ledger::gone(&object.status),
+        memory: memory::read(&object.status),
     })
 }
 

@@ -7,6 +7,7 @@ use quorate_engine::facts::Front;
 use quorate_engine::status::{Condition, ConditionType, Group, Status, reason};
 use serde_json::{Map, Value, json};
 
+use super::memory;
 use crate::time;
 
 /// The JSON merge patch that brings the `status` of a budget, as it was last seen, to what the engine says; `None` where
@@ -24,6 +25,7 @@ pub fn patch(front: Front, seen: &Value, status: &Status, now: Time) -> Option<V
         ("groupsOmitted", or_null(status.groups_omitted > 0, count(status.groups_omitted))),
         ("conditions", conditions(seen, status, now)),
     ]);
+    wanted.extend(memory::write(&status.memory));
     let mut changes: Map<String, Value> = wanted
         .into_iter()
         .filter(|(name, value)| seen.get(name).unwrap_or(&Value::Null) != value)

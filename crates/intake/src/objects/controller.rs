@@ -2,22 +2,27 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::slim;
-use quorate_engine::basics::{GroupKind, Version};
-use quorate_engine::facts::{Controller, Counts};
+use quorate_engine::basics::{GroupKind, Labels, Version};
+use quorate_engine::facts::{Activity, Controller, Counts};
 
 use super::Incoming;
 use crate::error::Unreadable;
 
+/// The label by which LeaderWorkerSet marks its pods.
+const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+
 /// A ReplicaSet as a fact.
 pub fn replica_set(set: &slim::ReplicaSet) -> Result<Controller, Unreadable> {
     let kind = GroupKind::new("apps", "ReplicaSet");
-    counts_pods("ReplicaSet", kind, &set.metadata, Some(set.spec.replicas.unwrap_or(1)))
+    let fact = counts_pods("ReplicaSet", kind, &set.metadata, Some(set.spec.replicas.unwrap_or(1)))?;
+    Ok(Controller { templates: template(&set.spec.template), ..fact })
 }
 
 /// A StatefulSet as a fact.
 pub fn stateful_set(set: &slim::StatefulSet) -> Result<Controller, Unreadable> {
     let kind = GroupKind::new("apps", "StatefulSet");
-    counts_pods("StatefulSet", kind, &set.metadata, Some(set.spec.replicas.unwrap_or(1)))
+    let fact = counts_pods("StatefulSet", kind, &set.metadata, Some(set.spec.replicas.unwrap_or(1)))?;
+    Ok(Controller { templates: template(&set.spec.template), ..fact })
 }
 
 /// A Deployment as a fact.
@@ -25,7 +30,8 @@ pub fn deployment(deployment: &slim::Deployment) -> Result<Controller, Unreadabl
     let kind = GroupKind::new("apps", "Deployment");
     let replicas = deployment.spec.replicas.unwrap_or(1);
     let fact = counts_pods("Deployment", kind, &deployment.metadata, Some(replicas))?;
-    Ok(Controller { recreate: deployment.recreates(), ..fact })
+    let templates = template(&deployment.spec.template);
+    Ok(Controller { recreate: deployment.recreates(), templates, ..fact })
 }
 
 /// A LeaderWorkerSet as a fact: what it counts is groups.
@@ -35,13 +41,71 @@ pub fn leader_worker_set(set: &slim::LeaderWorkerSet) -> Result<Controller, Unre
     let size = Incoming::new(KIND, &set.metadata).count("spec.leaderWorkerTemplate.size", set.size(), 1)?;
     let fact = counts_pods(KIND, kind, &set.metadata, Some(set.replicas()))?;
     let counts = Counts::Groups { size: Some(size), falls_whole: set.falls_whole() };
-    Ok(Controller { counts, ..fact })
+    // It puts its name on each of its pods.
+    let named = [(LWS_NAME, &*fact.key.name)];
+    let templates = set.templates().into_iter().map(|template| labels(template, &named)).collect();
+    Ok(Controller { counts, templates: Some(templates), ..fact })
 }
 
-/// An object of any kind, which counts pods. Where it says no number its default is not known here, so its scale is not
-/// either; nor has it one where its kind has none, such as a DaemonSet or a Job.
-pub fn scaled(kind: GroupKind, object: &slim::Scaled) -> Result<Controller, Unreadable> {
-    counts_pods("object", kind, &object.metadata, object.replicas)
+/// An object of any kind, from its JSON text; without a path, of a kind that has no scale. Where it says no number its
+/// default is not known here, so its scale is not either; nor has it one where its kind has none, such as a DaemonSet.
+///
+/// Of few kinds more is known. That a kind has a pod template at the usual place does not say that its pods are made from
+/// it, and a condition called Failed does not say of any kind that it has given up.
+///
+/// # Errors
+/// It is not such an object, with a word on why.
+pub fn any(kind: &GroupKind, text: &str, scale: Option<&slim::ReplicasPath>) -> Result<Controller, String> {
+    let wrong = |why: serde_json::Error| why.to_string();
+    let told = |why: Unreadable| why.problem.to_string();
+    match (&*kind.group, &*kind.kind) {
+        ("batch", "Job") => job(&serde_json::from_str(text).map_err(wrong)?).map_err(told),
+        ("jobset.x-k8s.io", "JobSet") => {
+            let set: slim::Job = serde_json::from_str(text).map_err(wrong)?;
+            let fact = counts_pods("JobSet", kind.clone(), &set.metadata, None).map_err(told)?;
+            Ok(Controller { activity: activity(&set, "Completed"), ..fact })
+        }
+        known => {
+            let object = slim::Scaled::read(text, scale).map_err(wrong)?;
+            let fact =
+                counts_pods("object", kind.clone(), &object.metadata, object.replicas).map_err(told)?;
+            let templates = match known {
+                ("", "ReplicationController") | ("apps.kruise.io", "CloneSet" | "StatefulSet") => {
+                    let object: slim::Templated = serde_json::from_str(text).map_err(wrong)?;
+                    template(&object.spec.template)
+                }
+                _ => None,
+            };
+            Ok(Controller { templates, ..fact })
+        }
+    }
+}
+
+/// A Job as a fact. It has no scale that anybody could set, but says how many pods it wants.
+fn job(job: &slim::Job) -> Result<Controller, Unreadable> {
+    let fact = counts_pods("Job", GroupKind::new("batch", "Job"), &job.metadata, Some(job.wants()))?;
+    Ok(Controller { activity: activity(job, "Complete"), templates: template(&job.spec.template), ..fact })
+}
+
+fn activity(job: &slim::Job, complete: &str) -> Activity {
+    if job.has(complete) {
+        Activity::Complete
+    } else if job.has("Failed") {
+        Activity::Failed
+    } else if job.spec.suspend == Some(true) {
+        Activity::Suspended
+    } else {
+        Activity::Active
+    }
+}
+
+fn template(template: &slim::PodTemplate) -> Option<Box<[Labels]>> {
+    Some([labels(template, &[])].into())
+}
+
+fn labels(template: &slim::PodTemplate, more: &[(&str, &str)]) -> Labels {
+    let own = template.metadata.labels.iter().flatten();
+    Labels::new(own.map(|(key, value)| (key.as_str(), value.as_str())).chain(more.iter().copied()))
 }
 
 fn counts_pods(
@@ -63,5 +127,7 @@ fn counts_pods(
         owner: incoming.controller(),
         deleting: incoming.terminating(),
         recreate: false,
+        activity: Activity::Active,
+        templates: None,
     })
 }

@@ -22,6 +22,8 @@ pub fn pod_group(group: &slim::PodGroup) -> Result<(ObjectKey, PodGroup), Unread
             .template()
             .map(|template| (template.workload_name.as_str().into(), template.template_name.as_str().into())),
         controller: incoming.controller(),
+        uid: incoming.uid()?,
+        deleting: incoming.terminating(),
     };
     Ok((incoming.key()?, fact))
 }
@@ -37,7 +39,8 @@ pub fn upstream_workload(workload: &slim::Workload) -> Result<(ObjectKey, Worklo
             replicas: None,
         })
     });
-    Ok((incoming.key()?, Workload { groups: groups.collect::<Result<_, _>>()? }))
+    let groups = groups.collect::<Result<_, _>>()?;
+    Ok((incoming.key()?, workload_of(incoming, groups)?))
 }
 
 /// Our own `Workload` as a fact, from its spec as it is stored.
@@ -46,10 +49,16 @@ pub fn own_workload(
     spec: &serde_json::Value,
 ) -> Result<(ObjectKey, Workload), Unreadable> {
     let incoming = Incoming::new("Workload", meta);
-    let (workload, mut problems) = crate::workload::read(spec);
+    let (groups, mut problems) = crate::workload::read(spec);
     if problems.is_empty() {
-        Ok((incoming.key()?, workload))
+        Ok((incoming.key()?, workload_of(incoming, groups.into())?))
     } else {
         Err(incoming.unreadable(problems.remove(0)))
     }
+}
+
+fn workload_of(incoming: Incoming<'_>, groups: Box<[WorkloadGroup]>) -> Result<Workload, Unreadable> {
+    // Nothing in the cluster makes our own, so a person may have written an owner that is no controller.
+    let owner = incoming.controller().or_else(|| incoming.owners().first().cloned());
+    Ok(Workload { groups, uid: incoming.uid()?, deleting: incoming.terminating(), owner })
 }

@@ -11,7 +11,7 @@ mod pod;
 mod twin;
 
 pub use cluster::{agent, namespace, native_budget, node};
-pub use controller::{deployment, leader_worker_set, replica_set, scaled, stateful_set};
+pub use controller::{any as any_controller, deployment, leader_worker_set, replica_set, stateful_set};
 pub use group::{own_workload, pod_group, upstream_workload};
 pub use pod::{any_pod, pod};
 pub use twin::{Groups, TooTight, too_tight, twin};

@@ -150,12 +150,13 @@ proptest! {
         review(&value);
         workload::validate(&value);
         let _ = probe::parse("p", &value.to_string());
-        let kind = GroupKind::new("", "");
         let _ = serde_json::from_value(value.clone()).map(|o| objects::pod_group(&o));
         let _ = serde_json::from_value(value.clone()).map(|o| objects::upstream_workload(&o));
         let _ = serde_json::from_value(value.clone()).map(|o| objects::leader_worker_set(&o));
         let path = quorate_api::slim::ReplicasPath::default();
-        let _ = quorate_api::slim::Scaled::read(&value.to_string(), Some(&path)).map(|o| objects::scaled(kind, &o));
+        for (group, kind) in [("", ""), ("batch", "Job"), ("jobset.x-k8s.io", "JobSet"), ("apps.kruise.io", "CloneSet")] {
+            let _ = objects::any_controller(&GroupKind::new(group, kind), &value.to_string(), Some(&path));
+        }
         let _ = objects::any_pod(&value.to_string());
         let _ = serde_json::from_value(value.clone()).map(|o| objects::agent(&o, Time(0)));
         let _ = serde_json::from_value(value).map(|o| objects::native_budget(&o));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quorate_api::slim;
-use quorate_engine::basics::{GroupKind, ObjectKey, Time};
-use quorate_engine::facts::{Agent, Counts, Namespace};
+use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Time};
+use quorate_engine::facts::{Activity, Agent, Counts, Namespace};
 use quorate_engine::selector::Selector;
 use quorate_intake::objects;
 use serde_json::json;
@@ -85,7 +85,7 @@ fn controllers() {
 
     let kind = GroupKind::new("apps.kruise.io", "CloneSet");
     let scaled = |value: &serde_json::Value, path: Option<&slim::ReplicasPath>| {
-        objects::scaled(kind.clone(), &slim::Scaled::read(&value.to_string(), path).unwrap()).unwrap()
+        objects::any_controller(&kind, &value.to_string(), path).unwrap()
     };
     let path = slim::ReplicasPath::default();
     assert_eq!(scaled(&load("deployment.json"), Some(&path)).replicas, Some(3));
@@ -118,6 +118,66 @@ fn a_leader_worker_set_counts_groups() {
     }
     let nobody = with(load("leader-worker-set.json"), "/spec/leaderWorkerTemplate/size", json!(0));
     assert!(objects::leader_worker_set(&object(nobody)).is_err());
+}
+
+#[test]
+fn what_pods_are_made_from() {
+    let labels = |pairs: &[(&str, &str)]| Labels::new(pairs.iter().copied());
+    let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": {} });
+    let object = |spec: serde_json::Value| json!({ "metadata": { "namespace": "a", "name": "b", "uid": "u" }, "spec": spec, "status": null });
+    let of_web: Option<Box<[Labels]>> = Some([labels(&[("app", "web")])].into());
+    let plain = object(json!({ "template": template }));
+    let read = |value: &serde_json::Value| serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(objects::deployment(&read(&plain)).unwrap().templates, of_web);
+    let any = |group: &str, kind: &str, value: &serde_json::Value| {
+        objects::any_controller(&GroupKind::new(group, kind), &value.to_string(), None).unwrap()
+    };
+    for (group, kind) in [("batch", "Job"), ("", "ReplicationController"), ("apps.kruise.io", "CloneSet")] {
+        assert_eq!(any(group, kind, &plain).templates, of_web, "{kind}");
+    }
+    assert_eq!(any("example.com", "Game", &plain).templates, None, "nobody says that pods are made from it");
+    let odd = object(json!({ "template": "a name", "suspend": "yes" }));
+    assert_eq!(any("example.com", "Game", &odd).templates, None);
+
+    let name = ("leaderworkerset.sigs.k8s.io/name", "b");
+    let leader = json!({ "metadata": { "labels": { "role": "leader" } } });
+    let set = |size: i32, leader: serde_json::Value| {
+        let set = json!({ "size": size, "leaderTemplate": leader, "workerTemplate": template });
+        objects::leader_worker_set(
+            &serde_json::from_value(object(json!({ "leaderWorkerTemplate": set }))).unwrap(),
+        )
+        .unwrap()
+        .templates
+    };
+    let (leaders, workers) = (labels(&[("role", "leader"), name]), labels(&[("app", "web"), name]));
+    assert_eq!(set(2, leader.clone()), Some([leaders.clone(), workers.clone()].into()));
+    assert_eq!(set(1, leader), Some([leaders].into()));
+    assert_eq!(set(1, json!(null)), Some([workers].into()));
+}
+
+#[test]
+fn jobs_end() {
+    let job = |kind: (&str, &str), suspend: bool, condition: &str| {
+        let value = json!({
+            "metadata": { "namespace": "a", "name": "b", "uid": "u" },
+            "spec": { "parallelism": 3, "completions": 5, "suspend": suspend },
+            "status": { "succeeded": 3, "conditions": [{ "type": condition, "status": "True" }] },
+        });
+        let fact =
+            objects::any_controller(&GroupKind::new(kind.0, kind.1), &value.to_string(), None).unwrap();
+        (fact.replicas, fact.activity)
+    };
+    let one = ("batch", "Job");
+    assert_eq!(job(one, false, "SuccessCriteriaMet"), (Some(2), Activity::Active));
+    assert_eq!(job(one, true, "Suspended"), (Some(2), Activity::Suspended));
+    assert_eq!(job(one, false, "Complete"), (Some(2), Activity::Complete));
+    assert_eq!(job(one, false, "Failed"), (Some(2), Activity::Failed));
+    let set = ("jobset.x-k8s.io", "JobSet");
+    assert_eq!(job(set, true, "Suspended"), (None, Activity::Suspended));
+    assert_eq!(job(set, false, "Completed"), (None, Activity::Complete));
+    assert_eq!(job(set, false, "Failed"), (None, Activity::Failed));
+    // That a CronJob is suspended does not end the Jobs that it made.
+    assert_eq!(job(("batch", "CronJob"), true, "Failed"), (None, Activity::Active));
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn status() -> Status {
             Group { name: "llm/1".into(), healthy: 3, min_count: 4, pods: 4, gone_since: None },
         ],
         groups_omitted: 0,
+        memory: quorate_engine::facts::Memory::default(),
         conditions: [
             condition(ConditionType::DisruptionAllowed, false, "InsufficientReplicas"),
             condition(ConditionType::BudgetConfigured, true, "ValidConfig"),

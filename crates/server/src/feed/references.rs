@@ -41,8 +41,9 @@ pub(super) struct References {
 
 #[derive(Default)]
 struct State {
-    /// Every budget, with the kind it names.
-    budgets: HashMap<BudgetKey, Option<GroupKind>>,
+    /// Every budget, with the kind it names and those of what it remembers: whether that is still there matters when it
+    /// has no pods any more.
+    budgets: HashMap<BudgetKey, BTreeSet<GroupKind>>,
     /// What has a controller that matters, by its own kind and UID: the kind of the controller, and in which namespace.
     owned: HashMap<GroupKind, HashMap<Uid, (GroupKind, Text)>>,
     /// The kinds that control something, and in which namespaces.
@@ -55,6 +56,11 @@ struct Controlled {
     count: usize,
     /// Since when it is nothing.
     nothing_since: Option<Instant>,
+}
+
+/// Whether a kind makes groups: such kinds are watched wherever they are served, as what they are.
+fn makes_groups(kind: &GroupKind) -> bool {
+    matches!(&*kind.group, "scheduling.k8s.io" | "scheduling.quorate.dev")
 }
 
 fn matters(kind: &GroupKind) -> bool {
@@ -138,11 +144,14 @@ impl References {
             Err(broken) => &broken.covers,
         };
         let target = match covers {
-            Covers::Target(kind, _) => Some(kind.clone()),
+            Covers::Target(kind, _) => Some(kind),
             Covers::Selector(_) => None,
         };
-        let before = self.state.lock().budgets.insert(budget.key.clone(), target.clone());
-        if before != Some(target) {
+        let remembered =
+            budget.memory.sources.iter().map(|source| &source.kind).filter(|kind| !makes_groups(kind));
+        let kinds: BTreeSet<GroupKind> = target.into_iter().chain(remembered).cloned().collect();
+        let before = self.state.lock().budgets.insert(budget.key.clone(), kinds.clone());
+        if before != Some(kinds) {
             self.changed.notify_one();
         }
     }
@@ -177,6 +186,7 @@ impl References {
 #[cfg(test)]
 mod tests {
     use quorate_engine::basics::ObjectKey;
+    use quorate_engine::facts::Source;
     use quorate_intake::budget;
     use serde_json::json;
 
@@ -196,6 +206,32 @@ mod tests {
 
     fn kinds(references: &References) -> Vec<String> {
         references.kinds().iter().map(|kind| format!("{}/{}", kind.group, kind.kind)).collect()
+    }
+
+    #[test]
+    fn what_a_budget_remembers_stays_watched() {
+        let references = References::default();
+        let mut budget = budget_in("shop", &json!({"selector": {"matchLabels": {"app": "web"}}}));
+        references.budget(&budget);
+        assert!(kinds(&references).is_empty());
+        let source = |group: &str, kind: &str| Source {
+            kind: GroupKind::new(group, kind),
+            name: "x".into(),
+            part: "".into(),
+            uid: "u".into(),
+        };
+        budget.memory.sources = [
+            source("apps", "StatefulSet"),
+            source("example.com", "Game"),
+            source("scheduling.k8s.io", "PodGroup"),
+            source("scheduling.quorate.dev", "Workload"),
+        ]
+        .into();
+        references.budget(&budget);
+        assert_eq!(kinds(&references), ["example.com/Game"], "others are watched anyway");
+        budget.memory.sources = Box::default();
+        references.budget(&budget);
+        assert!(kinds(&references).is_empty());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use quorate_api::slim;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Uid};
 use quorate_engine::facts::{
-    Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Workload,
-    WorkloadSource,
+    Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Owner, Pod, PodGroup,
+    Workload, WorkloadSource,
 };
 use quorate_engine::ledger::Event;
 use quorate_intake::{Unreadable, budget, objects};
@@ -178,17 +178,56 @@ pub(super) fn controllers(
     }
 }
 
-pub(super) fn pod_groups(event: watch::Event<(ObjectKey, PodGroup)>) -> Vec<Event> {
-    keyed(event, object_key, Snapshot::PodGroups, Input::PodGroup)
+/// PodGroups. What owns them matters: when that has ended, they are not expected any more.
+pub(super) fn pod_groups(
+    kind: GroupKind,
+    references: &Arc<References>,
+) -> impl FnMut(watch::Event<(ObjectKey, PodGroup)>) -> Vec<Event> + Send + 'static {
+    let references = references.clone();
+    move |event| {
+        owned(&event, &kind, &references, |group| (&group.uid, group.controller.as_ref()));
+        keyed(event, object_key, Snapshot::PodGroups, Input::PodGroup)
+    }
 }
 
 /// Workloads of one API.
 pub(super) fn workloads(
     source: WorkloadSource,
+    kind: GroupKind,
+    references: &Arc<References>,
 ) -> impl FnMut(watch::Event<(ObjectKey, Workload)>) -> Vec<Event> + Send + 'static {
+    let references = references.clone();
     move |event| {
+        owned(&event, &kind, &references, |workload| (&workload.uid, workload.owner.as_ref()));
         let list = |all| Snapshot::Workloads(source, all);
         keyed(event, object_key, list, |key, workload| Input::Workload(source, key, workload))
+    }
+}
+
+/// Notes who owns the objects of a kind.
+fn owned<T>(
+    event: &watch::Event<(ObjectKey, T)>,
+    kind: &GroupKind,
+    references: &References,
+    owner: impl Fn(&T) -> (&Uid, Option<&Owner>),
+) {
+    match event {
+        watch::Event::Listed(listed) => {
+            let all = listed.objects.iter().map(|(key, object)| {
+                let (uid, owner) = owner(object);
+                (uid, owner, &key.namespace)
+            });
+            references.all(kind, all);
+        }
+        watch::Event::Applied((key, object)) => {
+            let (uid, owner) = owner(object);
+            references.owner(kind, uid, owner, &key.namespace);
+        }
+        watch::Event::Deleted((_, object)) => references.gone(kind, owner(object).0),
+        watch::Event::Unreadable(why) if !why.identity.uid.is_empty() => {
+            references.gone(kind, &Uid::from(why.identity.uid.as_str()));
+        }
+        watch::Event::Unreadable(_) | watch::Event::Bookmark(_) => {}
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::facts::{
-    BudgetKey, Controller, Counts, Covers, Front, HealthRule, Link, Operation, Operations, Owner, Phase, Pod,
-    Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
+    Activity, BudgetKey, Controller, Counts, Covers, Front, HealthRule, Link, Operation, Operations, Owner,
+    Phase, Pod, Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
 };
 use quorate_engine::selector::{Ask, Requirement, Selector};
 
@@ -41,7 +41,8 @@ pub(super) fn new_pod(key: ObjectKey, version: Version) -> Pod {
 }
 
 /// The cast of controllers: two ReplicaSets of one Deployment, a StatefulSet, a ReplicaSet of nobody, one of a kind
-/// that has no scale, the Deployment, what may own it, and two LeaderWorkerSets.
+/// that has no scale, the Deployment, what may own it, two LeaderWorkerSets, one of a kind of which nothing else is known,
+/// and a Job.
 pub(super) fn owner(at: u8) -> Owner {
     let (group, kind, name) = match at {
         0 => ("apps", "ReplicaSet", "rs0"),
@@ -52,7 +53,9 @@ pub(super) fn owner(at: u8) -> Owner {
         5 => ("apps", "Deployment", "dep"),
         6 => ("example.com", "App", "app"),
         7 => ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "x"),
-        _ => ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "y"),
+        8 => ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "y"),
+        9 => ("example.com", "Game", "game"),
+        _ => ("batch", "Job", "job"),
     };
     Owner {
         uid: format!("uid-{name}").into(),
@@ -67,7 +70,7 @@ pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -
     let above = match at {
         0 | 1 => Some(5),
         2 => Some(7),
-        5 => Some(6),
+        5 | 10 => Some(6),
         _ => None,
     };
     let counts = match at {
@@ -85,6 +88,41 @@ pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -
         owner: above.filter(|_| edit.owned).map(owner),
         deleting: edit.deleting,
         recreate: edit.recreate && at == 5,
+        activity: match edit.activity {
+            0 => Activity::Active,
+            1 => Activity::Suspended,
+            2 => Activity::Complete,
+            _ => Activity::Failed,
+        },
+        templates: templates(at, edit.template),
+    }
+}
+
+/// What a controller makes pods from; of some kinds that is never known.
+fn templates(at: u8, template: u8) -> Option<Box<[Labels]>> {
+    let set = if at == 7 { "x" } else { "y" };
+    let named = format!("{LWS}/name");
+    let one = |pairs: &[(&str, &str)]| {
+        let lws = Some((&*named, set)).filter(|_| matches!(at, 2 | 7 | 8));
+        Labels::new(pairs.iter().copied().chain(lws).collect::<Vec<_>>())
+    };
+    match (at, template) {
+        (4 | 6 | 9, _) | (_, 0) => None,
+        (_, 1 | 2) => Some([one(&[("app", "a")])].into()),
+        (_, 3) => Some([one(&[("app", "b")])].into()),
+        (_, 4) => Some([one(&[("app", "a"), ("shard", "0")])].into()),
+        (_, 5) => Some([one(&[("app", "b")]), one(&[("app", "a")])].into()),
+        _ => Some([Labels::new([("app", "a")])].into()),
+    }
+}
+
+/// The owner that a pod names by a number.
+pub(super) fn pod_owner(at: u8) -> Option<Owner> {
+    match at {
+        0..5 => Some(owner(at)),
+        5 => Some(owner(9)),
+        6 => Some(owner(10)),
+        _ => None,
     }
 }
 
@@ -110,8 +148,8 @@ pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
         }
         PodEdit::Owner(at) => {
             owners.retain(|owner| !owner.controller);
-            if *at < 5 {
-                owners.insert(0, owner(*at));
+            if let Some(owner) = pod_owner(*at) {
+                owners.insert(0, owner);
             }
         }
         PodEdit::GroupOwner(group) => {
@@ -178,6 +216,10 @@ pub(super) fn rules(spec: &BudgetSpec, front: Front) -> Rules {
         6 => target(5),
         7 => target(7),
         8 => target(6),
+        9 => target(2),
+        10 => target(9),
+        11 => one(&format!("{LWS}/name"), Ask::In(["x".into(), "y".into()].into())),
+        12 => one(&format!("{LWS}/name"), Ask::Absent),
         _ => Covers::Selector(Selector::default()),
     };
     let label = |key: String| Units::Label { key: key.into(), min_ready: spec.min_ready };

@@ -13,7 +13,7 @@ use quorate_engine::facts::{
 use quorate_engine::selector::Selector;
 
 use super::Drive;
-use super::cast::{budget_key, controller, edit_pod, new_pod, owner, pod_key, rules, uid};
+use super::cast::{budget_key, controller, edit_pod, new_pod, owner, pod_key, pod_owner, rules, uid};
 use crate::history::step::{NAMES, PodEdit, Step};
 use crate::oracle::Event;
 
@@ -56,6 +56,13 @@ impl Drive {
                     events.push(Event::Apply(Input::PodGone(pod.uid, version)));
                 }
                 events
+            }
+            Step::Vanish(at) => {
+                let uid = pod_owner(*at).map(|owner| owner.uid);
+                let of_it = |pod: &Pod| pod.controller().map(|owner| &owner.uid) == uid.as_ref();
+                let names: Vec<u8> =
+                    (0..NAMES).filter(|name| self.pods.get(&pod_key(*name)).is_some_and(of_it)).collect();
+                names.into_iter().flat_map(|name| self.events(&Step::Gone(name))).collect()
             }
             Step::Successor(name, learn) => {
                 let key = pod_key(*name);
@@ -162,6 +169,7 @@ impl Drive {
                     spec: Ok(rules),
                     ledger,
                     gone: Box::default(),
+                    memory: quorate_engine::facts::Memory::default(),
                 };
                 vec![Event::Apply(Input::Budget(budget))]
             }
@@ -238,16 +246,22 @@ impl Drive {
                 let list = alike.cloned().collect();
                 return vec![Event::Sync(Snapshot::Controllers(kind, list))];
             }
-            Step::PodGroup(at, fact) => {
+            Step::PodGroup(at, fact, life) => {
                 let fact = fact.as_ref().map(|(min_count, falls_whole, template, owned)| PodGroup {
                     min_count: *min_count,
                     falls_whole: *falls_whole,
                     template: (*template > 0).then(|| (format!("w{template}").into(), "t".into())),
-                    controller: (*owned > 0).then(|| owner(5 + owned)),
+                    controller: match owned {
+                        0 => None,
+                        1..4 => Some(owner(5 + owned)),
+                        _ => Some(owner(10)),
+                    },
+                    uid: format!("uid-pg{at}-{}", life.again).into(),
+                    deleting: life.deleting,
                 });
                 Input::PodGroup(ObjectKey::new("ns", format!("pg{at}")), fact)
             }
-            Step::Workload(at, groups) => {
+            Step::Workload(at, groups, life) => {
                 let source = if at % 2 == 0 { WorkloadSource::Own } else { WorkloadSource::Upstream };
                 let fact = groups.as_ref().map(|groups| Workload {
                     groups: groups
@@ -259,6 +273,9 @@ impl Drive {
                             replicas: *replicas,
                         })
                         .collect(),
+                    uid: format!("uid-w{at}-{}", life.again).into(),
+                    deleting: life.deleting,
+                    owner: life.owned.then(|| owner(10)),
                 });
                 Input::Workload(source, ObjectKey::new("ns", format!("w{}", at / 2)), fact)
             }

@@ -111,6 +111,7 @@ impl Drive {
         let mut budgets: Vec<Budget> = oracle.budgets.values().cloned().collect();
         for budget in &mut budgets {
             budget.gone = oracle.gone[&budget.key].clone().into_iter().collect();
+            budget.memory = self.engine.status(&budget.key, self.now).ok_or("not known")?.memory;
         }
         let pods = oracle.pods.values().map(|seen| seen.pod.clone()).collect();
         // A clock that went back stays where it was for the oracle, so it does for the new engine.

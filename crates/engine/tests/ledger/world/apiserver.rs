@@ -13,6 +13,7 @@ impl World {
             spec: Ok(rules),
             ledger: Default::default(),
             gone: Box::default(),
+            memory: quorate_engine::facts::Memory::default(),
         }
     }
 

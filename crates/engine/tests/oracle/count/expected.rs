@@ -3,48 +3,49 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_engine::basics::{Text, Uid};
-use quorate_engine::facts::{BudgetKey, Controller, Rules};
+use quorate_engine::facts::{Budget, Controller, Rules, Source, Units};
 
-use super::{Group, Source, needs_scale};
+use super::source::{Family, Kept, above};
+use super::{Group, needs_scale};
 use crate::oracle::Oracle;
 
+/// Whether how many units there should be is asked of their sources.
+pub(super) fn asks_sources(rules: &Rules) -> bool {
+    rules.expected.is_none() && (rules.units != Units::Pods || needs_scale(rules))
+}
+
 impl Oracle {
-    pub(crate) fn size(&self, rules: &Rules, ns: &Text, source: &Source) -> Option<u32> {
-        match source {
-            Source::Budget => rules.expected,
-            Source::Workload(source, workload, group) => {
-                self.workload_group(*source, ns, workload, group).and_then(|found| found.replicas)
-            }
-            Source::Scale(uid) => self.controllers.get(uid).and_then(|controller| controller.replicas),
-            Source::Template(workload, template) => {
-                let made_from = Some((workload.clone(), template.clone()));
-                let alike =
-                    self.pod_groups.iter().filter(|(key, g)| key.namespace == *ns && g.template == made_from);
-                Some(alike.count() as u32)
-            }
-            Source::Seen => None,
+    /// How many groups there should be of a family, where anything says so.
+    pub(crate) fn size(&self, rules: &Rules, ns: &Text, family: &Family) -> Option<u32> {
+        match family {
+            Family::Budget => rules.expected,
+            Family::Of(source) => self.object(ns, source).and_then(|object| object.wants),
+            Family::Seen => None,
         }
     }
 
     /// Groups that are whole as far as they count, all that are whole, and those that there should be.
     pub(super) fn groups_expected(
         &self,
+        budget: &Budget,
         rules: &Rules,
-        key: &BudgetKey,
         groups: &[Group],
+        kept: &[Kept],
     ) -> (u32, u32, u32) {
-        let gone = self.gone.get(key).map_or(0, |gone| gone.len() as u32);
-        let mut sources: BTreeSet<&Source> = groups.iter().map(|group| &group.source).collect();
-        if gone > 0 && rules.expected.is_none() {
-            sources.insert(&Source::Seen);
+        let gone = self.gone.get(&budget.key).map_or(0, |gone| gone.len() as u32);
+        let mut families: BTreeSet<Family> = groups.iter().map(|group| group.family.clone()).collect();
+        if asks_sources(rules) {
+            families.extend(kept.iter().map(|kept| Family::Of(kept.source.clone())));
+            families.extend((gone > 0).then_some(Family::Seen));
         }
         let (mut current, mut all, mut expected) = (0, 0, 0);
-        for source in sources {
+        for family in &families {
             let of_it: Vec<&Group> =
-                groups.iter().filter(|group| group.source == *source && !group.surge).collect();
+                groups.iter().filter(|group| group.family == *family && !group.surge).collect();
             let whole = of_it.iter().filter(|group| group.is_whole()).count() as u32;
-            let complete = of_it.iter().filter(|group| group.complete).count() as u32;
-            let stated = self.size(rules, &key.object.namespace, source);
+            let complete = of_it.iter().filter(|group| group.complete).count() as u32
+                + self.completed_without_pods(budget, rules, family);
+            let stated = self.size(rules, &budget.key.object.namespace, family);
             let size = stated.unwrap_or(of_it.len() as u32 + gone).saturating_sub(complete);
             current += whole.min(size);
             all += whole;
@@ -53,18 +54,32 @@ impl Oracle {
         (current, all, expected)
     }
 
-    pub(super) fn pods_expected(&self, rules: &Rules, members: &[Uid]) -> u32 {
+    /// The groups of a family that are remembered as complete, those of which nothing is expected apart.
+    fn completed_without_pods(&self, budget: &Budget, rules: &Rules, family: &Family) -> u32 {
+        let ns = &budget.key.object.namespace;
+        let memory = self.memory.get(&budget.key);
+        let complete = memory.into_iter().flat_map(|memory| memory.complete.values());
+        let ids = complete.filter(|complete| complete.counts()).map(|complete| &complete.id);
+        let of_it = ids.filter(|id| self.family_under(rules, ns, id) == *family);
+        of_it.filter(|id| *family == Family::Budget || !self.is_idle(ns, id)).count() as u32
+    }
+
+    pub(super) fn pods_expected(
+        &self,
+        budget: &Budget,
+        rules: &Rules,
+        with_pods: &BTreeSet<Source>,
+        kept: &[Kept],
+    ) -> u32 {
+        let ns = &budget.key.object.namespace;
+        let wants = |source: &Source| self.object(ns, source).and_then(|object| object.wants).unwrap_or(0);
         match rules.expected {
             Some(expected) => expected,
-            None if needs_scale(rules) => {
-                let workloads: BTreeMap<&Uid, u32> = members
-                    .iter()
-                    .filter_map(|uid| self.scaled(&self.pods[uid].pod.controller()?.uid))
-                    .map(|scaled| (&scaled.uid, scaled.replicas.unwrap_or(0)))
-                    .collect();
-                workloads.values().sum()
+            None if asks_sources(rules) => {
+                let seen: u32 = with_pods.iter().map(wants).sum();
+                seen + kept.iter().map(|kept| kept.size).sum::<u32>()
             }
-            None => members.len() as u32,
+            None => self.covered(budget).len() as u32,
         }
     }
 
@@ -77,7 +92,7 @@ impl Oracle {
             let scaled = self.scaled(&owner.uid);
             let id = scaled.map_or(&owner.uid, |scaled| &scaled.uid).clone();
             let entry = workloads.entry(id).or_insert((
-                scaled.and_then(|scaled| scaled.replicas),
+                scaled.and_then(|scaled| self.wants(scaled)),
                 scaled.is_some_and(|scaled| scaled.deleting),
                 0,
                 0,
@@ -95,13 +110,7 @@ impl Oracle {
     /// The controller whose scale counts for the pods of this one.
     pub(crate) fn scaled(&self, uid: &Uid) -> Option<&Controller> {
         let controller = self.controllers.get(uid)?;
-        let apps = |group: &str| group == "apps" || group == "extensions";
-        let owner = controller.owner.as_ref().filter(|owner| {
-            &*controller.kind.kind == "ReplicaSet"
-                && apps(&controller.kind.group)
-                && &*owner.kind.kind == "Deployment"
-                && apps(&owner.kind.group)
-        });
-        Some(owner.and_then(|owner| self.controllers.get(&owner.uid)).unwrap_or(controller))
+        let deployment = above(controller).and_then(|owner| self.controllers.get(&owner.uid));
+        Some(deployment.unwrap_or(controller))
     }
 }

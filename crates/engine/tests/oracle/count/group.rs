@@ -7,6 +7,7 @@ use quorate_engine::facts::{
     Controller, Counts, Link, Phase, Pod, Rules, Units, WorkloadGroup, WorkloadSource,
 };
 
+use super::source::{Family, is_leader_worker_set};
 use crate::oracle::{LWS, Oracle};
 
 /// What names a group.
@@ -19,16 +20,6 @@ pub(crate) enum Id {
     Owner(Uid),
 }
 
-/// Who says how many there should be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    Budget,
-    Workload(WorkloadSource, Text, Text),
-    Scale(Uid),
-    Template(Text, Text),
-    Seen,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) id: Id,
@@ -38,8 +29,9 @@ pub(crate) struct Group {
     pub(crate) min: Option<u32>,
     pub(crate) complete: bool,
     /// Who says how many there should be, and who would if the budget did not.
-    pub(crate) source: Source,
-    pub(crate) beneath: Source,
+    pub(crate) family: Family,
+    pub(crate) beneath: Family,
+    /// More than its source wants: it counts nothing, and costs nothing.
     pub(crate) surge: bool,
     pub(crate) unreachable: bool,
 }
@@ -63,37 +55,28 @@ impl Oracle {
         let alive = facts.iter().filter(|pod| !pod.phase.is_terminal()).count() as u32;
         let told = facts.iter().filter_map(|pod| pod.group_size).max();
         let asked = asked(rules);
-        let (mut surge, mut unreachable) = (false, false);
-        let (min, beneath) = match &id {
-            Id::PodGroup(name) => match self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone())) {
-                None => (None, Source::Seen),
-                Some(group) if group.falls_whole => (Some(group.min_count.max(alive)), self.source(ns, &id)),
-                Some(group) => (Some(group.min_count), self.source(ns, &id)),
-            },
-            Id::Replica(source, workload, group, _) => {
-                let found = self.workload_group(*source, ns, workload, group);
-                (found.map(|found| found.min_count), self.source(ns, &id))
+        let mut unreachable = false;
+        let min = match &id {
+            Id::PodGroup(name) => {
+                let object = self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone()));
+                object.map(|group| group.min_count.max(if group.falls_whole { alive } else { 0 }))
             }
-            Id::Label(_) | Id::Owner(_) => (Some(asked.unwrap_or(1)), Source::Seen),
-            Id::LeaderWorker(set, index) => {
+            Id::Replica(source, workload, group, _) => {
+                self.workload_group(*source, ns, workload, group).map(|found| found.min_count)
+            }
+            Id::Label(_) | Id::Owner(_) => Some(asked.unwrap_or(1)),
+            Id::LeaderWorker(set, _) => {
                 let set = self.leader_worker_set(ns, set);
                 let (size, falls_whole) = match set.map(|set| set.counts) {
                     Some(Counts::Groups { size, falls_whole }) => (size.or(told), falls_whole),
                     _ => (told, true),
                 };
-                let by_index =
-                    matches!(&rules.units, Units::Label { key, .. } if key.ends_with("/group-index"));
-                let replicas = set.and_then(|set| set.replicas);
-                surge = by_index
-                    && rules.expected.is_none()
-                    && replicas.is_some_and(|n| index.parse::<u32>().is_ok_and(|at| at >= n));
                 unreachable = size.is_some_and(|size| asked.is_some_and(|asked| asked > size));
-                let min = match size {
+                Some(match size {
                     Some(size) if falls_whole => size,
                     Some(size) => asked.unwrap_or(size).min(size),
                     None => asked.unwrap_or(1),
-                };
-                (Some(min), self.source(ns, &id))
+                })
             }
         };
         Group {
@@ -101,54 +84,33 @@ impl Oracle {
             healthy: pods.iter().filter(|uid| healthy.contains(*uid)).count() as u32,
             min: min.map(|min| min.max(1)),
             complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded),
-            source: if rules.expected.is_some() { Source::Budget } else { beneath.clone() },
-            beneath,
-            surge,
+            family: self.family_under(rules, ns, &id),
+            beneath: self.family(ns, &id),
+            surge: rules.expected.is_none()
+                && (self.is_past_the_scale(rules, ns, &id) || self.is_idle(ns, &id)),
             unreachable,
             id,
             pods,
         }
     }
 
-    /// Who but the budget says how many groups like this there should be.
-    pub(crate) fn source(&self, ns: &Text, id: &Id) -> Source {
-        match id {
-            Id::PodGroup(name) => {
-                let Some(group) = self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone())) else {
-                    return Source::Seen;
-                };
-                let owner = group.controller.as_ref().and_then(|owner| self.controllers.get(&owner.uid));
-                let counts_groups =
-                    owner.filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some());
-                match (counts_groups, &group.template) {
-                    (Some(controller), _) => Source::Scale(controller.uid.clone()),
-                    (None, Some((workload, template))) => {
-                        Source::Template(workload.clone(), template.clone())
-                    }
-                    (None, None) => Source::Seen,
-                }
-            }
-            Id::Replica(source, workload, group, _) => {
-                let found = self.workload_group(*source, ns, workload, group);
-                match found.and_then(|found| found.replicas) {
-                    Some(_) => Source::Workload(*source, workload.clone(), group.clone()),
-                    None => Source::Seen,
-                }
-            }
-            Id::LeaderWorker(set, _) => {
-                match self.leader_worker_set(ns, set).filter(|set| set.replicas.is_some()) {
-                    Some(set) => Source::Scale(set.uid.clone()),
-                    None => Source::Seen,
-                }
-            }
-            Id::Label(_) | Id::Owner(_) => Source::Seen,
-        }
+    /// Who says how many groups like this there should be.
+    pub(crate) fn family_under(&self, rules: &Rules, ns: &Text, id: &Id) -> Family {
+        if rules.expected.is_some() { Family::Budget } else { self.family(ns, id) }
+    }
+
+    /// Whether the number of a LeaderWorkerSet's group is beyond how many the set wants.
+    pub(crate) fn is_past_the_scale(&self, rules: &Rules, ns: &Text, id: &Id) -> bool {
+        let by_index = matches!(&rules.units, Units::Label { key, .. } if key.ends_with("/group-index"));
+        let Id::LeaderWorker(set, index) = id else { return false };
+        let replicas = self.leader_worker_set(ns, set).and_then(|set| set.replicas);
+        by_index && replicas.is_some_and(|replicas| index.parse::<u32>().is_ok_and(|at| at >= replicas))
     }
 
     /// Whether nobody says how many there should be of the groups with a name like this.
     pub(crate) fn is_observed(&self, rules: &Rules, ns: &Text, name: &Text) -> bool {
         let parts: Vec<Text> = name.split('/').map(Text::from).collect();
-        let seen = |id: &Id| self.source(ns, id) == Source::Seen;
+        let seen = |id: &Id| self.family(ns, id) == Family::Seen;
         rules.expected.is_none()
             && match (&rules.units, parts.as_slice()) {
                 (Units::Pods, _) => false,
@@ -163,7 +125,7 @@ impl Oracle {
             }
     }
 
-    pub(super) fn workload_group(
+    pub(crate) fn workload_group(
         &self,
         source: WorkloadSource,
         ns: &Text,
@@ -174,13 +136,18 @@ impl Oracle {
         workload.groups.iter().find(|found| found.name == *group)
     }
 
-    fn leader_worker_set(&self, ns: &Text, name: &Text) -> Option<&Controller> {
+    pub(crate) fn leader_worker_set(&self, ns: &Text, name: &Text) -> Option<&Controller> {
         self.controllers.values().find(|controller| {
-            &*controller.kind.kind == "LeaderWorkerSet"
+            is_leader_worker_set(&controller.kind)
                 && controller.key.namespace == *ns
                 && controller.key.name == *name
         })
     }
+}
+
+/// Whether the values of a label are groups of LeaderWorkerSets.
+pub(super) fn is_leader_worker_key(key: &str) -> bool {
+    [format!("{LWS}/group-index"), format!("{LWS}/group-key")].contains(&key.to_owned())
 }
 
 pub(super) fn place(rules: &Rules, pod: &Pod) -> Option<Id> {
@@ -195,10 +162,8 @@ pub(super) fn place(rules: &Rules, pod: &Pod) -> Option<Id> {
         Units::Label { key, .. } => {
             let value = pod.labels.get(key)?.into();
             let set = pod.labels.get(&format!("{LWS}/name"));
-            let by_set =
-                [format!("{LWS}/group-index"), format!("{LWS}/group-key")].contains(&key.to_string());
             Some(match set {
-                Some(set) if by_set => Id::LeaderWorker(set.into(), value),
+                Some(set) if is_leader_worker_key(key) => Id::LeaderWorker(set.into(), value),
                 _ => Id::Label(value),
             })
         }

@@ -1,21 +1,27 @@
 //! Units, numbers and status, counted afresh.
 //!
-//! Here is what a budget comes to; `group` says which pods are one unit, `expected` how many units there should be, and
-//! `status` what the budget tells of it.
+//! Here is what a budget comes to; `group` says which pods are one unit, `source` what says how many units there should
+//! be, `matching` whether a source without pods is meant, `expected` how many units there should be in all, and `status`
+//! what the budget tells of it.
 
 mod expected;
 mod group;
+mod matching;
+mod source;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_engine::basics::{Quantity, Uid};
-use quorate_engine::facts::{Budget, Controller, HealthRule, Phase, Pod, Rules, Units};
+use quorate_engine::facts::{Budget, Controller, HealthRule, MAX_SOURCES, Phase, Pod, Rules, Units};
 use quorate_engine::verdict::Numbers;
 
 use super::{Oracle, Seen};
+use expected::asks_sources;
 use group::place;
-pub(crate) use group::{Group, Id, Source, asked};
+pub(crate) use group::{Group, Id, asked};
+pub(crate) use matching::Match;
+pub(crate) use source::{Family, Kept, of_template, pod_group_kind, workload_kind};
 pub(crate) use status::StatusView;
 
 /// Everything there is to count in a budget.
@@ -28,6 +34,8 @@ pub(crate) struct Count {
     pub(crate) groups: Vec<Group>,
     pub(crate) singles: Vec<Uid>,
     pub(crate) strays: Vec<Uid>,
+    /// The sources that are expected without pods.
+    pub(crate) kept: Vec<Kept>,
     pub(crate) units: Numbers,
     /// Whole units, however many there should be.
     pub(crate) whole: u32,
@@ -65,19 +73,21 @@ impl Oracle {
             .collect();
         let groups: Vec<Group> =
             groups.into_iter().map(|(id, pods)| self.group(&rules, namespace, id, pods, &healthy)).collect();
+        let with_pods = self.sources_with_pods(budget, &groups);
+        let kept = self.kept(budget, &with_pods);
         let (current, whole, expected) = match rules.units {
             Units::Pods => {
                 let healthy = healthy.len() as u32;
-                (healthy, healthy, self.pods_expected(&rules, &members))
+                (healthy, healthy, self.pods_expected(budget, &rules, &with_pods, &kept))
             }
-            _ => self.groups_expected(&rules, &budget.key, &groups),
+            _ => self.groups_expected(budget, &rules, &groups, &kept),
         };
         let singles_healthy = singles.iter().filter(|uid| healthy.contains(*uid)).count() as u32;
         let singles_expected = match needs_scale(&rules) {
             false => singles.len() as u32,
             true => self.singles_expected(&members, &singles),
         };
-        let unresolved = self.unresolved(&rules, &members, &singles, &groups);
+        let unresolved = self.unresolved(&rules, &members, &singles, &groups, &kept);
         Count {
             units: numbers(&rules, current, expected),
             whole,
@@ -89,6 +99,7 @@ impl Oracle {
             groups,
             singles,
             strays,
+            kept,
             unresolved,
         }
     }
@@ -133,9 +144,13 @@ impl Oracle {
         members: &[Uid],
         singles: &[Uid],
         groups: &[Group],
+        kept: &[Kept],
     ) -> Option<&'static str> {
         if groups.iter().any(|group| group.min.is_none() && !group.complete) {
             return Some("Group");
+        }
+        if asks_sources(rules) && kept.iter().filter(|kept| kept.by_memory).count() > MAX_SOURCES {
+            return Some("Sources");
         }
         let asked = match rules.units {
             Units::Pods if rules.expected.is_none() => members,
@@ -150,7 +165,7 @@ impl Oracle {
         if scales.iter().any(Option::is_none) {
             return Some("Controller");
         }
-        scales.iter().flatten().any(|scaled| scaled.replicas.is_none()).then_some("Scale")
+        scales.iter().flatten().any(|scaled| self.wants(scaled).is_none()).then_some("Scale")
     }
 }
 

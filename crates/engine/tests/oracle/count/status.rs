@@ -8,8 +8,9 @@ use quorate_engine::facts::{Budget, BudgetKey, Units};
 use quorate_engine::status::{Status, reason};
 use quorate_engine::verdict::Numbers;
 
-use super::{Count, Group, Id, Source, numbers};
+use super::{Count, Family, Group, Id, numbers};
 use crate::oracle::Oracle;
+use crate::oracle::memory::MemoryView;
 
 /// A status without its sentences.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,7 @@ pub(crate) struct StatusView {
     pub(crate) disrupted: BTreeSet<Text>,
     pub(crate) updating: BTreeSet<Text>,
     pub(crate) groups: Vec<(Text, u32, u32, u32, Option<i64>)>,
+    pub(crate) memory: MemoryView,
     pub(crate) conditions: Vec<(&'static str, bool)>,
 }
 
@@ -37,6 +39,7 @@ impl StatusView {
             disrupted: names(&status.disrupted),
             updating: names(&status.updating),
             groups,
+            memory: MemoryView::of(&status.memory),
             conditions: status.conditions.iter().map(|c| (c.reason, c.status)).collect(),
         }
     }
@@ -80,6 +83,7 @@ impl Oracle {
             disrupted: claimed(true),
             updating: claimed(false),
             groups,
+            memory: MemoryView::of(&self.memory[key].as_written()),
             conditions: vec![
                 self.allowed(budget, &count, units),
                 self.configured(budget, &count),
@@ -108,7 +112,7 @@ impl Oracle {
         let asks = rules.expected.is_none()
             && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))));
         let unmanaged = count.members.iter().any(|uid| self.pods[uid].pod.controller().is_none());
-        let seen = count.groups.iter().any(|group| group.source == Source::Seen)
+        let seen = count.groups.iter().any(|group| group.family == Family::Seen)
             || self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty());
         let troubles = [
             (budget.spec.is_err(), reason::INVALID),
@@ -130,8 +134,9 @@ impl Oracle {
     /// Even with everything there and healthy nothing would be allowed.
     fn never_allows(&self, count: &Count) -> bool {
         let rules = &count.rules;
-        let scale: u32 =
-            self.workloads(&count.members, &[]).iter().map(|(replicas, ..)| replicas.unwrap_or(0)).sum();
+        let with_pods = self.workloads(&count.members, &[]);
+        let scale = with_pods.iter().map(|(replicas, ..)| replicas.unwrap_or(0)).sum::<u32>()
+            + count.kept.iter().map(|kept| kept.size).sum::<u32>();
         let all = match rules.units {
             Units::Pods if rules.expected.is_none() => count.units.expected.max(scale),
             _ => count.units.expected,

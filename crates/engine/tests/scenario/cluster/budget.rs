@@ -81,7 +81,8 @@ impl Cluster {
             None => Ok(rules),
         };
         let gone = known.map(|budget| budget.gone.clone()).unwrap_or_default();
-        let budget = Budget { key: key.clone(), uid, generation, version, spec, ledger, gone };
+        let memory = known.map(|budget| budget.memory.clone()).unwrap_or_default();
+        let budget = Budget { key: key.clone(), uid, generation, version, spec, ledger, gone, memory };
         self.budgets.insert(key, budget.clone());
         self.apply(Input::Budget(budget));
         Ok(())

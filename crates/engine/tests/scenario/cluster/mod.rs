@@ -184,6 +184,7 @@ impl Cluster {
                 .iter()
                 .filter_map(|group| Some((group.name.clone(), group.gone_since?)))
                 .collect();
+            budget.memory = status.memory;
         }
         let mut engine = Engine::new(self.gates);
         let pairs = |n: &BTreeMap<Text, Namespace>| n.iter().map(|(k, v)| (k.clone(), v.clone())).collect();

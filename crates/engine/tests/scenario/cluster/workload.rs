@@ -1,7 +1,9 @@
 //! Who says how many pods and groups there should be: controllers, pod groups and workloads.
 
-use quorate_engine::basics::{ObjectKey, Version};
-use quorate_engine::facts::{Controller, Counts, Input, PodGroup, Workload, WorkloadGroup, WorkloadSource};
+use quorate_engine::basics::{Labels, ObjectKey, Version};
+use quorate_engine::facts::{
+    Activity, Controller, Counts, Input, PodGroup, Workload, WorkloadGroup, WorkloadSource,
+};
 
 use super::{Cluster, key, parse_owner, set};
 use crate::scenario::words::Words;
@@ -25,6 +27,7 @@ impl Cluster {
             true => Counts::Groups { size, falls_whole: is_lws && words.take("restart").is_none() },
             false => Counts::Pods,
         };
+        let templates = words.take("template").map(|all| all.split(';').map(labels).collect());
         let controller = Controller {
             key: ObjectKey::new(words.take("namespace").unwrap_or("default".to_owned()), owner.name),
             uid: owner.uid,
@@ -35,6 +38,8 @@ impl Cluster {
             owner: words.take("owner").map(|owner| parse_owner(&owner)).transpose()?,
             deleting: words.flag("deleting"),
             recreate: words.flag("recreate"),
+            activity: activity(words),
+            templates,
         };
         self.controllers.insert(text, controller.clone());
         self.apply(Input::Controller(controller));
@@ -53,6 +58,8 @@ impl Cluster {
                     .map(|text| text.split_once('/').map(|(w, t)| (w.into(), t.into())).ok_or(text.clone()))
                     .transpose()?,
                 controller: words.take("owner").map(|owner| parse_owner(&owner)).transpose()?,
+                uid: words.take("uid").map_or_else(|| format!("uid-{}", name.name).into(), Into::into),
+                deleting: words.flag("deleting"),
             }),
         };
         set(&mut self.pod_groups, &name, fact.clone());
@@ -76,9 +83,25 @@ impl Cluster {
         };
         let known = self.workloads.get(&id).map(|workload| workload.groups.to_vec()).unwrap_or_default();
         let others = known.into_iter().filter(|other| other.name != group.name);
-        let workload = Workload { groups: others.chain([group.clone()]).collect() };
+        let workload = Workload {
+            groups: others.chain([group.clone()]).collect(),
+            uid: words.take("uid").map_or_else(|| format!("uid-{}", name.name).into(), Into::into),
+            deleting: words.flag("deleting"),
+            owner: words.take("owner").map(|owner| parse_owner(&owner)).transpose()?,
+        };
         self.workloads.insert(id, workload.clone());
         self.apply(Input::Workload(source, name, Some(workload)));
         Ok(())
     }
+}
+
+fn activity(words: &mut Words) -> Activity {
+    let says =
+        [("suspended", Activity::Suspended), ("complete", Activity::Complete), ("failed", Activity::Failed)];
+    says.into_iter().find(|(word, _)| words.flag(word)).map_or(Activity::Active, |(_, activity)| activity)
+}
+
+/// `app:web,tier:front`; several sets of labels stand apart by `;`.
+fn labels(text: &str) -> Labels {
+    Labels::new(text.split(',').filter_map(|pair| pair.split_once(':')))
 }

@@ -327,25 +327,26 @@ impl Discovery {
                 Slot::PodGroups => {
                     let source = reach.found::<slim::PodGroup>(&client, &resource);
                     let source = source.read_by(rows::reading(objects::pod_group));
-                    feed(source.reporting_to(health), keeper, None, rows::pod_groups).await;
-                }
-                Slot::UpstreamWorkloads => {
-                    let source = reach.found::<slim::Workload>(&client, &resource);
-                    let source = source.read_by(rows::reading(objects::upstream_workload));
                     feed(
                         source.reporting_to(health),
                         keeper,
                         None,
-                        rows::workloads(WorkloadSource::Upstream),
+                        rows::pod_groups(slot.kind(), &references),
                     )
                     .await;
+                }
+                Slot::UpstreamWorkloads => {
+                    let source = reach.found::<slim::Workload>(&client, &resource);
+                    let source = source.read_by(rows::reading(objects::upstream_workload));
+                    let rows = rows::workloads(WorkloadSource::Upstream, slot.kind(), &references);
+                    feed(source.reporting_to(health), keeper, None, rows).await;
                 }
                 Slot::OwnWorkloads => {
                     let source = reach.found::<slim::OwnWorkload>(&client, &resource);
                     let read = |own: &slim::OwnWorkload| objects::own_workload(&own.metadata, &own.spec);
                     let source = source.read_by(rows::reading(read));
-                    feed(source.reporting_to(health), keeper, None, rows::workloads(WorkloadSource::Own))
-                        .await;
+                    let rows = rows::workloads(WorkloadSource::Own, slot.kind(), &references);
+                    feed(source.reporting_to(health), keeper, None, rows).await;
                 }
                 Slot::LeaderWorkerSets => {
                     let source = reach.found::<slim::LeaderWorkerSet>(&client, &resource);
@@ -369,11 +370,8 @@ impl Discovery {
                 Slot::Referred(kind) => {
                     let read_as = kind.clone();
                     let source = reach.found::<serde::de::IgnoredAny>(&client, &resource);
-                    let source = source.read_by(move |text| {
-                        let object =
-                            slim::Scaled::read(text, scale.as_ref()).map_err(|why| why.to_string())?;
-                        objects::scaled(read_as.clone(), &object).map_err(|why| why.problem.to_string())
-                    });
+                    let source =
+                        source.read_by(move |text| objects::any_controller(&read_as, text, scale.as_ref()));
                     feed(
                         source.reporting_to(health),
                         keeper,

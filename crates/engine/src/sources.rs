@@ -1,0 +1,270 @@
+//! Sources: what says how many pods or groups there should be, and whether its pods are covered also while it has none.
+//!
+//! A source that has no pods under a budget stays expected while its object is there and wants some, and either its pod
+//! template says that the budget covers its pods or, where no template says so or not, the budget remembers that it did.
+
+use crate::basics::{GroupKind, Labels, ObjectKey, Text};
+use crate::facts::{
+    Activity, Controller, Counts, Covers, Owner, PodGroup, Rules, Source, Units, Workload, WorkloadSource,
+    is_added_later,
+};
+use crate::selector::Selector;
+use crate::units::{self, Family, GroupKey};
+use crate::world::{LWS_KIND, LWS_NAME, World, is_lws_group_key};
+
+/// Whether a budget covers the pods that a source makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Covered {
+    No,
+    /// Nothing says so, or otherwise.
+    CannotTell,
+    Yes,
+}
+
+impl Covered {
+    /// By the templates that pods are made from.
+    fn by_templates(selector: &Selector, templates: Option<&[Labels]>) -> Self {
+        let Some(templates) = templates else { return Self::CannotTell };
+        templates.iter().map(|labels| Self::by_template(selector, labels)).max().unwrap_or(Self::No)
+    }
+
+    fn by_template(selector: &Selector, labels: &Labels) -> Self {
+        let each = selector.0.iter().map(|requirement| match labels.get(&requirement.key) {
+            None if is_added_later(&requirement.key) => Self::CannotTell,
+            value if requirement.holds(value) => Self::Yes,
+            _ => Self::No,
+        });
+        each.min().unwrap_or(Self::Yes)
+    }
+}
+
+/// What is to be known of a source to say whether it stays expected without pods.
+pub(crate) struct Standing {
+    pub(crate) source: Source,
+    /// Its object is there, stays, runs pods and wants some.
+    pub(crate) lives: bool,
+    pub(crate) covered: Covered,
+}
+
+/// A controller, as a source of pods. Nothing, where another one's scale counts for its pods.
+pub(crate) fn of_pods(rules: &Rules, controller: &Controller, world: &World) -> Option<Standing> {
+    if World::is_part_of_deployment(controller) {
+        return None;
+    }
+    let covered = match (&rules.covers, controller.counts) {
+        (_, Counts::Groups { .. }) => Covered::CannotTell,
+        (Covers::Selector(selector), Counts::Pods) => {
+            Covered::by_templates(selector, controller.templates.as_deref())
+        }
+        (Covers::Target(kind, name), Counts::Pods) => is_below(controller, kind, name, world),
+    };
+    Some(Standing { source: of_controller(controller), lives: lives(controller, world), covered })
+}
+
+/// Whether the pods of a controller belong to the target of a budget.
+fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, world: &World) -> Covered {
+    let is_target = controller.kind == *kind && controller.key.name == *name;
+    let templates = controller.templates.as_deref();
+    let named = (&*kind.group, &*kind.kind) == LWS_KIND
+        && templates.into_iter().flatten().any(|labels| labels.get(LWS_NAME) == Some(&**name));
+    if !named && !is_target {
+        match world.is_owned_by(controller, kind, name) {
+            Some(true) => {}
+            Some(false) => return Covered::No,
+            None => return Covered::CannotTell,
+        }
+    }
+    // What makes no pods by itself has others make them, and these count.
+    let makes_pods = templates.is_some() || (is_target && world.owned_by(&controller.uid).is_empty());
+    if makes_pods { Covered::Yes } else { Covered::CannotTell }
+}
+
+/// What says how many groups of a family there should be. Nothing, where no object does.
+pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<Standing> {
+    let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+    let unsure = |source, lives| Some(Standing { source, lives, covered: Covered::CannotTell });
+    match family {
+        Family::Workload(source, name, group) => {
+            let workload = world.workload(*source, object(name))?;
+            let wants = units::family_size(rules, namespace, family, world).unwrap_or(0);
+            unsure(of_workload(*source, name, group, workload), !workload.deleting && wants > 0)
+        }
+        Family::Lone(name) => {
+            let group = world.pod_group(&object(name))?;
+            let is_lone = units::family_of_pod_group(name, group, world) == *family;
+            unsure(of_pod_group(name, group), is_lone && is_live(group, world))
+        }
+        Family::Template(workload, template) => {
+            let lives = template_lives(namespace, workload, template, world);
+            unsure(of_template(workload, template), lives)
+        }
+        Family::Scale(uid) => {
+            let controller =
+                world.controller(uid).filter(|controller| controller.key.namespace == *namespace)?;
+            let covered = match &rules.covers {
+                Covers::Selector(selector) => {
+                    Covered::by_templates(selector, controller.templates.as_deref())
+                }
+                // Groups of another kind may have been made of its pods, which are counted then.
+                Covers::Target(kind, name)
+                    if controller.kind == *kind
+                        && controller.key.name == *name
+                        && (rules.units != Units::Workload || world.makes_pod_groups(uid)) =>
+                {
+                    Covered::Yes
+                }
+                Covers::Target(..) => Covered::CannotTell,
+            };
+            // That a pod is covered does not say that it has a PodGroup.
+            let covered = match (&rules.units, &rules.covers) {
+                (Units::Workload, Covers::Selector(_)) => covered.min(Covered::CannotTell),
+                _ => covered,
+            };
+            Some(Standing { source: of_controller(controller), lives: lives(controller, world), covered })
+        }
+        Family::Declared | Family::Observed => None,
+    }
+}
+
+/// Whether what says how many groups there should be is being deleted.
+pub(crate) fn is_ending(namespace: &Text, family: &Family, world: &World) -> bool {
+    match family {
+        Family::Scale(uid) => world.controller(uid).is_some_and(|controller| controller.deleting),
+        Family::Workload(source, name, _) => {
+            let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+            world.workload(*source, object).is_some_and(|workload| workload.deleting)
+        }
+        Family::Template(workload, template) => !template_lives(namespace, workload, template, world),
+        Family::Declared | Family::Lone(_) | Family::Observed => false,
+    }
+}
+
+/// Whether a PodGroup of a template is there to stay, of those that the template says the number of.
+fn template_lives(namespace: &Text, workload: &Text, template: &Text, world: &World) -> bool {
+    let family = Family::Template(workload.clone(), template.clone());
+    let counts = |group: &PodGroup| units::family_of_pod_group(template, group, world) == family;
+    world.of_template(namespace, workload, template).any(|group| is_live(group, world) && counts(group))
+}
+
+/// The controller because of which a group is not wanted: the set that wants fewer groups, or whoever of the group's
+/// controller and its owner does not run.
+pub(crate) fn says_idle<'a>(
+    key: &GroupKey,
+    family: &Family,
+    namespace: &Text,
+    world: &'a World,
+) -> Option<&'a Controller> {
+    let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+    let of_owner = |owner: Option<&Owner>| owner.and_then(|owner| world.controller(&owner.uid));
+    let controller = match (key, family) {
+        (GroupKey::LeaderWorker(name, _), _) => world.leader_worker_set(namespace, name)?,
+        (_, Family::Scale(uid)) => world.controller(uid)?,
+        (GroupKey::PodGroup(name), _) => {
+            of_owner(world.pod_group(&object(name)).and_then(|group| group.controller.as_ref()))?
+        }
+        (GroupKey::Replica(source, name, ..), _) => {
+            of_owner(world.workload(*source, object(name)).and_then(|workload| workload.owner.as_ref()))?
+        }
+        (GroupKey::Label(_) | GroupKey::Owner(_), _) => return None,
+    };
+    let above = of_owner(controller.owner.as_ref()).filter(|above| above.activity != Activity::Active);
+    Some(above.filter(|_| controller.activity == Activity::Active).unwrap_or(controller))
+}
+
+/// The families that stay expected without any memory.
+pub(crate) fn certain(rules: &Rules, namespace: &Text, world: &World) -> Vec<Family> {
+    let counts = |controller: &&Controller| match &rules.units {
+        Units::Workload => matches!(rules.covers, Covers::Target(..)),
+        Units::Label { key, .. } => {
+            is_lws_group_key(key) && (&*controller.kind.group, &*controller.kind.kind) == LWS_KIND
+        }
+        Units::Pods | Units::Owner { .. } => false,
+    };
+    let scales = world.counting_groups(namespace).filter(counts).map(|c| Family::Scale(c.uid.clone()));
+    let is_certain = |family: &Family| {
+        of_groups(rules, namespace, family, world).is_some_and(|s| s.covered == Covered::Yes)
+    };
+    scales.filter(is_certain).collect()
+}
+
+/// The family of groups that a source speaks for.
+pub(crate) fn family_of(source: &Source) -> Family {
+    let Source { kind, name, part, uid } = source;
+    match (&*kind.group, &*kind.kind) {
+        (OWN_API, WORKLOAD) => Family::Workload(WorkloadSource::Own, name.clone(), part.clone()),
+        (UPSTREAM_API, WORKLOAD) => Family::Workload(WorkloadSource::Upstream, name.clone(), part.clone()),
+        (UPSTREAM_API, POD_GROUP) if part.is_empty() => Family::Lone(name.clone()),
+        (UPSTREAM_API, POD_GROUP) => Family::Template(name.clone(), part.clone()),
+        _ => Family::Scale(uid.clone()),
+    }
+}
+
+const OWN_API: &str = "scheduling.quorate.dev";
+const UPSTREAM_API: &str = "scheduling.k8s.io";
+const WORKLOAD: &str = "Workload";
+const POD_GROUP: &str = "PodGroup";
+
+/// The kind of PodGroups.
+pub(crate) fn pod_group_kind() -> GroupKind {
+    GroupKind::new(UPSTREAM_API, POD_GROUP)
+}
+
+/// The kind of Workloads.
+pub(crate) fn workload_kind(source: WorkloadSource) -> GroupKind {
+    let api = match source {
+        WorkloadSource::Own => OWN_API,
+        WorkloadSource::Upstream => UPSTREAM_API,
+    };
+    GroupKind::new(api, WORKLOAD)
+}
+
+/// Whether the object of a source is known.
+pub(crate) fn is_known(source: &Source, namespace: &Text, world: &World) -> bool {
+    let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+    match family_of(source) {
+        Family::Workload(api, name, _) => {
+            world.workload(api, object(&name)).is_some_and(|workload| workload.uid == source.uid)
+        }
+        Family::Lone(name) => world.pod_group(&object(&name)).is_some_and(|group| group.uid == source.uid),
+        Family::Template(workload, template) => {
+            world.of_template(namespace, &workload, &template).next().is_some()
+        }
+        Family::Scale(uid) => world.controller(&uid).is_some(),
+        Family::Declared | Family::Observed => false,
+    }
+}
+
+pub(crate) fn of_controller(controller: &Controller) -> Source {
+    Source {
+        kind: controller.kind.clone(),
+        name: controller.key.name.clone(),
+        part: Text::default(),
+        uid: controller.uid.clone(),
+    }
+}
+
+fn of_workload(source: WorkloadSource, name: &Text, group: &Text, workload: &Workload) -> Source {
+    Source { kind: workload_kind(source), name: name.clone(), part: group.clone(), uid: workload.uid.clone() }
+}
+
+fn of_pod_group(name: &Text, group: &PodGroup) -> Source {
+    Source { kind: pod_group_kind(), name: name.clone(), part: Text::default(), uid: group.uid.clone() }
+}
+
+fn of_template(workload: &Text, template: &Text) -> Source {
+    Source { kind: pod_group_kind(), name: workload.clone(), part: template.clone(), uid: Text::default() }
+}
+
+fn lives(controller: &Controller, world: &World) -> bool {
+    !controller.deleting && world.wanted_by(controller).is_some_and(|wanted| wanted > 0)
+}
+
+fn is_live(group: &PodGroup, world: &World) -> bool {
+    !group.deleting && is_wanted(group, world)
+}
+
+/// Whether what made a PodGroup still wants it.
+pub(crate) fn is_wanted(group: &PodGroup, world: &World) -> bool {
+    let owner: Option<&Owner> = group.controller.as_ref();
+    world.is_wanted(owner)
+}

@@ -1,0 +1,322 @@
+//! What a budget remembers: sources whose pods are gone, and groups that were complete when their pods were collected.
+//!
+//! A source is in the memory as soon as it has a pod under the budget, where no template says whether it will have one
+//! again: were it written down when the last pod goes, a process that ends then would have forgotten it. What is forgotten
+//! once is forgotten; only a pod brings it back.
+
+use std::collections::BTreeSet;
+
+use super::Tally;
+use crate::basics::{GroupKind, ObjectKey, Text, Uid};
+use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
+use crate::sources::{self, Covered, Standing};
+use crate::units::{self, Family, GroupKey};
+use crate::world::{LWS_KIND, World};
+
+/// A group that was complete when the last of its pods was collected.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    /// Who says how many such groups there should be; nobody that is known yet, after a restart.
+    pub(super) family: Option<Family>,
+    /// The object that speaks for it, once it is known: another one of that name speaks for other groups.
+    uid: Option<Uid>,
+    /// What made it is suspended or finished: it is not one of those that there should be.
+    idle: bool,
+}
+
+impl Done {
+    fn new() -> Self {
+        Self { family: None, uid: None, idle: false }
+    }
+
+    /// Whether it is one of those that a family need not have any more.
+    pub(super) fn counts_for(&self, family: &Family) -> bool {
+        !self.idle && self.family.as_ref() == Some(family)
+    }
+}
+
+impl Tally {
+    /// Takes over what the status remembers. Objects may not be known yet: until a list of their kind has been seen, one
+    /// that is not there is not gone.
+    pub(crate) fn recall(&mut self, memory: &Memory) {
+        for source in &memory.sources {
+            self.remembered.entry(source.clone()).or_insert(false);
+        }
+        for key in memory.complete.iter().flat_map(|text| GroupKey::read(text)) {
+            if !self.by_key.contains_key(&key) {
+                self.done.entry(key).or_insert(Done::new());
+            }
+        }
+    }
+
+    /// Takes over what another process wrote since; returns whether that changes anything.
+    pub(crate) fn learn(&mut self, rules: &Rules, namespace: &Text, memory: &Memory, world: &World) -> bool {
+        let mut changed = false;
+        for source in &memory.sources {
+            if !self.remembered.contains_key(source) && sources::is_known(source, namespace, world) {
+                self.remembered.insert(source.clone(), true);
+                changed |= match rules.units {
+                    Units::Pods => self.consider(rules, namespace, &source.uid, world),
+                    _ => self.consider_family(rules, namespace, &sources::family_of(source), world),
+                };
+            }
+        }
+        changed
+    }
+
+    /// What the status is to remember: all of it where it fits, else first those without pods.
+    pub(crate) fn memory(&self, rules: &Rules) -> Memory {
+        let mut kept: Vec<&Source> = self.remembered.keys().collect();
+        if kept.len() > MAX_SOURCES {
+            kept.sort_by_key(|source| (self.has_pods(rules, source), *source));
+            kept.truncate(MAX_SOURCES);
+            kept.sort();
+        }
+        let mut complete = units::write_all(self.done.keys());
+        complete.truncate(MAX_COMPLETE);
+        Memory {
+            key: crate::memory_key(rules),
+            sources: kept.into_iter().cloned().collect(),
+            complete: complete.into(),
+        }
+    }
+
+    /// How many sources stay expected by memory alone, where they are more than can be remembered.
+    pub(crate) fn too_many_sources(&self, rules: &Rules) -> Option<usize> {
+        if self.remembered.len() <= MAX_SOURCES {
+            return None;
+        }
+        let alone = |(source, known): &(&Source, &bool)| **known && !self.has_pods(rules, source);
+        Some(self.remembered.iter().filter(alone).count()).filter(|count| *count > MAX_SOURCES)
+    }
+
+    /// Looks at a controller as a source of pods again; returns whether that changes anything.
+    pub(crate) fn consider(&mut self, rules: &Rules, namespace: &Text, uid: &Uid, world: &World) -> bool {
+        let before = self.remembered.len();
+        let controller = world.controller(uid).filter(|controller| controller.key.namespace == *namespace);
+        let standing = controller.and_then(|controller| sources::of_pods(rules, controller, world));
+        let has_pods = self.wants.has_pods(uid);
+        if let (Some(controller), None) = (controller, &standing) {
+            self.remembered.remove(&sources::of_controller(controller));
+        }
+        let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
+        self.wants.keep(uid, stays, world) || before != self.remembered.len()
+    }
+
+    /// Looks at what says how many groups of a family there should be again; returns whether that changes anything.
+    pub(super) fn consider_family(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        family: &Family,
+        world: &World,
+    ) -> bool {
+        if rules.expected.is_some() && !self.families.contains_key(family) {
+            // The budget says how many; what else would know is remembered all the same.
+            let standing = sources::of_groups(rules, namespace, family, world);
+            if let Some(standing) = standing {
+                let has_pods = self.sources.contains_key(family);
+                self.stays(standing, has_pods);
+            }
+            return false;
+        }
+        let standing = sources::of_groups(rules, namespace, family, world);
+        let has_pods = self.families.get(family).is_some_and(|family| family.units > 0);
+        let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
+        if stays {
+            self.open_family(rules, namespace, family, world);
+        }
+        let Some(entry) = self.families.get_mut(family) else { return false };
+        let before = entry.adds;
+        entry.considered = true;
+        entry.kept = stays;
+        self.refresh_family(family);
+        let changed = self.families.get(family).is_some_and(|entry| entry.adds != before);
+        self.drop_unused(family);
+        changed
+    }
+
+    /// Where the budget says how many groups there should be: who else would be expected though it has no pods here.
+    pub(super) fn kept_beneath(&self, rules: &Rules, namespace: &Text, world: &World) -> BTreeSet<Family> {
+        let mut all: BTreeSet<Family> = self.remembered.keys().map(sources::family_of).collect();
+        all.extend(sources::certain(rules, namespace, world));
+        all.retain(|family| {
+            let standing = sources::of_groups(rules, namespace, family, world);
+            let stays = |s: Standing| {
+                s.lives && (s.covered == Covered::Yes || self.remembered.contains_key(&s.source))
+            };
+            !self.sources.contains_key(family) && standing.is_some_and(stays)
+        });
+        all
+    }
+
+    /// Whether a source stays expected without pods; remembers it, or forgets it.
+    fn stays(&mut self, Standing { source, lives, covered }: Standing, has_pods: bool) -> bool {
+        let by_memory =
+            lives && covered == Covered::CannotTell && (has_pods || self.remembered.contains_key(&source));
+        if by_memory {
+            self.remembered.insert(source, true);
+        } else {
+            self.remembered.remove(&source);
+        }
+        lives && (covered == Covered::Yes || by_memory)
+    }
+
+    fn has_pods(&self, rules: &Rules, source: &Source) -> bool {
+        match rules.units {
+            Units::Pods => self.wants.has_pods(&source.uid),
+            _ => {
+                let family = sources::family_of(source);
+                self.sources.contains_key(&family)
+                    || self.families.get(&family).is_some_and(|family| family.units > 0)
+            }
+        }
+    }
+
+    /// Forgets sources whose objects are gone, and those that a whole list of their kind does not show.
+    pub(crate) fn forget_unknown(
+        &mut self,
+        namespace: &Text,
+        listed: Option<&GroupKind>,
+        world: &World,
+    ) -> bool {
+        let before = self.remembered.len();
+        self.remembered.retain(|source, known| {
+            let is_known = sources::is_known(source, namespace, world);
+            let was_known = std::mem::replace(known, *known || is_known);
+            is_known || !(was_known || listed == Some(&source.kind))
+        });
+        let complete = self.done.len();
+        if let Some(listed) = listed {
+            self.done.retain(|key, done| done.uid.is_some() || kind_behind(key).as_ref() != Some(listed));
+        }
+        before != self.remembered.len() || complete != self.done.len()
+    }
+
+    /// Looks at all sources again: those of a budget that counts groups.
+    pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, world: &World) {
+        self.forget_unknown(namespace, None, world);
+        let mut all: Vec<Family> = self.remembered.keys().map(sources::family_of).collect();
+        all.extend(self.families.keys().chain(self.sources.keys()).cloned());
+        all.extend(sources::certain(rules, namespace, world));
+        all.sort_unstable();
+        all.dedup();
+        for family in all {
+            self.consider_family(rules, namespace, &family, world);
+        }
+    }
+
+    /// Looks at all sources again: those of a budget that counts pods.
+    pub(super) fn consider_controllers(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        before: Vec<Uid>,
+        world: &World,
+    ) {
+        self.forget_unknown(namespace, None, world);
+        let mut all = before;
+        all.extend(self.remembered.keys().map(|source| source.uid.clone()));
+        all.extend(self.wants.workloads().cloned());
+        all.sort_unstable();
+        all.dedup();
+        for uid in all {
+            self.consider(rules, namespace, &uid, world);
+        }
+    }
+
+    /// The last pod of a complete group was collected.
+    pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, world: &World) {
+        let mut done = Done::new();
+        let stays = look_again(&mut done, rules, namespace, &key, world);
+        if let (true, Some(family)) = (stays, done.family.clone()) {
+            self.done.insert(key, done);
+            self.recount_done(rules, namespace, &family, world);
+        }
+    }
+
+    /// A pod of a group appears that was complete.
+    pub(super) fn begin_again(&mut self, rules: &Rules, namespace: &Text, key: &GroupKey, world: &World) {
+        if self.done.is_empty() {
+            return;
+        }
+        if let Some(Done { family: Some(family), .. }) = self.done.remove(key) {
+            self.recount_done(rules, namespace, &family, world);
+        }
+    }
+
+    /// Works out again for whom the complete groups count.
+    pub(super) fn refresh_done(&mut self, rules: &Rules, namespace: &Text, world: &World) {
+        if self.done.is_empty() {
+            return;
+        }
+        self.done.retain(|key, done| look_again(done, rules, namespace, key, world));
+        let of_done = self.done.values().filter_map(|done| done.family.as_ref());
+        let families: BTreeSet<Family> = self.families.keys().chain(of_done).cloned().collect();
+        for family in families {
+            self.recount_done(rules, namespace, &family, world);
+        }
+    }
+
+    /// Counts the complete groups of a family: with those that are there, never more than there should be. Others have
+    /// taken the places of the rest.
+    pub(super) fn recount_done(&mut self, rules: &Rules, namespace: &Text, family: &Family, world: &World) {
+        let seated = self.families.get(family).map_or(0, |entry| entry.seated);
+        let room = units::family_room(rules, namespace, family, world);
+        let room = room.map_or(u32::MAX, |room| room.saturating_sub(seated)) as usize;
+        let mut keys: Vec<&GroupKey> = self
+            .done
+            .iter()
+            .filter(|(_, done)| done.family.as_ref() == Some(family))
+            .map(|(key, _)| key)
+            .collect();
+        if keys.len() > room {
+            keys.sort_by_cached_key(|key| key.write());
+            let excess: Vec<GroupKey> = keys.split_off(room).into_iter().cloned().collect();
+            excess.iter().for_each(|key| drop(self.done.remove(key)));
+        }
+        let count = self.done.values().filter(|done| done.counts_for(family)).count() as u32;
+        if let Some(entry) = self.families.get_mut(family) {
+            entry.done = count;
+        }
+        self.refresh_family(family);
+    }
+}
+
+/// Finds out for whom a complete group counts; returns whether it is still to be remembered.
+fn look_again(done: &mut Done, rules: &Rules, namespace: &Text, key: &GroupKey, world: &World) -> bool {
+    let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+    let uid = match key {
+        GroupKey::PodGroup(name) => world.pod_group(&object(name)).map(|group| group.uid.clone()),
+        GroupKey::Replica(source, name, group, _) => world
+            .workload(*source, object(name))
+            .filter(|workload| workload.groups.iter().any(|other| other.name == *group))
+            .map(|workload| workload.uid.clone()),
+        GroupKey::LeaderWorker(name, _) => {
+            world.leader_worker_set(namespace, name).map(|set| set.uid.clone())
+        }
+        GroupKey::Label(_) | GroupKey::Owner(_) => Some(Uid::default()),
+    };
+    done.family = None;
+    let Some(uid) = uid else { return done.uid.is_none() };
+    let is_another = done.uid.as_ref().is_some_and(|known| *known != uid);
+    let standing = units::standing(rules, namespace, key, None, 0, world);
+    let family = if rules.expected.is_some() { Family::Declared } else { standing.family };
+    if is_another || standing.beyond || family == Family::Observed {
+        return false;
+    }
+    done.idle = standing.surge;
+    done.uid = Some(uid);
+    done.family = Some(family);
+    true
+}
+
+/// The kind of the object that speaks for a group.
+fn kind_behind(key: &GroupKey) -> Option<GroupKind> {
+    match key {
+        GroupKey::PodGroup(_) => Some(sources::pod_group_kind()),
+        GroupKey::Replica(source, ..) => Some(sources::workload_kind(*source)),
+        GroupKey::LeaderWorker(..) => Some(GroupKind::new(LWS_KIND.0, LWS_KIND.1)),
+        GroupKey::Label(_) | GroupKey::Owner(_) => None,
+    }
+}

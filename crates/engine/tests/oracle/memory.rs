@@ -1,0 +1,322 @@
+//! What the present facts do not tell: groups that were seen and are gone, sources that had pods, groups that were
+//! complete when the last of their pods was collected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid};
+use quorate_engine::facts::{Budget, BudgetKey, Memory, Rules, Source, WorkloadSource};
+use quorate_engine::{GONE_FOR, Snapshot, memory_key};
+
+use super::count::{Family, Group, Id, Match, pod_group_kind, workload_kind};
+use super::{Event, Oracle};
+
+/// A budget before something happened, and its groups.
+pub(super) type Before = (Budget, Vec<Group>);
+
+/// What a budget remembers beside the groups that are gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remembered {
+    /// Of the rules that it was remembered under.
+    key: u64,
+    /// Sources without a template, and whether the object of each was known since it was read.
+    pub(crate) sources: BTreeMap<Source, bool>,
+    /// Groups without pods that are complete, by what the status calls them.
+    pub(crate) complete: BTreeMap<Text, Complete>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Complete {
+    pub(crate) id: Id,
+    /// The UID of the object that the group belongs to, once that was known.
+    object: Option<Uid>,
+}
+
+impl Complete {
+    /// What was read from the status counts nothing before its object is known.
+    pub(crate) fn counts(&self) -> bool {
+        self.object.is_some() || !has_object(&self.id)
+    }
+}
+
+impl Remembered {
+    fn read(memory: &Memory) -> Self {
+        let complete = memory.complete.iter().flat_map(|text| expand(text));
+        Self {
+            key: memory.key,
+            sources: memory.sources.iter().map(|source| (source.clone(), false)).collect(),
+            complete: complete
+                .filter_map(|text| Some((text.clone(), Complete { id: read_id(&text)?, object: None })))
+                .collect(),
+        }
+    }
+
+    /// As the status says it to the next process.
+    pub(crate) fn as_written(&self) -> Memory {
+        Memory {
+            key: self.key,
+            sources: self.sources.keys().cloned().collect(),
+            complete: self.complete.keys().cloned().collect(),
+        }
+    }
+}
+
+/// What the status remembers, whatever the order and however runs of numbers are written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MemoryView {
+    key: Option<u64>,
+    sources: BTreeSet<Source>,
+    complete: BTreeSet<Text>,
+}
+
+impl MemoryView {
+    pub(crate) fn of(memory: &Memory) -> Self {
+        let sources: BTreeSet<Source> = memory.sources.iter().cloned().collect();
+        let complete: BTreeSet<Text> = memory.complete.iter().flat_map(|text| expand(text)).collect();
+        let key = (!sources.is_empty() || !complete.is_empty()).then_some(memory.key);
+        Self { key, sources, complete }
+    }
+}
+
+/// The kind of which an event shows all objects.
+pub(super) fn listed(event: &Event) -> Option<GroupKind> {
+    match event {
+        Event::Sync(Snapshot::Controllers(kind, _)) => Some(kind.clone()),
+        Event::Sync(Snapshot::PodGroups(_)) => Some(pod_group_kind()),
+        Event::Sync(Snapshot::Workloads(api, _)) => Some(workload_kind(*api)),
+        _ => None,
+    }
+}
+
+impl Oracle {
+    /// What is remembered after something happened.
+    pub(super) fn remember(&mut self, before: &BTreeMap<BudgetKey, Before>, listed: Option<&GroupKind>) {
+        let (mut gone, mut memory) = (BTreeMap::new(), BTreeMap::new());
+        for (key, budget) in &self.budgets {
+            let before = before.get(key).filter(|(old, _)| old.uid == budget.uid);
+            let groups = self.count(budget).groups;
+            gone.insert(key.clone(), self.remember_gone(budget, before, &groups));
+            memory.insert(key.clone(), self.remember_rest(budget, before, &groups, listed));
+        }
+        (self.gone, self.memory) = (gone, memory);
+    }
+
+    /// A group whose last pod is gone stays expected for a while where nobody says how many there should be.
+    fn remember_gone(
+        &self,
+        budget: &Budget,
+        before: Option<&Before>,
+        groups: &[Group],
+    ) -> BTreeMap<Text, Time> {
+        let ns = &budget.key.object.namespace;
+        let there: BTreeSet<&Text> = groups.iter().map(|group| &group.name).collect();
+        let units = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.units.clone());
+        let kept = || self.gone.get(&budget.key).cloned().unwrap_or_default();
+        let mut gone: BTreeMap<Text, Time> = match before {
+            Some((old, groups)) if old.spec == budget.spec => {
+                let undone = groups.iter().filter(|group| !group.complete);
+                let vanished = undone
+                    .filter(|group| !there.contains(&group.name))
+                    .filter(|group| self.family(ns, &group.id) == Family::Seen);
+                kept().into_iter().chain(vanished.map(|group| (group.name.clone(), self.now))).collect()
+            }
+            Some((old, _)) if old.spec.is_ok() && units(old) == units(budget) => kept(),
+            Some((old, _)) if old.spec.is_ok() => BTreeMap::new(),
+            _ => budget.gone.iter().cloned().collect(),
+        };
+        let rules = self.rules(budget).0;
+        gone.retain(|name, since| {
+            !there.contains(name) && self.now < since.after(GONE_FOR) && self.is_observed(&rules, ns, name)
+        });
+        gone
+    }
+
+    fn remember_rest(
+        &self,
+        budget: &Budget,
+        before: Option<&Before>,
+        groups: &[Group],
+        listed: Option<&GroupKind>,
+    ) -> Remembered {
+        if budget.spec.is_err() {
+            return Remembered::read(&budget.memory);
+        }
+        let rules = self.rules(budget).0;
+        let key = memory_key(&rules);
+        let said = Some(Remembered::read(&budget.memory)).filter(|said| said.key == key);
+        let mut now = match before {
+            None => said.clone(),
+            Some(_) => self.memory.get(&budget.key).filter(|old| old.key == key).cloned(),
+        }
+        .unwrap_or(Remembered { key, ..Remembered::default() });
+        if self.heard.contains(&budget.key) {
+            for source in said.into_iter().flat_map(|said| said.sources.into_keys()) {
+                now.sources.entry(source).or_insert(false);
+            }
+        }
+        let with_pods = self.sources_with_pods(budget, groups);
+        now.sources.extend(with_pods.into_iter().map(|source| (source, true)));
+        self.forget_sources(budget, &rules, listed, &mut now.sources);
+
+        let same_rules = |old: &Budget| old.spec.is_ok() && memory_key(&self.rules(old).0) == key;
+        let before = before.filter(|(old, _)| same_rules(old)).map_or(&[][..], |(_, groups)| groups);
+        now.complete.extend(self.collected(&budget.key.object.namespace, before));
+        self.forget_complete(budget, &rules, groups, listed, &mut now.complete);
+        now
+    }
+
+    /// A source is forgotten once its object is gone, or does not make it last, or a template tells.
+    fn forget_sources(
+        &self,
+        budget: &Budget,
+        rules: &Rules,
+        listed: Option<&GroupKind>,
+        sources: &mut BTreeMap<Source, bool>,
+    ) {
+        let ns = &budget.key.object.namespace;
+        sources.retain(|source, was_known| match self.object(ns, source) {
+            Some(_) => {
+                *was_known = true;
+                self.matching(rules, ns, source) == Match::CannotTell && self.lasts(rules, ns, source)
+            }
+            // It may be shown yet.
+            None => !*was_known && listed != Some(&source.kind),
+        });
+    }
+
+    /// The groups that were complete before, if they can be told from others of their name later.
+    fn collected<'a>(
+        &'a self,
+        ns: &'a Text,
+        before: &'a [Group],
+    ) -> impl Iterator<Item = (Text, Complete)> + 'a {
+        let complete = before.iter().filter(|group| group.complete);
+        complete
+            .map(|group| Complete { id: group.id.clone(), object: self.uid_behind(ns, &group.id) })
+            .filter(Complete::counts)
+            .map(|complete| (write_id(&complete.id), complete))
+    }
+
+    /// A complete group stays so until a pod of it appears, or what it belonged to is another; and never are there more
+    /// than have room.
+    fn forget_complete(
+        &self,
+        budget: &Budget,
+        rules: &Rules,
+        groups: &[Group],
+        listed: Option<&GroupKind>,
+        complete: &mut BTreeMap<Text, Complete>,
+    ) {
+        let ns = &budget.key.object.namespace;
+        complete.retain(|_, complete| {
+            let stays = self.stays_complete(rules, ns, complete, listed);
+            complete.object = complete.object.take().or_else(|| self.uid_behind(ns, &complete.id));
+            stays && groups.iter().all(|group| group.id != complete.id)
+        });
+        let family = |complete: &Complete| self.family_under(rules, ns, &complete.id);
+        let families: BTreeSet<Family> = complete.values().map(family).collect();
+        for of in families {
+            let room = match &of {
+                Family::Budget => rules.expected,
+                Family::Of(source) => self.object(ns, source).and_then(|object| object.states),
+                Family::Seen => None,
+            };
+            let taken = groups.iter().filter(|group| group.family == of && !group.surge).count();
+            let left = room.map_or(usize::MAX, |room| (room as usize).saturating_sub(taken));
+            let alike = complete.iter().filter(|(_, complete)| complete.counts() && family(complete) == of);
+            let too_many: Vec<Text> = alike.map(|(text, _)| text.clone()).skip(left).collect();
+            complete.retain(|text, _| !too_many.contains(text));
+        }
+    }
+
+    fn stays_complete(
+        &self,
+        rules: &Rules,
+        ns: &Text,
+        complete: &Complete,
+        listed: Option<&GroupKind>,
+    ) -> bool {
+        let id = &complete.id;
+        if !has_object(id) {
+            return rules.expected.is_some();
+        }
+        let Some(uid) = self.uid_behind(ns, id) else {
+            // It may be shown yet.
+            return complete.object.is_none() && !listed.is_some_and(|kind| is_kind_behind(kind, id));
+        };
+        let is_part = match id {
+            Id::Replica(api, workload, group, _) => self.workload_group(*api, ns, workload, group).is_some(),
+            _ => true,
+        };
+        is_part
+            && complete.object.as_ref().is_none_or(|known| *known == uid)
+            && self.family_under(rules, ns, id) != Family::Seen
+            && !self.is_past_the_scale(rules, ns, id)
+    }
+
+    /// The UID of the object that a group belongs to.
+    fn uid_behind(&self, ns: &Text, id: &Id) -> Option<Uid> {
+        let key = |name: &Text| ObjectKey::new(ns.clone(), name.clone());
+        match id {
+            Id::PodGroup(name) => self.pod_groups.get(&key(name)).map(|group| group.uid.clone()),
+            Id::Replica(api, name, ..) => {
+                self.workloads.get(&(*api, key(name))).map(|workload| workload.uid.clone())
+            }
+            Id::LeaderWorker(name, _) => self.leader_worker_set(ns, name).map(|set| set.uid.clone()),
+            Id::Label(_) | Id::Owner(_) => None,
+        }
+    }
+}
+
+fn has_object(id: &Id) -> bool {
+    !matches!(id, Id::Label(_) | Id::Owner(_))
+}
+
+fn is_kind_behind(kind: &GroupKind, id: &Id) -> bool {
+    match id {
+        Id::PodGroup(_) => *kind == pod_group_kind(),
+        Id::Replica(api, ..) => *kind == workload_kind(*api),
+        Id::LeaderWorker(..) => &*kind.kind == "LeaderWorkerSet",
+        Id::Label(_) | Id::Owner(_) => false,
+    }
+}
+
+fn write_id(id: &Id) -> Text {
+    match id {
+        Id::PodGroup(name) => format!("PodGroup/{name}"),
+        Id::Replica(api, workload, group, replica) => {
+            format!("Workload.{}/{workload}/{group}/{replica}", workload_kind(*api).group)
+        }
+        Id::LeaderWorker(set, value) => format!("LeaderWorkerSet/{set}/{value}"),
+        Id::Label(value) => format!("Label/{value}"),
+        Id::Owner(uid) => format!("Owner/{uid}"),
+    }
+    .into()
+}
+
+fn read_id(text: &str) -> Option<Id> {
+    let parts: Vec<&str> = text.split('/').collect();
+    Some(match parts.as_slice() {
+        ["PodGroup", name] => Id::PodGroup((*name).into()),
+        ["LeaderWorkerSet", set, value] => Id::LeaderWorker((*set).into(), (*value).into()),
+        ["Label", value] => Id::Label((*value).into()),
+        ["Owner", uid] => Id::Owner((*uid).into()),
+        [kind, workload, group, replica] => {
+            let named = |api: &WorkloadSource| *kind == format!("Workload.{}", workload_kind(*api).group);
+            let api = [WorkloadSource::Own, WorkloadSource::Upstream].into_iter().find(named)?;
+            Id::Replica(api, (*workload).into(), (*group).into(), (*replica).into())
+        }
+        _ => return None,
+    })
+}
+
+/// A run of numbers, one by one.
+fn expand(text: &Text) -> Vec<Text> {
+    let run = text.rsplit_once('/').and_then(|(head, last)| {
+        let (from, to) = last.split_once('~')?;
+        Some((head, from.parse::<u32>().ok()?, to.parse::<u32>().ok()?))
+    });
+    match run {
+        Some((head, from, to)) => (from..=to).map(|number| format!("{head}/{number}").into()).collect(),
+        None => vec![text.clone()],
+    }
+}

@@ -1,0 +1,168 @@
+//! Groups that have done their work.
+
+use super::*;
+
+fn succeeded(pod: &mut Pod) {
+    (pod.phase, pod.ready) = (Phase::Succeeded, false);
+}
+
+/// A pod group of four replicas, of which the first two are complete and their pods are collected.
+fn half_done() -> World {
+    let mut world = World::new(counting(Units::Workload));
+    world.workload("train", &[("worker", 4)], |_| {});
+    for index in ["0", "1", "2", "3"] {
+        world.pod(index, |pod| pod.link = replica("train", "worker", index));
+    }
+    for index in ["0", "1"] {
+        world.pod(index, |pod| {
+            succeeded(pod);
+            pod.link = replica("train", "worker", index);
+        });
+    }
+    assert_eq!(world.numbers(), (2, 1));
+    world.gone("0");
+    world.gone("1");
+    world
+}
+
+fn again(world: &mut World, index: &str) {
+    world.pod(&format!("again-{index}"), |pod| pod.link = replica("train", "worker", index));
+}
+
+#[test]
+fn a_complete_group_stays_complete_when_its_pods_are_collected() {
+    assert_eq!(half_done().numbers(), (2, 1));
+    assert_eq!(half_done().memory().complete.len(), 2);
+    check(
+        half_done,
+        &[
+            ("nothing else", |_| {}, 2),
+            ("a pod of one", |w| again(w, "1"), 3),
+            ("a pod of one, and it goes", |w| (again(w, "1"), w.gone("again-1")).1, 3),
+            ("the rest is gone too", |w| (w.gone("2"), w.gone("3")).1, 2),
+            ("it wants more", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(6)), 4),
+            ("room for one", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(3)), 2),
+            ("room for none", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(2)), 2),
+            ("another of that name", |w| w.change_workload("train", |train| train.uid = "new".into()), 4),
+            ("gone and back", gone_and_back, 4),
+            ("suspended and resumed", suspended_and_resumed, 2),
+            ("the numbers change", |w| w.change_budget(|b| b.max_unavailable = Some(Quantity::Count(2))), 2),
+            ("the budget says how many", |w| w.change_budget(|b| b.expected = Some(9)), 7),
+        ],
+    );
+}
+
+fn gone_and_back(world: &mut World) {
+    world.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
+    world.workload("train", &[("worker", 4)], |_| {});
+}
+
+fn suspended_and_resumed(world: &mut World) {
+    world.controller(controller("Job", "job", 3));
+    world.change_workload("train", |train| train.owner = Some(owner("Job", "job")));
+    world.change_controller("job", |job| job.activity = Activity::Suspended);
+    assert_eq!(world.numbers().0, 0);
+    world.change_controller("job", |job| job.activity = Activity::Active);
+}
+
+#[test]
+fn what_has_no_room_is_forgotten_for_good() {
+    let mut world = half_done();
+    let texts = |world: &World| world.memory().complete.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let of = |index: u8| format!("Workload.scheduling.quorate.dev/train/worker/{index}");
+    assert_eq!(texts(&world), [of(0), of(1)]);
+    world.change_workload("train", |train| train.groups[0].replicas = Some(3));
+    assert_eq!(texts(&world), [of(0)], "the greatest goes");
+    world.change_workload("train", |train| train.groups[0].replicas = Some(4));
+    assert_eq!((texts(&world), world.numbers().0), (vec![of(0)], 3));
+}
+
+#[test]
+fn a_complete_pod_group_is_not_expected() {
+    fn start() -> World {
+        let mut world = World::new(counting(Units::Workload));
+        for name in ["pg0", "pg1"] {
+            world.pod_group(name, |_| {});
+            world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
+        }
+        world.pod("pg0-pod", |pod| {
+            succeeded(pod);
+            pod.link = in_pod_group("pg0");
+        });
+        world.gone("pg0-pod");
+        world
+    }
+    check(
+        start,
+        &[
+            ("nothing else", |_| {}, 1),
+            ("a pod of it", |w| w.pod("new", |pod| pod.link = in_pod_group("pg0")), 2),
+            ("another of that name", |w| w.pod_group("pg0", |group| group.uid = "new".into()), 1),
+            ("gone", |w| w.apply(Input::PodGroup(object("pg0"), None)), 1),
+        ],
+    );
+}
+
+#[test]
+fn a_complete_group_past_the_scale_is_forgotten() {
+    let mut world = World::new(counting(by_index()));
+    world.controller(controller("LeaderWorkerSet", "x", 2));
+    for index in ["0", "1"] {
+        world.pod(index, |pod| pod.labels = in_set("x", index));
+    }
+    world.pod("1", |pod| {
+        succeeded(pod);
+        pod.labels = in_set("x", "1");
+    });
+    world.gone("1");
+    assert_eq!(world.numbers().0, 1);
+    world.change_controller("x", |x| x.replicas = Some(1));
+    world.change_controller("x", |x| x.replicas = Some(2));
+    assert_eq!(world.numbers().0, 2);
+}
+
+#[test]
+fn label_groups_are_remembered_as_complete_only_where_the_budget_says_how_many() {
+    let with = |expected: Option<u32>| {
+        let units = Units::Label { key: "shard".into(), min_ready: None };
+        let mut world = World::new(Rules { expected, ..counting(units) });
+        let shard = |at: &str| Labels::new([("app", "a"), ("shard", at)]);
+        world.pod("0", |pod| pod.labels = shard("0"));
+        world.pod("1", |pod| {
+            succeeded(pod);
+            pod.labels = shard("1");
+        });
+        world.gone("1");
+        world
+    };
+    assert_eq!((with(None).numbers().0, with(None).memory().complete.len()), (1, 0));
+    let mut world = with(Some(3));
+    assert_eq!((world.numbers().0, &*world.memory().complete[0]), (2, "Label/1"));
+    world.change_budget(|budget| budget.expected = None);
+    world.change_budget(|budget| budget.expected = Some(3));
+    assert_eq!(world.numbers().0, 3);
+}
+
+#[test]
+fn complete_groups_are_read_with_the_budget_and_wait_for_their_object() {
+    let key = half_done().memory().key;
+    let run: Text = "Workload.scheduling.quorate.dev/train/worker/0~1".into();
+    let memory = Memory { key, sources: Box::default(), complete: [run].into() };
+    let fresh = || {
+        let gates = Gates { multi_pod_pdbs: true, disruption_probe: true };
+        let mut world = World { oracle: Oracle::new(gates), version: 0 };
+        world.budget(counting(Units::Workload), memory.clone());
+        world
+    };
+    let mut world = fresh();
+    world.workload("train", &[("worker", 4)], |_| {});
+    world.pod("2", |pod| pod.link = replica("train", "worker", "2"));
+    assert_eq!(world.numbers().0, 2);
+    let mut world = fresh();
+    world.tell(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, Vec::new())));
+    assert_eq!(world.memory().complete.len(), 0);
+    // Later inputs do not say it again.
+    let mut world = World::new(counting(Units::Workload));
+    world.budget(counting(Units::Workload), memory.clone());
+    assert_eq!(world.memory().complete.len(), 0);
+}

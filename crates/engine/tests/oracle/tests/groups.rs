@@ -1,0 +1,269 @@
+//! Budgets that count groups.
+
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::Target;
+use quorate_engine::request::Request;
+use quorate_engine::verdict::Ground;
+
+use super::*;
+use crate::oracle::Answer;
+
+/// A Workload of three pod groups of one replica, which has lost the pod of the first.
+fn training() -> World {
+    let mut world = World::new(counting(Units::Workload));
+    world.workload("train", &[("ps", 1), ("worker", 1), ("chief", 1)], |_| {});
+    for group in ["ps", "worker", "chief"] {
+        world.pod(group, |pod| pod.link = replica("train", group, "0"));
+    }
+    assert_eq!(world.numbers(), (3, 1));
+    world.gone("ps");
+    world
+}
+
+fn evict(world: &World, pod: &str) -> Answer {
+    world.oracle.decide(&Request {
+        operation: Operation::Evict,
+        pod: object(pod),
+        object: None,
+        precondition: None,
+        caller: Caller::named("alice"),
+        dry_run: false,
+        target: Target::default(),
+    })
+}
+
+#[test]
+fn a_pod_group_of_a_workload_stays_expected_without_pods() {
+    let world = training();
+    assert_eq!(world.numbers(), (3, 0));
+    assert!(matches!(evict(&world, "worker"), Answer::Denied(_)));
+    assert_eq!(world.restarted().numbers(), (3, 0));
+    check(
+        training,
+        &[
+            ("nothing else", |_| {}, 3),
+            ("it wants more", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(3)), 5),
+            ("it wants none", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(0)), 2),
+            ("no number", |w| w.change_workload("train", |train| train.groups[0].replicas = None), 2),
+            ("the pod group is gone", |w| w.workload("train", &[("worker", 1), ("chief", 1)], |_| {}), 2),
+            ("being deleted", |w| w.change_workload("train", |train| train.deleting = true), 2),
+            ("another of that name", |w| w.change_workload("train", |train| train.uid = "new".into()), 2),
+            ("its owner is suspended", |w| own(w, Activity::Suspended), 0),
+            ("its owner is complete", |w| own(w, Activity::Complete), 0),
+            ("its owner has failed", |w| own(w, Activity::Failed), 0),
+            ("its owner is active", |w| own(w, Activity::Active), 3),
+            ("a list shows it", relist, 3),
+            ("the selector changes", |w| w.change_budget(|b| b.covers = app("b")), 0),
+            ("the numbers change", |w| w.change_budget(|b| b.max_unavailable = Some(Quantity::Count(2))), 3),
+            ("the budget says how many", |w| w.change_budget(|b| b.expected = Some(9)), 9),
+            ("forgotten is forgotten", there_and_back, 2),
+        ],
+    );
+}
+
+fn own(world: &mut World, activity: Activity) {
+    world.controller(Controller { activity, ..controller("Job", "job", 3) });
+    world.change_workload("train", |train| train.owner = Some(owner("Job", "job")));
+}
+
+fn relist(world: &mut World) {
+    let all = world.oracle.workloads.iter().map(|((_, key), fact)| (key.clone(), fact.clone())).collect();
+    world.tell(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, all)));
+}
+
+fn there_and_back(world: &mut World) {
+    world.change_workload("train", |train| train.deleting = true);
+    world.change_workload("train", |train| train.deleting = false);
+}
+
+#[test]
+fn a_workload_that_is_gone_with_pods_is_not_resolved() {
+    let mut world = training();
+    world.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
+    assert_eq!(world.status().conditions[0].0, "WorkloadResolutionFailed");
+    world.gone("worker");
+    world.gone("chief");
+    assert!(world.memory().sources.is_empty());
+}
+
+#[test]
+fn groups_of_something_inactive_cost_nothing() {
+    let mut world = training();
+    own(&mut world, Activity::Suspended);
+    let Answer::Agreed(grounds) = evict(&world, "worker") else { panic!("{:?}", evict(&world, "worker")) };
+    assert_eq!(grounds[0].1, Ground::Surge);
+    world.change_budget(|budget| budget.expected = Some(3));
+    assert!(matches!(evict(&world, "worker"), Answer::Denied(_)), "unless the budget says how many");
+}
+
+/// Two PodGroups of nothing else; the pods of the first are gone.
+fn two_pod_groups() -> World {
+    let mut world = World::new(counting(Units::Workload));
+    for name in ["pg0", "pg1"] {
+        world.pod_group(name, |_| {});
+        world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
+    }
+    assert_eq!((world.numbers(), world.status().conditions[1].0), ((2, 1), "ValidConfig"));
+    world.gone("pg0-pod");
+    world
+}
+
+#[test]
+fn a_pod_group_stays_expected_without_pods() {
+    assert_eq!(two_pod_groups().numbers(), (2, 0));
+    check(
+        two_pod_groups,
+        &[
+            ("nothing else", |_| {}, 2),
+            ("gone", |w| w.apply(Input::PodGroup(object("pg0"), None)), 1),
+            ("being deleted", |w| w.pod_group("pg0", |group| group.deleting = true), 1),
+            ("another of that name", |w| w.pod_group("pg0", |group| group.uid = "new".into()), 1),
+            ("its owner has failed", owner_of_pg0_failed, 1),
+            ("a scale counts it by now", a_scale_counts_pg0, 1),
+            ("being deleted, with pods", |w| w.pod_group("pg1", |group| group.deleting = true), 2),
+        ],
+    );
+}
+
+fn owner_of_pg0_failed(world: &mut World) {
+    world.controller(Controller { activity: Activity::Failed, ..controller("Job", "job", 1) });
+    world.pod_group("pg0", |group| group.controller = Some(owner("Job", "job")));
+}
+
+fn a_scale_counts_pg0(world: &mut World) {
+    world.controller(controller("GangSet", "gangs", 1));
+    world.pod_group("pg0", |group| group.controller = Some(owner("GangSet", "gangs")));
+}
+
+/// Three PodGroups of one template, none of which has pods any more.
+fn template() -> World {
+    let mut world = World::new(counting(Units::Workload));
+    for name in ["pg0", "pg1", "pg2"] {
+        of_template(&mut world, name, |_| {});
+    }
+    world.pod("pod", |pod| pod.link = in_pod_group("pg0"));
+    world.gone("pod");
+    world
+}
+
+fn of_template(world: &mut World, name: &str, change: impl Fn(&mut PodGroup)) {
+    world.pod_group(name, |group| {
+        group.template = Some(("train".into(), "worker".into()));
+        change(group);
+    });
+}
+
+fn all(world: &mut World, change: impl Fn(&mut PodGroup)) {
+    for name in ["pg0", "pg1", "pg2"] {
+        of_template(world, name, &change);
+    }
+}
+
+#[test]
+fn the_pod_groups_of_a_template_stay_expected_without_pods() {
+    check(
+        template,
+        &[
+            ("nothing else", |_| {}, 3),
+            ("one more", |w| of_template(w, "pg3", |_| {}), 4),
+            ("one is gone", |w| w.apply(Input::PodGroup(object("pg0"), None)), 2),
+            ("one is being deleted", |w| of_template(w, "pg0", |group| group.deleting = true), 3),
+            ("all are being deleted", |w| all(w, |group| group.deleting = true), 0),
+            ("the owner of one is complete", |w| complete_job(w, &["pg0"]), 2),
+            ("the owner of all is complete", |w| complete_job(w, &["pg0", "pg1", "pg2"]), 0),
+            ("all are gone", |w| w.tell(Event::Sync(Snapshot::PodGroups(Vec::new()))), 0),
+        ],
+    );
+}
+
+fn complete_job(world: &mut World, names: &[&str]) {
+    world.controller(Controller { activity: Activity::Complete, ..controller("Job", "job", 1) });
+    for name in names {
+        of_template(world, name, |group| group.controller = Some(owner("Job", "job")));
+    }
+}
+
+#[test]
+fn what_a_scale_counts_its_template_does_not_count_again() {
+    let mut world = World::new(counting(Units::Workload));
+    for name in ["pg0", "pg1"] {
+        of_template(&mut world, name, |group| group.controller = Some(owner("GangSet", "gangs")));
+        world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
+    }
+    assert_eq!(world.memory().sources[0], template_source());
+    world.controller(controller("GangSet", "gangs", 2));
+    assert_eq!(world.numbers(), (2, 1));
+    assert_eq!(&*world.memory().sources[0].name, "gangs");
+    world.gone("pg0-pod");
+    world.gone("pg1-pod");
+    assert_eq!(world.numbers(), (2, 0));
+}
+
+/// Two LeaderWorkerSets of 2 under one budget; the second has lost its groups.
+fn two_sets(change: impl Fn(&mut Controller)) -> World {
+    let mut world = World::new(counting(by_index()));
+    for name in ["x", "y"] {
+        let mut set = controller("LeaderWorkerSet", name, 2);
+        change(&mut set);
+        world.controller(set);
+        for index in ["0", "1"] {
+            world.pod(&format!("{name}-{index}"), |pod| pod.labels = in_set(name, index));
+        }
+    }
+    assert_eq!(world.numbers(), (4, 1));
+    world.gone("y-0");
+    world.gone("y-1");
+    world
+}
+
+#[test]
+fn a_leader_worker_set_stays_expected_without_pods() {
+    let cases: &[Case] = &[
+        ("nothing else", |_| {}, 4),
+        ("it wants more", |w| w.change_controller("y", |y| y.replicas = Some(3)), 5),
+        ("it wants none", |w| w.change_controller("y", |y| y.replicas = Some(0)), 2),
+        ("being deleted", |w| w.change_controller("y", |y| y.deleting = true), 2),
+        ("gone", |w| w.apply(Input::ControllerGone("uid-y".into())), 2),
+        ("suspended", |w| w.change_controller("y", |y| y.activity = Activity::Suspended), 2),
+        ("suspended with pods", |w| w.change_controller("x", |x| x.activity = Activity::Suspended), 2),
+        (
+            "another template",
+            |w| w.change_controller("y", |y| y.templates = templates(&[&[("app", "b")]])),
+            2,
+        ),
+    ];
+    assert_eq!(two_sets(|_| {}).numbers(), (4, 0));
+    check(|| two_sets(|_| {}), cases);
+    check(|| two_sets(|set| set.templates = templates(&[&[("app", "a")], &[("app", "a")]])), cases);
+}
+
+#[test]
+fn a_target_that_counts_groups_is_expected_before_its_first_pod() {
+    let covers = || Covers::Target(kind("LeaderWorkerSet"), "x".into());
+    let mut world = World::new(Rules { covers: covers(), ..counting(by_index()) });
+    world.controller(controller("LeaderWorkerSet", "x", 2));
+    world.controller(controller("LeaderWorkerSet", "y", 3));
+    assert_eq!(world.numbers().0, 2);
+    // Where PodGroups are counted that has to be shown: the units may be those of a Workload.
+    let mut world = World::new(Rules { covers: covers(), ..counting(Units::Workload) });
+    world.controller(controller("LeaderWorkerSet", "x", 2));
+    assert_eq!(world.numbers().0, 0);
+    world.workload("train", &[("worker", 2)], |_| {});
+    world.pod("x-0", |pod| (pod.labels, pod.link) = (in_set("x", "0"), replica("train", "worker", "0")));
+    assert_eq!(world.numbers().0, 2);
+    world.pod_group("pg0", |group| group.controller = Some(owner("LeaderWorkerSet", "x")));
+    assert_eq!(world.numbers().0, 4);
+}
+
+#[test]
+fn groups_of_nothing_are_observed_as_ever() {
+    let mut world = World::new(counting(Units::Label { key: "shard".into(), min_ready: None }));
+    for shard in ["0", "1"] {
+        world.pod(shard, |pod| pod.labels = Labels::new([("app", "a"), ("shard", shard)]));
+    }
+    world.gone("0");
+    assert_eq!(world.numbers(), (2, 0));
+    assert!(world.memory().sources.is_empty());
+    world.oracle.tell(Event::Time, Time(10_000_000 + 900_000));
+    assert_eq!(world.numbers(), (1, 1));
+}

@@ -1,0 +1,284 @@
+//! Budgets that count pods.
+
+use quorate_engine::callers::Caller;
+use quorate_engine::claims::Target;
+use quorate_engine::request::Request;
+use quorate_engine::selector::{Ask, Requirement};
+
+use super::*;
+
+/// `db` of 2, which has lost both pods, beside `web` of 3, which has all.
+fn lost(change: impl Fn(&mut Controller)) -> World {
+    let mut world = World::new(counting(Units::Pods));
+    world.controller(controller("StatefulSet", "web", 3));
+    let mut db = controller("StatefulSet", "db", 2);
+    change(&mut db);
+    world.controller(db);
+    for name in ["web-0", "web-1", "web-2"] {
+        world.pod(name, owned_by("StatefulSet", "web"));
+    }
+    for name in ["db-0", "db-1"] {
+        world.pod(name, owned_by("StatefulSet", "db"));
+    }
+    assert_eq!(world.numbers(), (5, 1));
+    world.gone("db-0");
+    world.gone("db-1");
+    world
+}
+
+fn remembered() -> World {
+    lost(|_| {})
+}
+
+fn with_template() -> World {
+    lost(|db| db.templates = templates(&[&[("app", "a"), ("tier", "db")]]))
+}
+
+/// What is so for a source that only memory keeps, and for one that its template keeps.
+const FOR_BOTH: &[Case] = &[
+    ("nothing else", |_| {}, 5),
+    ("it wants more", |w| w.change_controller("db", |db| db.replicas = Some(4)), 7),
+    ("it wants none", |w| w.change_controller("db", |db| db.replicas = Some(0)), 3),
+    ("it has no scale", |w| w.change_controller("db", |db| db.replicas = None), 3),
+    ("it is being deleted", |w| w.change_controller("db", |db| db.deleting = true), 3),
+    ("it is gone", |w| w.apply(Input::ControllerGone("uid-db".into())), 3),
+    ("a list does not show it", |w| list(w, &["web"]), 3),
+    ("a list shows it", |w| list(w, &["db", "web"]), 5),
+    ("suspended", |w| w.change_controller("db", |db| db.activity = Activity::Suspended), 3),
+    ("complete", |w| w.change_controller("db", |db| db.activity = Activity::Complete), 3),
+    ("failed", |w| w.change_controller("db", |db| db.activity = Activity::Failed), 3),
+    ("its owner is suspended", |w| own(w, |owner| owner.activity = Activity::Suspended), 3),
+    ("its owner is active", |w| own(w, |_| {}), 5),
+    ("the owner of its owner is suspended", grandparent_is_suspended, 5),
+    ("its template is another", |w| w.change_controller("db", |db| db.templates = other_templates()), 3),
+    ("the numbers change", |w| w.change_budget(|b| b.max_unavailable = Some(Quantity::Count(2))), 5),
+    ("the selector changes", |w| w.change_budget(|b| b.covers = app("b")), 0),
+    ("the budget says how many", |w| w.change_budget(|b| b.expected = Some(9)), 9),
+];
+
+fn list(world: &mut World, names: &[&str]) {
+    let known = world.oracle.controllers.values();
+    let shown = known.filter(|controller| names.contains(&&*controller.key.name)).cloned().collect();
+    world.tell(Event::Sync(Snapshot::Controllers(kind("StatefulSet"), shown)));
+}
+
+fn other_templates() -> Option<Box<[Labels]>> {
+    templates(&[&[("app", "b")]])
+}
+
+fn own(world: &mut World, change: impl Fn(&mut Controller)) {
+    let mut above = controller("Database", "top", 1);
+    change(&mut above);
+    world.controller(above);
+    world.change_controller("db", |db| db.owner = Some(owner("Database", "top")));
+}
+
+fn grandparent_is_suspended(world: &mut World) {
+    world.controller(Controller { activity: Activity::Suspended, ..controller("Cloud", "cloud", 1) });
+    own(world, |top| top.owner = Some(owner("Cloud", "cloud")));
+}
+
+#[test]
+fn a_controller_stays_expected_without_pods() {
+    assert_eq!(remembered().numbers(), (5, 0));
+    assert_eq!(remembered().memory().sources.len(), 2);
+    check(remembered, FOR_BOTH);
+    assert_eq!(with_template().numbers(), (5, 0));
+    let sources = with_template().memory().sources;
+    assert_eq!(sources.iter().map(|source| &*source.name).collect::<Vec<_>>(), ["web"]);
+    check(with_template, FOR_BOTH);
+}
+
+#[test]
+fn forgotten_is_forgotten_but_a_template_tells_again() {
+    let there_and_back: fn(&mut World) = |world| {
+        world.change_controller("db", |db| db.replicas = Some(0));
+        world.change_controller("db", |db| db.replicas = Some(2));
+    };
+    check(remembered, &[("scaled to none and back", there_and_back, 3)]);
+    check(with_template, &[("scaled to none and back", there_and_back, 5)]);
+    check(
+        remembered,
+        &[(
+            "and a pod comes back, and goes",
+            |world| {
+                world.change_controller("db", |db| db.replicas = Some(0));
+                world.change_controller("db", |db| db.replicas = Some(2));
+                world.pod("db-0", owned_by("StatefulSet", "db"));
+                world.gone("db-0");
+            },
+            5,
+        )],
+    );
+}
+
+#[test]
+fn the_number_of_an_inactive_controller_is_none_even_with_pods() {
+    let mut world = World::new(counting(Units::Pods));
+    world.controller(controller("Job", "train", 4));
+    world.pod("train-0", owned_by("Job", "train"));
+    assert_eq!(world.numbers().0, 4);
+    world.change_controller("train", |job| job.activity = Activity::Suspended);
+    assert_eq!(world.numbers().0, 0);
+    world.change_controller("train", |job| job.replicas = None);
+    assert_eq!((world.numbers().0, world.status().conditions[0].0), (0, "InsufficientPods"));
+}
+
+/// Whether a controller that never had a pod is expected, by its templates.
+#[test]
+fn a_template_says_whether_pods_will_be_under_the_budget() {
+    let with = |covers: Covers, templates: Option<Box<[Labels]>>| {
+        let mut world = World::new(Rules { covers, ..counting(Units::Pods) });
+        world.controller(Controller { templates, ..controller("StatefulSet", "db", 2) });
+        world.numbers().0
+    };
+    let asks =
+        |key: &str, ask: Ask| Covers::Selector(Selector([Requirement { key: key.into(), ask }].into()));
+    let hash = || asks("pod-template-hash", Ask::Exists);
+    assert_eq!(with(app("a"), templates(&[&[("app", "a")]])), 2);
+    assert_eq!(with(app("a"), templates(&[&[("app", "b")]])), 0);
+    assert_eq!(with(app("a"), templates(&[&[("app", "b")], &[("app", "a")]])), 2, "one of them does");
+    assert_eq!(with(app("a"), templates(&[])), 0);
+    assert_eq!(with(app("a"), None), 0, "nothing is told");
+    assert_eq!(with(asks("app", Ask::Absent), templates(&[&[("tier", "x")]])), 2);
+    assert_eq!(with(asks("app", Ask::NotIn(["b".into()].into())), templates(&[&[]])), 2);
+    assert_eq!(with(hash(), templates(&[&[("app", "a")]])), 0, "added later: it cannot be told");
+    assert_eq!(with(hash(), templates(&[&[("pod-template-hash", "1")]])), 2, "it is in the template");
+}
+
+#[test]
+fn a_label_that_is_added_later_leaves_it_to_memory() {
+    let mut world = World::new(Rules {
+        covers: Covers::Selector(Selector::labels([("app", "a"), ("controller-revision-hash", "1")])),
+        ..counting(Units::Pods)
+    });
+    let template = |app: &str| templates(&[&[("app", app)]]);
+    world.controller(Controller { templates: template("a"), ..controller("StatefulSet", "db", 2) });
+    world.pod("db-0", |pod| {
+        owned_by("StatefulSet", "db")(pod);
+        pod.labels = Labels::new([("app", "a"), ("controller-revision-hash", "1")]);
+    });
+    world.gone("db-0");
+    assert_eq!((world.numbers().0, world.memory().sources.len()), (2, 1));
+    world.change_controller("db", |db| db.templates = template("b"));
+    assert_eq!((world.numbers().0, world.memory().sources.len()), (0, 0));
+}
+
+#[test]
+fn scale_counts_at_the_deployment() {
+    let mut world = World::new(counting(Units::Pods));
+    let made_of = || templates(&[&[("app", "a")]]);
+    world.controller(Controller { templates: made_of(), ..controller("Deployment", "web", 3) });
+    assert_eq!(world.numbers().0, 3, "before it has a ReplicaSet");
+    let of_web = Some(owner("Deployment", "web"));
+    for (name, replicas) in [("old", 2), ("new", 1)] {
+        let set = controller("ReplicaSet", name, replicas);
+        world.controller(Controller { owner: of_web.clone(), templates: made_of(), ..set });
+    }
+    assert_eq!(world.numbers().0, 3);
+    world.pod("web-0", owned_by("ReplicaSet", "new"));
+    assert_eq!(world.numbers().0, 3);
+    world.apply(Input::ControllerGone("uid-web".into()));
+    assert_eq!(world.numbers().0, 1, "with pods, while the Deployment is not known");
+    world.gone("web-0");
+    assert_eq!(world.numbers().0, 0, "never at a ReplicaSet of a Deployment");
+}
+
+/// Whether a controller without pods is expected by a budget that names a workload.
+#[test]
+fn a_target_says_whose_pods_are_meant() {
+    let with = |target: (&str, &str), change: fn(&mut World)| {
+        let covers = Covers::Target(kind(target.0), target.1.into());
+        let mut world = World::new(Rules { covers, ..counting(Units::Pods) });
+        world.controller(controller("Database", "top", 7));
+        let owner = Some(owner("Database", "top"));
+        let made_of = templates(&[&[("app", "a")]]);
+        world.controller(Controller { owner, templates: made_of, ..controller("StatefulSet", "db", 2) });
+        change(&mut world);
+        world.numbers().0
+    };
+    let (sts, top) = (("StatefulSet", "db"), ("Database", "top"));
+    assert_eq!(with(sts, |_| {}), 2);
+    assert_eq!(with(sts, |w| w.change_controller("db", |db| db.templates = None)), 2, "the target itself");
+    assert_eq!(with(("StatefulSet", "x"), |_| {}), 0);
+    assert_eq!(with(top, |_| {}), 2, "what makes its pods, not itself");
+    assert_eq!(with(top, |w| w.change_controller("db", |db| db.templates = None)), 0, "nothing is told");
+    assert_eq!(with(top, |w| w.change_controller("db", |db| db.owner = None)), 7, "nothing is beneath it");
+    assert_eq!(with(top, |w| w.apply(Input::ControllerGone("uid-top".into()))), 2, "it need not be known");
+    let by_label: fn(&mut World) = |world| {
+        let name = format!("{LWS}/name");
+        world.change_controller("db", |db| db.templates = templates(&[&[(&name, "llm")]]));
+    };
+    assert_eq!(with(("LeaderWorkerSet", "llm"), by_label), 2);
+    assert_eq!(with(("LeaderWorkerSet", "other"), by_label), 0);
+}
+
+#[test]
+fn memory_is_read_with_the_budget_and_waits_for_the_object() {
+    let sources = remembered().memory();
+    let fresh =
+        || World { oracle: Oracle::new(Gates { multi_pod_pdbs: true, disruption_probe: true }), version: 0 };
+    let names = |world: &World| world.memory().sources.iter().map(|s| s.name.to_string()).collect::<Vec<_>>();
+    let mut world = fresh();
+    world.budget(counting(Units::Pods), sources.clone());
+    assert_eq!((world.numbers().0, names(&world).len()), (0, 2), "what is not known counts nothing");
+    world.tell(Event::Sync(Snapshot::Controllers(kind("Deployment"), Vec::new())));
+    assert_eq!(names(&world).len(), 2, "a list of another kind");
+    world.controller(controller("StatefulSet", "db", 2));
+    assert_eq!((world.numbers().0, names(&world).len()), (2, 2));
+    world.tell(Event::Sync(Snapshot::Controllers(
+        kind("StatefulSet"),
+        vec![controller("StatefulSet", "db", 2)],
+    )));
+    assert_eq!((world.numbers().0, names(&world)), (2, vec!["db".to_owned()]));
+    // The next input of the budget may say it again.
+    world.change_controller("db", |db| db.deleting = true);
+    world.change_controller("db", |db| db.deleting = false);
+    assert_eq!(world.numbers().0, 0);
+    world.budget(counting(Units::Pods), sources.clone());
+    assert_eq!(world.numbers().0, 2);
+    // Under other rules it says nothing.
+    let mut world = fresh();
+    world.controller(controller("StatefulSet", "db", 2));
+    world.budget(Rules { covers: app("b"), ..counting(Units::Pods) }, sources);
+    assert_eq!((world.numbers().0, names(&world).len()), (0, 0));
+}
+
+#[test]
+fn what_the_memory_cannot_hold_fails_closed() {
+    let mut world = World::new(counting(Units::Pods));
+    for at in 0..=256 {
+        let name: &'static str = format!("db{at:03}").leak();
+        world.controller(controller("StatefulSet", name, 1));
+        world.pod(name, owned_by("StatefulSet", name));
+        world.gone(name);
+        let refused = world.status().conditions[0].0 == "SyncFailed";
+        assert_eq!(refused, at == 256, "{at}");
+    }
+    assert_eq!(world.numbers(), (257, 0));
+    world.change_budget(|budget| budget.expected = Some(3));
+    assert_eq!(world.status().conditions[0].0, "InsufficientPods", "no source is asked");
+}
+
+#[test]
+fn own_deletes_count_what_is_kept_as_wanted() {
+    let deletes = |world: &World| {
+        let pod = &world.oracle.pods[&Uid::from("web-0")].pod;
+        let request = Request {
+            operation: Operation::Delete,
+            pod: pod.key.clone(),
+            object: Some(pod.into()),
+            precondition: None,
+            caller: Caller::named("system:serviceaccount:kube-system:statefulset-controller"),
+            dry_run: false,
+            target: Target::default(),
+        };
+        matches!(world.oracle.decide(&request), crate::oracle::Answer::Agreed(_))
+    };
+    // 3 are healthy. web wants 2 from now on and db 2, so that 3 of the 4 are desired.
+    let mut world = remembered();
+    world.change_controller("web", |web| web.replicas = Some(2));
+    assert!(!deletes(&world));
+    world.apply(Input::ControllerGone("uid-db".into()));
+    assert!(deletes(&world));
+}
