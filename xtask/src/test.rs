@@ -167,7 +167,11 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
         paths.extend([("QUORATE_BEFORE", program), ("QUORATE_BEFORE_RENDERED", rendered)]);
     }
     let paths: Vec<_> = paths.iter().map(|(name, path)| (*name, path.to_string_lossy())).collect();
-    let env: Vec<_> = paths.iter().map(|(name, path)| (*name, &**path)).chain([on(kubernetes)]).collect();
+    // A story waits for a cluster most of the time, so more of them are told at once than there are cores.
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2;
+    let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| threads.to_string());
+    let more = [on(kubernetes), ("RUST_TEST_THREADS", threads.as_str())];
+    let env: Vec<_> = paths.iter().map(|(name, path)| (*name, &**path)).chain(more).collect();
     cargo_test(&name, &named(STORIES), &env, counts)?;
     // Only this release and the one before serve everything that rights are granted for.
     match kubernetes {
