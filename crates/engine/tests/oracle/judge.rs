@@ -6,7 +6,7 @@ use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, Un
 use quorate_engine::request::Request;
 use quorate_engine::verdict::{Allow, Ground, Numbers, ProbeDoubt, Reason, Unresolved, Verdict};
 
-use super::count::{Count, Family, Group, asked, pod_group_kind};
+use super::count::{Count, Family, Group, asked, is_lone};
 use super::{LWS, Oracle, Seen};
 
 /// A verdict without its sentences.
@@ -324,7 +324,7 @@ impl Oracle {
         // A PodGroup by itself is there, and says of no number that it is wanted: a workload that is scaled down must be
         // able to end.
         let beneath = |group: &Group| match &group.beneath {
-            Family::Of(source) if source.kind == pod_group_kind() && source.part.is_empty() => Family::Seen,
+            Family::Of(source) if is_lone(source) => Family::Seen,
             other => other.clone(),
         };
         let mut families: BTreeSet<Family> = count.groups.iter().map(beneath).collect();

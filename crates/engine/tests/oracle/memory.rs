@@ -40,7 +40,7 @@ impl Complete {
 
 impl Remembered {
     fn read(memory: &Memory) -> Self {
-        let complete = memory.complete.iter().flat_map(|text| expand(text));
+        let complete = memory.complete.iter().flat_map(expand);
         Self {
             key: memory.key,
             sources: memory.sources.iter().map(|source| (source.clone(), false)).collect(),
@@ -71,7 +71,7 @@ pub(crate) struct MemoryView {
 impl MemoryView {
     pub(crate) fn of(memory: &Memory) -> Self {
         let sources: BTreeSet<Source> = memory.sources.iter().cloned().collect();
-        let complete: BTreeSet<Text> = memory.complete.iter().flat_map(|text| expand(text)).collect();
+        let complete: BTreeSet<Text> = memory.complete.iter().flat_map(expand).collect();
         let key = (!sources.is_empty() || !complete.is_empty()).then_some(memory.key);
         Self { key, sources, complete }
     }

@@ -21,7 +21,7 @@ use expected::asks_sources;
 use group::place;
 pub(crate) use group::{Group, Id, asked};
 pub(crate) use matching::Match;
-pub(crate) use source::{Family, Kept, of_template, pod_group_kind, workload_kind};
+pub(crate) use source::{Family, Kept, is_lone, of_template, pod_group_kind, workload_kind};
 pub(crate) use status::StatusView;
 
 /// Everything there is to count in a budget.

@@ -143,7 +143,7 @@ impl Oracle {
         let deleting = !active
             .iter()
             .any(|(name, group)| !group.deleting && self.source_of_pod_group(name, group) == *source);
-        (!alike.is_empty()).then(|| Object {
+        (!alike.is_empty()).then_some(Object {
             deleting,
             active: !active.is_empty(),
             wants: Some(active.len() as u32),
@@ -270,6 +270,11 @@ pub(crate) fn of_template(workload: &Text, template: &Text) -> Source {
 fn made_from(group: &PodGroup, source: &Source) -> bool {
     let template = group.template.as_ref();
     template.is_some_and(|(workload, template)| *workload == source.name && *template == source.part)
+}
+
+/// Whether a source is a PodGroup that neither a template nor a scale counts.
+pub(crate) fn is_lone(source: &Source) -> bool {
+    source.kind == pod_group_kind() && source.part.is_empty()
 }
 
 pub(crate) fn pod_group_kind() -> GroupKind {

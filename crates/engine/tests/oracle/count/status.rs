@@ -8,7 +8,7 @@ use quorate_engine::facts::{Budget, BudgetKey, Units};
 use quorate_engine::status::{Status, reason};
 use quorate_engine::verdict::Numbers;
 
-use super::{Count, Family, Group, Id, numbers};
+use super::{Count, Family, Group, Id, is_lone, numbers};
 use crate::oracle::Oracle;
 use crate::oracle::memory::MemoryView;
 
@@ -112,7 +112,14 @@ impl Oracle {
         let asks = rules.expected.is_none()
             && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))));
         let unmanaged = count.members.iter().any(|uid| self.pods[uid].pod.controller().is_none());
-        let seen = count.groups.iter().any(|group| group.family == Family::Seen)
+        let by_eye = |family: &Family| match family {
+            Family::Seen => true,
+            // It is there, and nothing says how many of its like there should be.
+            Family::Of(source) => is_lone(source),
+            Family::Budget => false,
+        };
+        let seen = count.groups.iter().any(|group| by_eye(&group.family))
+            || count.kept.iter().any(|kept| is_lone(&kept.source))
             || self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty());
         let troubles = [
             (budget.spec.is_err(), reason::INVALID),

@@ -103,7 +103,7 @@ fn two_pod_groups() -> World {
         world.pod_group(name, |_| {});
         world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
     }
-    assert_eq!((world.numbers(), world.status().conditions[1].0), ((2, 1), "ValidConfig"));
+    assert_eq!((world.numbers(), world.status().conditions[1].0), ((2, 1), "ExpectedFromObservation"));
     world.gone("pg0-pod");
     world
 }
