@@ -26,7 +26,7 @@ fn silence() -> kube::Client {
     kube::Client::new(silent, "default")
 }
 
-/// A keeper that has seen an empty cluster, whose API server never answers; `synced` if it may decide.
+/// A keeper that has seen the pod `p` and nothing else, whose API server never answers; `synced` if it may decide.
 async fn desk(synced: bool) -> Desk {
     let client = silence();
     let members =
@@ -45,7 +45,8 @@ async fn desk(synced: bool) -> Desk {
     };
     let keeper = keeper::start(Settings::new("test"), Gates::default(), calls, outbox);
     if synced {
-        keeper.tell(Event::List(Snapshot::Pods(Vec::new(), Version(1)))).await;
+        let pod = quorate_intake::objects::pod(&serde_json::from_value(pod()).unwrap()).unwrap();
+        keeper.tell(Event::List(Snapshot::Pods(vec![pod], Version(5)))).await;
         keeper.tell(Event::Synced).await;
         keeper.tell(Event::Serving(true)).await;
     }
@@ -77,14 +78,17 @@ fn eviction(user: &str) -> Value {
     })
 }
 
-fn deletion() -> Value {
-    let pod = json!({
+fn pod() -> Value {
+    json!({
         "metadata": {"name": "p", "namespace": "a", "uid": "p-1", "resourceVersion": "5"},
         "status": {"phase": "Running"},
-    });
+    })
+}
+
+fn deletion() -> Value {
     json!({
         "uid": "u-2", "operation": "DELETE", "namespace": "a", "name": "p", "userInfo": {"username": "alice"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"}, "oldObject": pod,
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "oldObject": pod(),
     })
 }
 
@@ -162,8 +166,11 @@ async fn a_pod_is_made_though_nobody_adds_owners() {
 #[tokio::test]
 async fn an_answer_comes_before_the_api_server_gives_up() {
     // The pod is not known, so it is read; nobody answers that.
+    let mut unknown = eviction("alice");
+    unknown["name"] = json!("unknown");
+    unknown["object"]["metadata"]["name"] = json!("unknown");
     let started = std::time::Instant::now();
-    let response = post(desk(true).await, "/evictions?timeout=1s", review(&eviction("alice"))).await;
+    let response = post(desk(true).await, "/evictions?timeout=1s", review(&unknown)).await;
     assert_eq!(response["status"]["code"], 429, "{response}");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
 }
