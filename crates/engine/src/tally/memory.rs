@@ -40,7 +40,7 @@ impl Tally {
     /// that is not there is not gone.
     pub(crate) fn recall(&mut self, memory: &Memory) {
         for source in &memory.sources {
-            self.remembered.entry(source.clone()).or_insert(false);
+            self.remembered.entry(Box::new(source.clone())).or_insert(false);
         }
         for key in memory.complete.iter().flat_map(|text| GroupKey::read(text)) {
             if !self.by_key.contains_key(&key) {
@@ -54,7 +54,7 @@ impl Tally {
         let mut changed = false;
         for source in &memory.sources {
             if !self.remembered.contains_key(source) && sources::is_known(source, namespace, world) {
-                self.remembered.insert(source.clone(), true);
+                self.remembered.insert(Box::new(source.clone()), true);
                 changed |= match rules.units {
                     Units::Pods => self.consider(rules, namespace, &source.uid, world),
                     _ => self.consider_family(rules, namespace, &sources::family_of(source), world),
@@ -66,7 +66,7 @@ impl Tally {
 
     /// What the status is to remember: all of it where it fits, else first those without pods.
     pub(crate) fn memory(&self, rules: &Rules) -> Memory {
-        let mut kept: Vec<&Source> = self.remembered.keys().collect();
+        let mut kept: Vec<&Source> = self.remembered.keys().map(|source| &**source).collect();
         if kept.len() > MAX_SOURCES {
             kept.sort_by_key(|source| (self.has_pods(rules, source), *source));
             kept.truncate(MAX_SOURCES);
@@ -86,8 +86,9 @@ impl Tally {
         if self.remembered.len() <= MAX_SOURCES {
             return None;
         }
-        let alone = |(source, known): &(&Source, &bool)| **known && !self.has_pods(rules, source);
-        Some(self.remembered.iter().filter(alone).count()).filter(|count| *count > MAX_SOURCES)
+        let all = self.remembered.iter();
+        let alone = all.filter(|(source, known)| **known && !self.has_pods(rules, source)).count();
+        Some(alone).filter(|count| *count > MAX_SOURCES)
     }
 
     /// Looks at a controller as a source of pods again; returns whether that changes anything.
@@ -138,7 +139,8 @@ impl Tally {
 
     /// Where the budget says how many groups there should be: who else would be expected though it has no pods here.
     pub(super) fn kept_beneath(&self, rules: &Rules, namespace: &Text, world: &World) -> BTreeSet<Family> {
-        let mut all: BTreeSet<Family> = self.remembered.keys().map(sources::family_of).collect();
+        let mut all: BTreeSet<Family> =
+            self.remembered.keys().map(|source| sources::family_of(source)).collect();
         all.extend(sources::certain(rules, namespace, world));
         all.retain(|family| {
             let standing = sources::of_groups(rules, namespace, family, world);
@@ -155,7 +157,7 @@ impl Tally {
         let by_memory =
             lives && covered == Covered::CannotTell && (has_pods || self.remembered.contains_key(&source));
         if by_memory {
-            self.remembered.insert(source, true);
+            self.remembered.insert(Box::new(source), true);
         } else {
             self.remembered.remove(&source);
         }
@@ -196,7 +198,7 @@ impl Tally {
     /// Looks at all sources again: those of a budget that counts groups.
     pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, world: &World) {
         self.forget_unknown(namespace, None, world);
-        let mut all: Vec<Family> = self.remembered.keys().map(sources::family_of).collect();
+        let mut all: Vec<Family> = self.remembered.keys().map(|source| sources::family_of(source)).collect();
         all.extend(self.families.keys().chain(self.sources.keys()).cloned());
         all.extend(sources::certain(rules, namespace, world));
         all.sort_unstable();

@@ -82,10 +82,11 @@ pub(crate) struct Tally {
     pub(crate) singles_down: BTreeSet<u32>,
     /// Units whose group object is missing.
     pub(crate) unresolved: BTreeSet<u32>,
+    /// Sources that are remembered, and whether their objects have been known since. Most budgets have one at most, and a
+    /// map has room for several at once.
+    remembered: BTreeMap<Box<Source>, bool>,
     /// Observed groups that vanished, and when.
     pub(crate) gone: BTreeMap<Text, Time>,
-    /// Sources that are remembered, and whether their objects have been known since.
-    remembered: BTreeMap<Source, bool>,
     /// Groups that were complete when the last of their pods was collected.
     done: BTreeMap<GroupKey, Done>,
 }
