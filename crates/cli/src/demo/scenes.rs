@@ -98,7 +98,8 @@ async fn a_probe_says_no(stage: &Stage, screen: &Screen) -> Result<()> {
     screen.scene("3. A database that serves, and says by its disruption probe: not now");
     stage.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}), 1).await?;
     stage.green.store(false, Ordering::Relaxed);
-    stage.allows("db", 0).await?;
+    // The first pod that says no is enough to close the budget; what db-0 says is to be shown.
+    stage.none_healthy("db").await?;
     let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
     let before =
         stage.witness.pods().into_iter().find(|pod| pod.name == "db-0").context("there is no db-0")?;

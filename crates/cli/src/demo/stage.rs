@@ -254,6 +254,15 @@ impl Stage {
         self.allows(name, allows).await
     }
 
+    /// Waits until none of a budget's pods counts as healthy.
+    pub(super) async fn none_healthy(&self, name: &str) -> Result<()> {
+        let budgets = self.api("policy.quorate.dev/v1alpha1", "DisruptionBudget", Some(NAMESPACE));
+        self.until(&format!("no pod of the budget {name} is healthy"), async || {
+            Ok(budgets.get(name).await?.data["status"]["currentHealthy"] == 0)
+        })
+        .await
+    }
+
     /// Waits until a budget is enforced and lets so much go.
     pub(super) async fn allows(&self, name: &str, allows: u32) -> Result<()> {
         let budgets = self.api("policy.quorate.dev/v1alpha1", "DisruptionBudget", Some(NAMESPACE));
