@@ -157,6 +157,80 @@ fn groups_count_as_before_while_their_kind_cannot_be_read() {
     });
 }
 
+mod rights {
+    //! The rights to read the kinds of groups are gone while the API server restarts, and come back. On the embedded
+    //! cluster a fault does the same.
+
+    use super::*;
+
+    quorate_testbed::stories!(Private(gangs::options(Kubernetes::V1_36)):
+        groups_count_as_before_while_their_kinds_are_forbidden,
+    );
+
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate-server";
+
+    const KINDS: [&str; 3] =
+        ["LeaderWorkerSet.leaderworkerset.x-k8s.io", "PodGroup.scheduling.k8s.io", "Workload.scheduling.quorate.dev"];
+
+    async fn groups_count_as_before_while_their_kinds_are_forbidden(cluster: Cluster) {
+        let first = Space::with_node(cluster.clone(), "first").await;
+        let mut spaces = Vec::new();
+        for row in &ROWS {
+            let space = first.beside(row.stem).await;
+            describe(&space, row).await;
+            let before = settled(&space).await;
+            spaces.push((row, space, before));
+        }
+
+        let forbidden = forbid(&cluster).await;
+        eventually("the server cannot read the kinds of groups", || async {
+            let unreadable = unreadable(first.admin()).await;
+            if KINDS.iter().all(|kind| unreadable.iter().any(|found| found == kind)) {
+                Ok(())
+            } else {
+                Err(unreadable)
+            }
+        })
+        .await;
+        for (row, space, before) in &spaces {
+            // The status of a budget that is created now is written after the server was refused.
+            space.budget("during", json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1})).await;
+            assert_eq!(settled(space).await, *before, "{} while it is forbidden", row.resource);
+        }
+
+        drop(forbidden);
+        if cluster.control_plane().is_some() {
+            crate::quorate::apply(&cluster, &rendered(&["ClusterRole"])).await;
+        }
+        all_readable(first.admin()).await;
+        for (row, space, before) in &spaces {
+            assert_eq!(settled(space).await, *before, "{} when it is allowed again", row.resource);
+        }
+    }
+
+    /// Takes the rights to the kinds of groups away, and ends the watches that were started with them.
+    async fn forbid(cluster: &Cluster) -> Option<FaultGuard> {
+        let Some(plane) = cluster.control_plane() else {
+            let faults = cluster.embedded().expect("the embedded cluster").faults();
+            let of_rows = || {
+                let user = Which::any().user(service_account().name());
+                user.and(|asked| ROWS.iter().any(|r| (r.group, r.resource) == (asked.group, asked.resource)))
+            };
+            let guard = faults.requests(of_rows(), Fault::Forbidden);
+            faults.cut_watches(of_rows());
+            return Some(guard);
+        };
+        let mut role = cluster.wire().get(ROLE).await.expect(200);
+        let rules = role["rules"].as_array_mut().expect("rules");
+        let granted = rules.len();
+        rules.retain(|rule| !ROWS.iter().any(|row| rule["apiGroups"] == json!([row.group])));
+        assert_eq!(rules.len(), granted - ROWS.len(), "the role has one rule for each kind");
+        cluster.wire().put(ROLE, &role).await.expect(200);
+        plane.restart_api_server().await.expect("an API server");
+        None
+    }
+}
+
 /// Two groups of three of the row's kind, and a budget that keeps one.
 async fn describe(space: &Space, row: &Row) {
     let api = match row.resource {
