@@ -10,7 +10,7 @@ use kube::{Client, Error};
 use quorate_api::names::{AGENT, COMPONENT};
 use serde_json::json;
 
-use crate::ward::HOLDS;
+use crate::manager::LEASE_DURATION;
 
 /// A call that takes longer than this has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ impl Heartbeat {
             "metadata": {"name": self.name, "labels": {COMPONENT: AGENT}},
             "spec": {
                 "holderIdentity": self.node,
-                "leaseDurationSeconds": HOLDS.as_secs(),
+                "leaseDurationSeconds": LEASE_DURATION.as_secs(),
                 "acquireTime": MicroTime(Timestamp::from_second(began).unwrap_or_default()),
                 "renewTime": MicroTime(Timestamp::from_millisecond(now).unwrap_or_default()),
             },

@@ -4,18 +4,18 @@
 //! known, says whom to ask → `ask` asks → the ward takes the answer and says what to write → `tell` writes it. The Lease
 //! of the node (`heartbeat`) says that somebody does all this; the ward says when it may.
 
-mod ask;
+mod clock;
+mod container_probe;
+mod disruptable;
 mod heartbeat;
+mod manager;
 mod metrics;
-mod moment;
-mod round;
+mod patch;
+mod pod_view;
+mod prober;
 mod run;
-mod sight;
 mod streak;
 mod target;
-mod tell;
-mod verdict;
-mod ward;
 
-pub use moment::TimeOfDay;
+pub use clock::WallClock;
 pub use run::{Options, Running, start};

@@ -10,32 +10,32 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::round::Answer;
+use crate::container_probe::ProbeResult;
+use crate::manager::WriteOutcome;
 use crate::target::Kind;
-use crate::ward::Wrote;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Probed {
+struct ProbeLabels {
     kind: &'static str,
     result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
+struct KindLabels {
     kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ended {
+struct OutcomeLabels {
     result: &'static str,
 }
 
 /// Everything that is counted.
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
-    probes: Family<Probed, Counter>,
-    latency: Family<Of, Histogram>,
-    writes: Family<Ended, Counter>,
+    probes: Family<ProbeLabels, Counter>,
+    latency: Family<KindLabels, Histogram>,
+    writes: Family<OutcomeLabels, Counter>,
     pods: Gauge,
     lease_age: Gauge<f64, std::sync::atomic::AtomicU64>,
 }
@@ -58,7 +58,7 @@ impl Default for Metrics {
         registry.register("probes", "Probes, by their kind and what came of them", metrics.probes.clone());
         registry.register_with_unit(
             "probe",
-            "From a question to its answer",
+            "From a request to its answer",
             Unit::Seconds,
             metrics.latency.clone(),
         );
@@ -76,7 +76,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn probed(&self, kind: Kind, answer: &Answer, took: Duration) {
+    pub(crate) fn probed(&self, kind: Kind, answer: &ProbeResult, took: Duration) {
         let kind = match kind {
             Kind::Http => "http",
             Kind::Tcp => "tcp",
@@ -84,21 +84,21 @@ impl Metrics {
             Kind::Exec => "exec",
         };
         let result = match answer {
-            Answer::Passed => "success",
-            Answer::Failed(_) => "failure",
-            Answer::TimedOut(_) => "timeout",
+            ProbeResult::Passed => "success",
+            ProbeResult::Failed(_) => "failure",
+            ProbeResult::TimedOut(_) => "timeout",
         };
-        self.probes.get_or_create(&Probed { kind, result }).inc();
-        self.latency.get_or_create(&Of { kind }).observe(took.as_secs_f64());
+        self.probes.get_or_create(&ProbeLabels { kind, result }).inc();
+        self.latency.get_or_create(&KindLabels { kind }).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn wrote(&self, wrote: Wrote) {
+    pub(crate) fn wrote(&self, wrote: WriteOutcome) {
         let result = match wrote {
-            Wrote::Done(_) => "written",
-            Wrote::Gone => "gone",
-            Wrote::Failed => "failed",
+            WriteOutcome::Done(_) => "written",
+            WriteOutcome::Gone => "gone",
+            WriteOutcome::Failed => "failed",
         };
-        self.writes.get_or_create(&Ended { result }).inc();
+        self.writes.get_or_create(&OutcomeLabels { result }).inc();
     }
 
     /// How many pods are probed.
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn what_a_scrape_shows() {
         let metrics = Metrics::default();
-        metrics.probed(Kind::Grpc, &Answer::Passed, Duration::from_millis(3));
-        metrics.probed(Kind::Http, &Answer::TimedOut(Duration::from_secs(1)), Duration::from_secs(1));
-        metrics.wrote(Wrote::Done(1));
+        metrics.probed(Kind::Grpc, &ProbeResult::Passed, Duration::from_millis(3));
+        metrics.probed(Kind::Http, &ProbeResult::TimedOut(Duration::from_secs(1)), Duration::from_secs(1));
+        metrics.wrote(WriteOutcome::Done(1));
         metrics.pods(7);
         let text = metrics.show(Duration::from_secs(4));
         for line in [
@@ -136,7 +136,7 @@ mod tests {
             "quorate_agent_pods 7",
             "quorate_agent_lease_age_seconds 4.0",
         ] {
-            assert!(text.lines().any(|shown| shown == line), "{line} is missing in:\n{text}");
+            assert!(text.lines().any(|condition| condition == line), "{line} is missing in:\n{text}");
         }
     }
 }

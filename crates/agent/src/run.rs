@@ -20,14 +20,16 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::ask::Asker;
+use crate::clock::{Now, WallClock};
+use crate::container_probe::ProbeResult;
 use crate::heartbeat::{self, Heartbeat};
+use crate::manager::{
+    ConditionWrite, DueProbe, LEASE_DURATION, LeaseAction, ProbeId, ProbeManager, RENEW_EVERY, WriteOutcome,
+};
 use crate::metrics::Metrics;
-use crate::moment::{Moment, TimeOfDay};
-use crate::round::Answer;
-use crate::sight::Sight;
-use crate::tell::tell;
-use crate::ward::{Ask, BEAT, Beat, HOLDS, Ticket, Ward, Write, Wrote};
+use crate::patch::patch_condition;
+use crate::pod_view::PodView;
+use crate::prober::Prober;
 
 /// The agent looks up at least this often: it is how it notices that it was stopped.
 const LOOK_UP: Duration = Duration::from_secs(1);
@@ -59,7 +61,7 @@ pub struct Options {
     /// Whether anything is probed at all.
     pub enabled: bool,
     /// The clock that anybody may set.
-    pub time_of_day: TimeOfDay,
+    pub time_of_day: WallClock,
 }
 
 /// An agent at work.
@@ -91,15 +93,15 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let admin = listener.local_addr()?;
     let places = places();
-    let asker = Asker::new(places, options.cri_socket)?;
-    let face = Arc::new(Face::default());
-    let serving = tokio::spawn(admin::serve(listener, admin::router(face.clone()), stop.clone()));
+    let prober = Prober::new(places, options.cri_socket)?;
+    let status = Arc::new(AgentStatus::default());
+    let serving = tokio::spawn(admin::serve(listener, admin::router(status.clone()), stop.clone()));
     info!(%admin, node = options.node, places, "probing");
 
     let (events, seen) = mpsc::channel(64);
     let watching = options.enabled.then(|| {
         let source = Source::<slim::Pod>::all(client.clone())
-            .read_by(Sight::read)
+            .read_by(PodView::read)
             .in_field(format!("spec.nodeName={}", options.node));
         watch::run(source, move |event| {
             let events = events.clone();
@@ -110,16 +112,16 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     });
     if !options.enabled {
         info!("the feature DisruptionProbe is off: nothing is probed");
-        face.state.lock().listed = true;
+        status.state.lock().listed = true;
     }
     let clock = Clock::new(options.time_of_day);
     let agent = Agent {
-        ward: Ward::new(options.mirror_ready, clock.now()),
+        manager: ProbeManager::new(options.mirror_ready, clock.now()),
         clock,
-        asker,
+        prober,
         heartbeat: Heartbeat::new(client.clone(), &options.namespace, &options.node),
         client,
-        face,
+        status,
         asking: JoinSet::new(),
         writing: JoinSet::new(),
         beating: JoinSet::new(),
@@ -154,29 +156,29 @@ fn places() -> usize {
 
 struct Clock {
     start: Instant,
-    day: TimeOfDay,
+    day: WallClock,
 }
 
 impl Clock {
-    fn new(day: TimeOfDay) -> Self {
+    fn new(day: WallClock) -> Self {
         Self { start: Instant::now(), day }
     }
 
-    fn now(&self) -> Moment {
-        Moment { steady: self.start.elapsed(), wall: self.day.milliseconds() }
+    fn now(&self) -> Now {
+        Now { steady: self.start.elapsed(), wall: self.day.milliseconds() }
     }
 }
 
 /// Everything that the agent does; one task owns it.
 struct Agent {
-    ward: Ward,
+    manager: ProbeManager,
     clock: Clock,
-    asker: Asker,
+    prober: Prober,
     heartbeat: Heartbeat,
     client: Client,
-    face: Arc<Face>,
-    asking: JoinSet<(Ticket, Answer)>,
-    writing: JoinSet<(Write, Wrote)>,
+    status: Arc<AgentStatus>,
+    asking: JoinSet<(ProbeId, ProbeResult)>,
+    writing: JoinSet<(ConditionWrite, WriteOutcome)>,
     beating: JoinSet<bool>,
     /// When the Lease is to be renewed next.
     beats_at: Duration,
@@ -185,35 +187,35 @@ struct Agent {
 }
 
 impl Agent {
-    async fn work(mut self, mut seen: mpsc::Receiver<Event<Sight>>) {
+    async fn work(mut self, mut seen: mpsc::Receiver<Event<PodView>>) {
         loop {
             let now = self.clock.now();
-            self.ward.tick(now);
-            for ask in self.ward.due(now) {
+            self.manager.tick(now);
+            for ask in self.manager.due(now) {
                 self.ask(ask);
             }
-            for write in self.ward.writes(WRITES.saturating_sub(self.writing.len()), now) {
+            for write in self.manager.writes(WRITES.saturating_sub(self.writing.len()), now) {
                 self.write(write);
             }
             self.beat(now);
-            let wake = self.ward.next().unwrap_or(Duration::MAX).min(now.steady + LOOK_UP);
+            let wake = self.manager.next().unwrap_or(Duration::MAX).min(now.steady + LOOK_UP);
             let wake = tokio::time::Instant::from_std(self.clock.start + wake);
             tokio::select! {
                 Some(event) = seen.recv() => {
                     let now = self.clock.now();
-                    self.ward.tick(now);
+                    self.manager.tick(now);
                     self.take(event, now);
                     self.show();
                 }
-                Some(Ok((ticket, answer))) = self.asking.join_next() => {
+                Some(Ok((id, answer))) = self.asking.join_next() => {
                     let now = self.clock.now();
-                    self.ward.tick(now);
-                    self.ward.answer(ticket, answer, now);
+                    self.manager.tick(now);
+                    self.manager.answer(id, answer, now);
                 }
                 Some(Ok((write, wrote))) = self.writing.join_next() => {
                     let now = self.clock.now();
-                    self.ward.tick(now);
-                    self.ward.wrote(write, wrote, now);
+                    self.manager.tick(now);
+                    self.manager.wrote(write, wrote, now);
                 }
                 Some(Ok(renewed)) = self.beating.join_next() => self.beaten(renewed),
                 () = tokio::time::sleep_until(wake) => {}
@@ -221,52 +223,52 @@ impl Agent {
         }
     }
 
-    fn take(&mut self, event: Event<Sight>, now: Moment) {
+    fn take(&mut self, event: Event<PodView>, now: Now) {
         match event {
             Event::Listed(listed) => {
                 listed.unreadable.iter().for_each(|why| warn!(%why, "a pod cannot be read"));
                 let unreadable: BTreeSet<String> =
                     listed.unreadable.into_iter().map(|why| why.identity.uid).collect();
-                self.ward.list(listed.objects, &unreadable, now);
+                self.manager.list(listed.objects, &unreadable, now);
             }
-            Event::Applied(sight) => self.ward.observe(sight, now),
-            Event::Deleted(sight) => self.ward.forget(&sight.uid),
-            Event::Unreadable(why) if why.deleted => self.ward.forget(&why.identity.uid),
+            Event::Applied(pod) => self.manager.observe(pod, now),
+            Event::Deleted(pod) => self.manager.forget(&pod.uid),
+            Event::Unreadable(why) if why.deleted => self.manager.forget(&why.identity.uid),
             // It goes on being probed as it was last seen.
             Event::Unreadable(why) => warn!(%why, "a pod cannot be read"),
             Event::Bookmark(_) => {}
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
-        let (asker, face) = (self.asker.clone(), self.face.clone());
+    fn ask(&mut self, ask: DueProbe) {
+        let (prober, status) = (self.prober.clone(), self.status.clone());
         self.asking.spawn(async move {
             let start = Instant::now();
-            let answer = asker.ask(&ask.question, ask.hangs).await;
-            face.metrics.probed(ask.kind, &answer, start.elapsed());
-            (ask.ticket, answer)
+            let answer = prober.ask(&ask.request, ask.hangs).await;
+            status.metrics.probed(ask.kind, &answer, start.elapsed());
+            (ask.id, answer)
         });
     }
 
-    fn write(&mut self, write: Write) {
-        let (client, face) = (self.client.clone(), self.face.clone());
+    fn write(&mut self, write: ConditionWrite) {
+        let (client, status) = (self.client.clone(), self.status.clone());
         self.writing.spawn(async move {
-            let wrote = tell(client, &write).await;
-            face.metrics.wrote(wrote);
+            let wrote = patch_condition(client, &write).await;
+            status.metrics.wrote(wrote);
             (write, wrote)
         });
     }
 
     /// Renews the Lease if it is time, or takes it away.
-    fn beat(&mut self, now: Moment) {
-        if now.steady < self.beats_at || !self.beating.is_empty() || !self.ward.is_listed() {
+    fn beat(&mut self, now: Now) {
+        if now.steady < self.beats_at || !self.beating.is_empty() || !self.manager.is_listed() {
             return;
         }
         let heartbeat = self.heartbeat.clone();
-        match self.ward.beat(now) {
-            Beat::Renew(began) => {
+        match self.manager.beat(now) {
+            LeaseAction::Renew(began) => {
                 self.leased = true;
-                self.beats_at = now.steady + BEAT;
+                self.beats_at = now.steady + RENEW_EVERY;
                 self.beating.spawn(async move {
                     match tokio::time::timeout(heartbeat::PATIENCE, heartbeat.renew(began, now.wall)).await {
                         Ok(Ok(())) => return true,
@@ -276,10 +278,10 @@ impl Agent {
                     false
                 });
             }
-            Beat::Hold => self.beats_at = now.steady + LOOK_UP / 4,
-            Beat::Idle if self.leased => {
+            LeaseAction::Hold => self.beats_at = now.steady + LOOK_UP / 4,
+            LeaseAction::Idle if self.leased => {
                 self.leased = false;
-                self.face.state.lock().renewed = None;
+                self.status.state.lock().renewed = None;
                 self.beating.spawn(async move {
                     let ended = tokio::time::timeout(heartbeat::PATIENCE, heartbeat.end()).await;
                     if let Ok(Err(error)) = ended {
@@ -289,30 +291,30 @@ impl Agent {
                     false
                 });
             }
-            Beat::Idle => {}
+            LeaseAction::Idle => {}
         }
     }
 
     fn beaten(&mut self, renewed: bool) {
         if renewed {
-            self.face.state.lock().renewed = Some(Instant::now());
+            self.status.state.lock().renewed = Some(Instant::now());
         } else if self.leased {
             self.beats_at = self.clock.now().steady + LOOK_UP;
         }
     }
 
     fn show(&self) {
-        let probed = self.ward.probed();
-        self.face.metrics.pods(probed);
-        let mut state = self.face.state.lock();
-        state.listed |= self.ward.is_listed();
+        let probed = self.manager.probed();
+        self.status.metrics.pods(probed);
+        let mut state = self.status.state.lock();
+        state.listed |= self.manager.is_listed();
         state.probes = probed > 0;
     }
 }
 
 /// How the process shows itself to those who run it.
 #[derive(Default)]
-struct Face {
+struct AgentStatus {
     metrics: Metrics,
     state: Mutex<State>,
 }
@@ -324,12 +326,12 @@ struct State {
     renewed: Option<Instant>,
 }
 
-impl admin::Shows for Face {
+impl admin::ProcessStatus for AgentStatus {
     fn unready(&self) -> Option<String> {
         let state = self.state.lock();
         let why = if !state.listed {
             "the pods of the node were not seen yet"
-        } else if state.probes && state.renewed.is_none_or(|at| at.elapsed() > HOLDS) {
+        } else if state.probes && state.renewed.is_none_or(|at| at.elapsed() > LEASE_DURATION) {
             "the Lease is not renewed"
         } else {
             return None;

@@ -4,7 +4,7 @@ use quorate_intake::probe::Probe;
 
 /// What a probe has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum StreakResult {
     /// Too early to tell.
     #[default]
     Undecided,
@@ -20,14 +20,14 @@ pub(crate) enum Standing {
 /// `successThreshold` successes. Nothing is taken for a yes before it was shown, so the first failure is a no at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Streak {
-    standing: Standing,
+    result: StreakResult,
     passed: bool,
     length: u32,
 }
 
 impl Streak {
-    pub(crate) fn standing(self) -> Standing {
-        self.standing
+    pub(crate) fn result(self) -> StreakResult {
+        self.result
     }
 
     /// Takes the next answer.
@@ -35,10 +35,10 @@ impl Streak {
         self.length = if self.passed == passed { self.length.saturating_add(1) } else { 1 };
         self.passed = passed;
         if passed && self.length >= probe.success_threshold {
-            self.standing = Standing::Yes;
+            self.result = StreakResult::Yes;
         }
-        if !passed && (self.standing == Standing::Undecided || self.length >= probe.failure_threshold) {
-            self.standing = Standing::No;
+        if !passed && (self.result == StreakResult::Undecided || self.length >= probe.failure_threshold) {
+            self.result = StreakResult::No;
         }
     }
 }
@@ -57,10 +57,10 @@ mod tests {
         let mut streak = Streak::default();
         let word = |answer| {
             streak.take(answer == '+', &probe);
-            match streak.standing() {
-                Standing::Undecided => '?',
-                Standing::Yes => 'y',
-                Standing::No => 'n',
+            match streak.result() {
+                StreakResult::Undecided => '?',
+                StreakResult::Yes => 'y',
+                StreakResult::No => 'n',
             }
         };
         answers.chars().map(word).collect()

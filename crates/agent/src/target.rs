@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use quorate_intake::probe::{Handler, Port, Probe};
 
-use crate::sight::{Probed, Run};
+use crate::pod_view::{ProbedContainer, RunningContainer};
 
 /// A question to one container, ready to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct ProbeRequest {
     pub(crate) target: Target,
     /// How long the answer may take.
     pub(crate) timeout: Duration,
@@ -61,12 +61,22 @@ pub(crate) fn kind(probe: &Probe) -> Kind {
 }
 
 /// The question of a probe to one run of its container.
-pub(crate) fn question(probe: &Probe, probed: &Probed, run: &Run, address: Option<&str>) -> Question {
+pub(crate) fn request(
+    probe: &Probe,
+    probed: &ProbedContainer,
+    run: &RunningContainer,
+    address: Option<&str>,
+) -> ProbeRequest {
     let target = find(probe, probed, run, address).unwrap_or_else(Target::Nobody);
-    Question { target, timeout: probe.timeout }
+    ProbeRequest { target, timeout: probe.timeout }
 }
 
-fn find(probe: &Probe, probed: &Probed, run: &Run, address: Option<&str>) -> Result<Target, String> {
+fn find(
+    probe: &Probe,
+    probed: &ProbedContainer,
+    run: &RunningContainer,
+    address: Option<&str>,
+) -> Result<Target, String> {
     let host = |given: &Option<String>| match (given, address) {
         (Some(host), _) => Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned()),
         (None, Some(address)) => Ok(address.to_owned()),
@@ -94,7 +104,7 @@ fn find(probe: &Probe, probed: &Probed, run: &Run, address: Option<&str>) -> Res
     })
 }
 
-fn number(port: &Port, probed: &Probed) -> Result<u16, String> {
+fn number(port: &Port, probed: &ProbedContainer) -> Result<u16, String> {
     match port {
         Port::Number(number) => Ok(*number),
         Port::Name(name) => match probed.ports.iter().find(|(known, _)| known == name) {
@@ -110,19 +120,19 @@ fn number(port: &Port, probed: &Probed) -> Result<u16, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sight::Runs;
+    use crate::pod_view::ContainerState;
     use quorate_intake::probe;
 
     fn found(text: &str, address: Option<&str>) -> Target {
         let probe = probe::parse("probe", text).unwrap();
-        let run = Run { id: "containerd://abc".to_owned(), started: None };
-        let probed = Probed {
+        let run = RunningContainer { id: "containerd://abc".to_owned(), started: None };
+        let probed = ProbedContainer {
             container: "main".to_owned(),
             probe: Ok(probe.clone()),
             ports: vec![("web".to_owned(), 8080)],
-            runs: Runs::Since(run.clone()),
+            runs: ContainerState::Since(run.clone()),
         };
-        question(&probe, &probed, &run, address).target
+        request(&probe, &probed, &run, address).target
     }
 
     #[test]

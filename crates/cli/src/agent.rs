@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use quorate_agent::{Options, TimeOfDay};
+use quorate_agent::{Options, WallClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::gates::Features;
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         mirror_ready: args.mirror_ready,
         admin: args.admin_listen,
         enabled: args.feature_gates.gates.disruption_probe,
-        time_of_day: TimeOfDay::default(),
+        time_of_day: WallClock::default(),
     };
     let stop = CancellationToken::new();
     let agent = quorate_agent::start(options, stop.clone()).await?;

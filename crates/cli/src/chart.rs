@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use quorate_server::webhooks::{self, Address, Place};
+use quorate_server::webhooks::{self, Address, Endpoint};
 use serde::Serialize;
 
 /// The entry that is there only where the feature is on.
@@ -12,7 +12,7 @@ const OWNERS: &str = "owners.quorate.dev";
 /// Both configurations. The namespace, and whatever depends on values, is Helm's to fill in.
 pub(crate) fn webhooks() -> Result<String> {
     let address = Address {
-        place: Place::Service { name: "quorate".to_owned(), port: 443 },
+        endpoint: Endpoint::Service { name: "quorate".to_owned(), port: 443 },
         bundle: String::new(),
         namespace: "{{ .Release.Namespace }}".to_owned(),
         owners: true,

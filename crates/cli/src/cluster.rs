@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
 
 /// A place in a cluster.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
     /// The namespace; without it, that of the context
@@ -65,16 +65,16 @@ impl Cluster {
 
 /// The API server does not answer.
 #[derive(Debug)]
-pub(crate) struct Silent {
+pub(crate) struct NoAnswer {
     address: String,
     why: String,
 }
 
 /// What to do where nobody answers.
-pub(crate) const LOOK_THERE: &str =
+pub(crate) const CHECK_ADDRESS: &str =
     "look at the address in the kubeconfig, or name another cluster with --context";
 
-impl std::fmt::Display for Silent {
+impl std::fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { address, why } = self;
         write!(f, "the API server at {} does not answer ({why})", address.trim_end_matches('/'))
@@ -83,11 +83,11 @@ impl std::fmt::Display for Silent {
 
 impl Connection {
     /// Asks the API server which release it is; one that answers need not tell.
-    pub(crate) async fn release(&self) -> Result<Option<Info>, Silent> {
+    pub(crate) async fn release(&self) -> Result<Option<Info>, NoAnswer> {
         match self.client.apiserver_version().await {
             Ok(release) => Ok(Some(release)),
             Err(kube::Error::Api(_)) => Ok(None),
-            Err(error) => Err(Silent { address: self.address.clone(), why: Plain(&error).to_string() }),
+            Err(error) => Err(NoAnswer { address: self.address.clone(), why: Plain(&error).to_string() }),
         }
     }
 }

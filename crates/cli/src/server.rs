@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use quorate_server::certificates::{Pace, Source};
-use quorate_server::webhooks::{Place, Written};
+use quorate_server::webhooks::{Endpoint, ManagedBy};
 use quorate_server::{Options, ServePub};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     webhook_url: Option<String>,
     /// The Service of our own namespace by which the API server reaches this process, as name or name:port
     #[arg(long, value_parser = service)]
-    webhook_service: Option<Place>,
+    webhook_service: Option<Endpoint>,
     /// The certificate to show, with those of its authorities after it; without it, one of our own authority
     #[arg(long, requires = "tls_key_file")]
     tls_cert_file: Option<PathBuf>,
@@ -70,12 +70,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         kubernetes: cluster::config(args.kubeconfig, None).await?,
         listen: args.listen,
         admin: args.admin_listen,
-        place: args.webhook_url.map(Place::Url).or(args.webhook_service),
+        endpoint: args.webhook_url.map(Endpoint::Url).or(args.webhook_service),
         namespace: args.namespace,
         webhooks: match (args.register_webhooks, args.keep_ca_bundle) {
-            (true, _) => Written::ByUs,
-            (false, true) => Written::TrustByUs,
-            (false, false) => Written::ByOthers,
+            (true, _) => ManagedBy::Server,
+            (false, true) => ManagedBy::CaBundleOnly,
+            (false, false) => ManagedBy::Others,
         },
         certificates: match (args.tls_cert_file, args.tls_key_file) {
             (Some(certificate), Some(key)) => Source::Files { certificate, key, authority: args.tls_ca_file },
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// A Service by its name, and its port where it is not 443.
-fn service(text: &str) -> Result<Place, String> {
+fn service(text: &str) -> Result<Endpoint, String> {
     let (name, port) = match text.split_once(':') {
         Some((name, port)) => {
             let port = port.parse().map_err(|_| format!("{port} is not a port"))?;
@@ -102,7 +102,7 @@ fn service(text: &str) -> Result<Place, String> {
         }
         None => (text, 443),
     };
-    Ok(Place::Service { name: name.to_owned(), port })
+    Ok(Endpoint::Service { name: name.to_owned(), port })
 }
 
 /// Who serves OpenKruise's budgets.
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn a_service_and_its_port() {
-        let place = |port| Ok(Place::Service { name: "quorate".to_owned(), port });
-        assert_eq!(service("quorate"), place(443));
-        assert_eq!(service("quorate:9443"), place(9443));
+        let endpoint = |port| Ok(Endpoint::Service { name: "quorate".to_owned(), port });
+        assert_eq!(service("quorate"), endpoint(443));
+        assert_eq!(service("quorate:9443"), endpoint(9443));
         assert_eq!(service("quorate:x"), Err("x is not a port".to_owned()));
     }
 }

@@ -9,9 +9,9 @@ use kube::core::GroupVersionKind;
 use quorate_devcluster::apiserver::{Options, Server};
 use quorate_engine::basics::{ObjectKey, Time};
 use quorate_engine::callers::Who;
-use quorate_engine::facts::{BudgetKey, Front};
+use quorate_engine::decision::{Denial, DenialReason, Down, Exhausted, Missing, Noun, Numbers, Unhealthy};
+use quorate_engine::facts::{BudgetKey, BudgetKind};
 use quorate_engine::sentence;
-use quorate_engine::verdict::{Block, Down, Exhausted, Missing, Noun, Numbers, Reason, Unhealthy};
 use serde::Deserialize as _;
 
 fn root() -> PathBuf {
@@ -130,8 +130,8 @@ fn the_refusal_of_the_readme_is_the_engines() {
         down: vec![Down { unit: "3".into(), missing: vec![leader], healthy: (3, 4) }],
         down_total: 1,
     };
-    let budget = BudgetKey { object: ObjectKey::new("inference", "llm"), front: Front::DisruptionBudget };
-    let block = Block { budget: Some(budget), reason: Reason::Exhausted(Box::new(exhausted)) };
+    let budget = BudgetKey { object: ObjectKey::new("inference", "llm"), kind: BudgetKind::DisruptionBudget };
+    let block = Denial { budget: Some(budget), reason: DenialReason::Exhausted(Box::new(exhausted)) };
     assert_eq!(said, sentence::refusal(&[block], now));
 }
 

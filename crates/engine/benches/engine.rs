@@ -17,8 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 use cluster::{Cluster, Layout};
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{Time, Version};
+use quorate_engine::decision::Decision;
 use quorate_engine::facts::Input;
-use quorate_engine::verdict::Verdict;
 
 const NOW: Time = Time(1_000_000);
 const BUDGETS: usize = 10_000;
@@ -112,8 +112,8 @@ fn time_decisions(cluster: &mut Cluster, range: std::ops::Range<usize>, allowed:
         let requests: Vec<_> = batch.iter().map(|at| cluster.evict(*at)).collect();
         let start = busy();
         for request in &requests {
-            let verdict = cluster.engine.decide(black_box(request), NOW);
-            as_wanted += usize::from(matches!(verdict, Verdict::Allow(_)) == allowed);
+            let decision = cluster.engine.decide(black_box(request), NOW);
+            as_wanted += usize::from(matches!(decision, Decision::Allow(_)) == allowed);
         }
         time += busy() - start;
     }

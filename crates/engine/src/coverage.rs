@@ -77,7 +77,7 @@ mod tests {
     use super::coverage;
     use crate::basics::{GroupKind, Quantity};
     use crate::facts::{Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units};
-    use crate::selector::{Ask, Requirement, Selector};
+    use crate::selector::{Operator, Requirement, Selector};
 
     const UID: &str = "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01";
 
@@ -96,8 +96,11 @@ mod tests {
         }
     }
 
-    fn selector(requirements: &[(&str, Ask)]) -> Covers {
-        let requirement = |(key, ask): &(&str, Ask)| Requirement { key: (*key).into(), ask: ask.clone() };
+    fn selector(requirements: &[(&str, Operator)]) -> Covers {
+        let requirement = |(key, operator): &(&str, Operator)| Requirement {
+            key: (*key).into(),
+            operator: operator.clone(),
+        };
         Covers::Selector(Selector(requirements.iter().map(requirement).collect()))
     }
 
@@ -109,8 +112,8 @@ mod tests {
     /// cluster when the server is upgraded, and again when it is rolled back.
     #[test]
     fn what_a_budget_was_opened_for_is_the_same_in_every_release() {
-        let app = || ("app", Ask::In(values(&["llm"])));
-        let tier = || ("tier", Ask::NotIn(values(&["dev", "test"])));
+        let app = || ("app", Operator::In(values(&["llm"])));
+        let tier = || ("tier", Operator::NotIn(values(&["dev", "test"])));
         let with = |operations: &[Operation]| Rules {
             operations: Operations::of(operations),
             ..rules(selector(&[app()]))
@@ -123,12 +126,16 @@ mod tests {
             ("a label", rules(selector(&[app()])), 0x1234_99ba_e5da_85dc),
             (
                 "one of several values",
-                rules(selector(&[("app", Ask::In(values(&["a", "b"])))])),
+                rules(selector(&[("app", Operator::In(values(&["a", "b"])))])),
                 0xab49_7fff_30e4_c918,
             ),
             ("none of several values", rules(selector(&[tier()])), 0xd88a_cc5c_f6aa_e786),
-            ("a label that is there", rules(selector(&[("gpu", Ask::Exists)])), 0xf518_3e3b_2ceb_8ce0),
-            ("a label that is absent", rules(selector(&[("canary", Ask::Absent)])), 0xb784_9de1_6ce7_164f),
+            ("a label that is there", rules(selector(&[("gpu", Operator::Exists)])), 0xf518_3e3b_2ceb_8ce0),
+            (
+                "a label that is absent",
+                rules(selector(&[("canary", Operator::Absent)])),
+                0xb784_9de1_6ce7_164f,
+            ),
             ("several requirements", rules(selector(&[app(), tier()])), 0x224a_6ab2_586d_5270),
             ("the same in another order", rules(selector(&[tier(), app()])), 0x224a_6ab2_586d_5270),
             ("a Deployment", rules(target), 0x4df2_4164_efb9_85ab),

@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 use crate::basics::{Text, Time, Uid};
 use crate::callers::Exempt;
 use crate::claims::{MAX_CLAIMS, PROTOCOL};
-use crate::engine::{BudgetRecord, Engine, Member, PodRecord, why_unavailable};
+use crate::decision::{
+    Allow, AllowReason, Decision, Denial, DenialReason, Down, Exhausted, Missing, NO_POD, NoEffect, Noun,
+    Numbers, ProbeDoubt, Unhealthy, Unresolved,
+};
+use crate::engine::{BudgetRecord, Engine, Membership, PodRecord, why_unavailable};
 use crate::facts::{BudgetKey, Controller, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy, Units};
 use crate::report::natural;
 use crate::request::Request;
-use crate::tally::{Seat, Unit};
-use crate::verdict::{
-    Allow, Block, Down, Exhausted, Ground, Missing, Moot, NOBODY, Noun, Numbers, ProbeDoubt, Reason,
-    Unhealthy, Unresolved, Verdict,
-};
+use crate::tally::{Unit, UnitSlot};
 
 /// How many of the units that are down, and of the pods missing in each, a refusal names.
 const NAMED: usize = 3;
@@ -25,40 +25,40 @@ const LOOKED_AT: usize = 100;
 
 impl Engine {
     /// Answers a request. Nothing is written: whoever admits something has to record it in the ledger first.
-    pub fn decide(&mut self, request: &Request, now: Time) -> Verdict {
+    pub fn decide(&mut self, request: &Request, now: Time) -> Decision {
         self.advance_quietly(now);
         if let Some(entry) = Exempt::find(&request.caller, request.operation) {
-            return Verdict::exempt(entry);
+            return Decision::exempt(entry);
         }
         if request.object.as_ref().is_some_and(|object| object.terminating) {
-            return moot(Moot::Terminating, None);
+            return no_effect(NoEffect::Terminating, None);
         }
-        if self.world.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
-            return moot(Moot::NamespaceTerminating, None);
+        if self.cluster.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
+            return no_effect(NoEffect::NamespaceTerminating, None);
         }
         let id = match &request.object {
             Some(object) => self.pod_id(&object.uid),
             None => self.pod_id_by_name(&request.pod),
         };
-        let Some(id) = id else { return moot(Moot::Gone, Some(NOBODY.into())) };
+        let Some(id) = id else { return no_effect(NoEffect::Gone, Some(NO_POD.into())) };
         let record = &self.pods[id as usize];
         if record.absent {
-            return moot(Moot::Gone, Some(NOBODY.into()));
+            return no_effect(NoEffect::Gone, Some(NO_POD.into()));
         }
         let pod = &record.fact;
         if request.precondition.as_ref().is_some_and(|uid| *uid != pod.uid) {
-            return moot(Moot::OtherUid, request.precondition.clone());
+            return no_effect(NoEffect::OtherUid, request.precondition.clone());
         }
         if pod.terminating {
-            return moot(Moot::Terminating, Some(pod.uid.clone()));
+            return no_effect(NoEffect::Terminating, Some(pod.uid.clone()));
         }
         if pod.phase.is_terminal() {
-            return moot(Moot::Terminal, Some(pod.uid.clone()));
+            return no_effect(NoEffect::Terminal, Some(pod.uid.clone()));
         }
-        if let Some(block) = self.may_be_covered(record, request.operation) {
-            return Verdict::Deny(vec![block]);
+        if let Some(denial) = self.may_be_covered(record, request.operation) {
+            return Decision::Deny(vec![denial]);
         }
-        self.ask_budgets(request, record)
+        self.review_budgets(request, record)
     }
 
     /// Asks one budget alone, as it stands now: what the ledger does before each commit.
@@ -68,7 +68,7 @@ impl Engine {
         request: &Request,
         uid: &str,
         now: Time,
-    ) -> Result<Ground, Block> {
+    ) -> Result<AllowReason, Denial> {
         self.advance_quietly(now);
         let member = self.budget_id(key).and_then(|budget| {
             let record = &self.pods[self.pod_id(uid)? as usize];
@@ -76,78 +76,82 @@ impl Engine {
             Some((record, member, &self.budgets[budget as usize]))
         });
         match member {
-            Some((record, member, budget)) => self.ask(request, record, member, budget),
-            None => Ok(Ground::PassesBy),
+            Some((record, member, budget)) => self.review(request, record, member, budget),
+            None => Ok(AllowReason::PassesBy),
         }
     }
 
-    fn ask_budgets(&self, request: &Request, record: &PodRecord) -> Verdict {
+    fn review_budgets(&self, request: &Request, record: &PodRecord) -> Decision {
         let uid = record.fact.uid.clone();
         if record.members.is_empty() {
-            return Verdict::Allow(Allow::NotCovered { uid });
+            return Decision::Allow(Allow::NotCovered { uid });
         }
-        let mut members: SmallVec<[(&Member, &BudgetRecord); 4]> =
+        let mut members: SmallVec<[(&Membership, &BudgetRecord); 4]> =
             record.members.iter().map(|member| (member, &self.budgets[member.budget as usize])).collect();
         members.sort_by(|(_, a), (_, b)| a.fact.key.cmp(&b.fact.key));
-        let mut grounds = Vec::with_capacity(members.len());
-        let mut blocks = Vec::new();
+        let mut reasons = Vec::with_capacity(members.len());
+        let mut denials = Vec::new();
         for (member, budget) in members {
-            match self.ask(request, record, member, budget) {
-                Ok(ground) => grounds.push((budget.fact.key.clone(), ground)),
-                Err(block) => blocks.push(block),
+            match self.review(request, record, member, budget) {
+                Ok(reason) => reasons.push((budget.fact.key.clone(), reason)),
+                Err(denial) => denials.push(denial),
             }
         }
-        if blocks.is_empty()
+        if denials.is_empty()
             && request.operation == Operation::Evict
-            && let Some(block) = self.native_block(&record.fact)
+            && let Some(denial) = self.native_denial(&record.fact)
         {
-            blocks.push(block);
+            denials.push(denial);
         }
-        if blocks.is_empty() { Verdict::Allow(Allow::Agreed { uid, grounds }) } else { Verdict::Deny(blocks) }
+        if denials.is_empty() {
+            Decision::Allow(Allow::Agreed { uid, reasons })
+        } else {
+            Decision::Deny(denials)
+        }
     }
 
     /// Asks one budget. An observing one never says no.
-    fn ask(
+    fn review(
         &self,
         request: &Request,
         record: &PodRecord,
-        member: &Member,
+        member: &Membership,
         budget: &BudgetRecord,
-    ) -> Result<Ground, Block> {
+    ) -> Result<AllowReason, Denial> {
         let rules = &budget.rules;
-        let question = Question { engine: self, request, record, member, budget, rules };
-        match question.answer() {
-            Err(_) if rules.observe => Ok(Ground::Observed),
-            Err(reason) => Err(block(budget, reason)),
-            Ok(ground) => Ok(ground),
+        let review = BudgetReview { engine: self, request, record, member, budget, rules };
+        match review.answer() {
+            Err(_) if rules.observe => Ok(AllowReason::Observed),
+            Err(reason) => Err(denial(budget, reason)),
+            Ok(reason) => Ok(reason),
         }
     }
 
     /// A native budget that would refuse what we admit: better said before anything is claimed.
-    fn native_block(&self, pod: &Pod) -> Option<Block> {
+    fn native_denial(&self, pod: &Pod) -> Option<Denial> {
         // The API server asks no native budget about a pod that has not started.
         if pod.phase == Phase::Pending {
             return None;
         }
-        let over: SmallVec<[_; 2]> = self.world.native_over(pod).collect();
+        let over: SmallVec<[_; 2]> = self.cluster.native_over(pod).collect();
         let reason = match over.as_slice() {
             [] => return None,
             [(name, budget)] => {
                 let (healthy, desired) = budget.healthy;
                 let unready_passes = budget.always_allow_unready || (healthy >= desired && desired > 0);
                 let refuses = budget.current && budget.allowed <= 0 && (pod.ready || !unready_passes);
-                refuses.then(|| Reason::Native { name: Text::clone(name), healthy: budget.healthy })?
+                refuses.then(|| DenialReason::Native { name: Text::clone(name), healthy: budget.healthy })?
             }
-            several => Reason::SeveralNative {
+            several => DenialReason::SeveralNative {
                 pod: pod.key.name.clone(),
                 names: several.iter().map(|(name, _)| Text::clone(name)).collect(),
             },
         };
-        Some(Block { budget: None, reason })
+        Some(Denial { budget: None, reason })
     }
 
     /// The pods and units that are down in a budget, the first few of them.
-    pub(crate) fn downs(&self, budget: &BudgetRecord, rules: &Rules, seat: Seat) -> (Vec<Down>, usize) {
+    pub(crate) fn downs(&self, budget: &BudgetRecord, rules: &Rules, slot: UnitSlot) -> (Vec<Down>, usize) {
         let tally = &budget.tally;
         let of_pod = |id: &u32| {
             let record = &self.pods[*id as usize];
@@ -163,10 +167,10 @@ impl Engine {
             first.sort_by(|a, b| natural(self.pod_name(**a), self.pod_name(**b)));
             (first.into_iter().take(NAMED).map(of_pod).collect(), ids.len())
         };
-        match seat {
-            Seat::Pod => of_pods(&tally.down),
-            Seat::Single => of_pods(&tally.singles_down),
-            Seat::Group(_) | Seat::Stray => {
+        match slot {
+            UnitSlot::Pod => of_pods(&tally.down),
+            UnitSlot::Single => of_pods(&tally.singles_down),
+            UnitSlot::Group(_) | UnitSlot::Ungrouped => {
                 let mut units: Vec<&Unit> =
                     tally.down.iter().take(LOOKED_AT).map(|id| &tally.units[*id as usize]).collect();
                 units.sort_by(|a, b| natural(&a.name, &b.name));
@@ -201,7 +205,7 @@ impl Engine {
 
     fn missing(&self, record: &PodRecord, budget: &BudgetRecord, health: HealthRule) -> Option<Missing> {
         let held = budget.fact.ledger.holds(&record.fact.uid).then_some(Unhealthy::Held);
-        let why = why_unavailable(record, health, &self.world, self.now).or(held)?;
+        let why = why_unavailable(record, health, &self.cluster, self.now).or(held)?;
         let since = match why {
             Unhealthy::NotReady | Unhealthy::Ended => record.fact.ready_since,
             Unhealthy::NotDisruptable => record.fact.probe.as_ref().and_then(|probe| probe.since),
@@ -218,55 +222,56 @@ impl Engine {
 }
 
 /// One request put to one budget.
-struct Question<'a> {
+struct BudgetReview<'a> {
     engine: &'a Engine,
     request: &'a Request,
     record: &'a PodRecord,
-    member: &'a Member,
+    member: &'a Membership,
     budget: &'a BudgetRecord,
     rules: &'a Rules,
 }
 
-impl Question<'_> {
-    fn answer(&self) -> Result<Ground, Reason> {
+impl BudgetReview<'_> {
+    fn answer(&self) -> Result<AllowReason, DenialReason> {
         let operation = self.request.operation;
         if !self.rules.operations.contains(operation) {
-            return Ok(Ground::PassesBy);
+            return Ok(AllowReason::PassesBy);
         }
         let pod = &self.record.fact;
         if self.rules.waivable && pod.waives {
-            return Ok(Ground::PassesBy);
+            return Ok(AllowReason::PassesBy);
         }
         self.trustworthy()?;
         if pod.phase == Phase::Pending && operation.removes() {
-            return Ok(Ground::Pending);
+            return Ok(AllowReason::Pending);
         }
         self.resolvable()?;
         self.probe()?;
-        if self.member.seat == Seat::Stray && operation == Operation::Evict {
-            return Err(Reason::NoGroup { pod: pod.key.name.clone() });
+        if self.member.slot == UnitSlot::Ungrouped && operation == Operation::Evict {
+            return Err(DenialReason::NoGroup { pod: pod.key.name.clone() });
         }
         if self.is_recreated() {
-            return Ok(Ground::Recreate);
+            return Ok(AllowReason::Recreate);
         }
 
-        if let Seat::Group(unit) = self.member.seat
+        if let UnitSlot::Group(unit) = self.member.slot
             && self.budget.tally.units[unit as usize].surge
         {
-            return Ok(Ground::Surge);
+            return Ok(AllowReason::Surge);
         }
 
         // A pod that is held is judged as if its own tokens were not there: asking twice costs what asking once
         // costs, and yesterday's free pass is not inherited once the pod has healed.
-        let available = self.member.seat != Seat::Stray
-            && why_unavailable(self.record, self.rules.health, &self.engine.world, self.engine.now).is_none();
-        let own = u32::from(available && !self.member.share.healthy);
+        let available = self.member.slot != UnitSlot::Ungrouped
+            && why_unavailable(self.record, self.rules.health, &self.engine.cluster, self.engine.now)
+                .is_none();
+        let own = u32::from(available && !self.member.counts.healthy);
         let numbers = self.numbers(own);
         if !available {
-            return self.already_down(numbers, Ground::Unhealthy);
+            return self.already_down(numbers, AllowReason::Unhealthy);
         }
-        match self.member.seat {
-            Seat::Group(unit) => {
+        match self.member.slot {
+            UnitSlot::Group(unit) => {
                 let unit = &self.budget.tally.units[unit as usize];
                 let (healthy, needs) = (unit.healthy + own, unit.min_count.unwrap_or(u32::MAX));
                 if healthy < needs {
@@ -274,54 +279,54 @@ impl Question<'_> {
                     if let Some(reason) = self.engine.undecided_member(self.record, &self.rules.covers) {
                         return Err(reason);
                     }
-                    return self.already_down(numbers, Ground::Broken);
+                    return self.already_down(numbers, AllowReason::Broken);
                 }
                 if healthy > needs {
-                    return Ok(Ground::Surplus);
+                    return Ok(AllowReason::Surplus);
                 }
             }
-            Seat::Pod | Seat::Single | Seat::Stray => {}
+            UnitSlot::Pod | UnitSlot::Single | UnitSlot::Ungrouped => {}
         }
-        if numbers.allowed >= 1 { Ok(Ground::Charged) } else { Err(self.exhausted(numbers, false)) }
+        if numbers.allowed >= 1 { Ok(AllowReason::Charged) } else { Err(self.exhausted(numbers, false)) }
     }
 
     /// Whether this replica may decide on the budget at all.
-    fn trustworthy(&self) -> Result<(), Reason> {
+    fn trustworthy(&self) -> Result<(), DenialReason> {
         if let Err(broken) = &self.budget.fact.spec {
-            return Err(Reason::Invalid(broken.why.clone()));
+            return Err(DenialReason::Invalid(broken.why.clone()));
         }
         let ledger = &self.budget.fact.ledger;
         if let Some(protocol) = ledger.protocol.filter(|protocol| *protocol != PROTOCOL) {
-            return Err(Reason::Protocol(protocol));
+            return Err(DenialReason::Protocol(protocol));
         }
         if ledger.enforced != Some(self.budget.coverage) && !self.engine.open_all {
-            return Err(Reason::NotOpen);
+            return Err(DenialReason::NotOpen);
         }
         if ledger.claims.len() >= MAX_CLAIMS && !ledger.claims.contains_key(&self.record.fact.uid) {
-            return Err(Reason::TooManyClaims);
+            return Err(DenialReason::TooManyClaims);
         }
         Ok(())
     }
 
-    fn resolvable(&self) -> Result<(), Reason> {
+    fn resolvable(&self) -> Result<(), DenialReason> {
         match self.engine.unresolved(self.budget, self.rules) {
-            Some(unresolved) => Err(Reason::Unresolved(unresolved)),
+            Some(unresolved) => Err(DenialReason::Unresolved(unresolved)),
             None => Ok(()),
         }
     }
 
     /// A pod that serves and says "not me, not now" is not taken, whatever the numbers are.
-    fn probe(&self) -> Result<(), Reason> {
+    fn probe(&self) -> Result<(), DenialReason> {
         let pod = &self.record.fact;
-        let Some(probe) = pod.probe.as_ref().filter(|_| self.engine.world.probes && pod.ready) else {
+        let Some(probe) = pod.probe.as_ref().filter(|_| self.engine.cluster.probes && pod.ready) else {
             return Ok(());
         };
-        match self.engine.world.doubt(pod, probe, self.engine.now) {
+        match self.engine.cluster.doubt(pod, probe, self.engine.now) {
             None => Ok(()),
             Some(_) if self.is_one_too_many() => Ok(()),
             Some(why) => {
                 let since = matches!(why, ProbeDoubt::SaysNo(_)).then_some(probe.since).flatten();
-                Err(Reason::Probe { pod: pod.key.name.clone(), why, since })
+                Err(DenialReason::Probe { pod: pod.key.name.clone(), why, since })
             }
         }
     }
@@ -332,7 +337,7 @@ impl Question<'_> {
             return false;
         }
         let pod = &self.record.fact;
-        let in_lws = crate::world::lws_name(&pod.labels).is_some();
+        let in_lws = crate::cluster_state::lws_name(&pod.labels).is_some();
         self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
     }
 
@@ -341,7 +346,7 @@ impl Question<'_> {
         if !self.is_own_controller() {
             return None;
         }
-        self.engine.world.scaled(&self.record.fact.controller()?.uid)
+        self.engine.cluster.scaled(&self.record.fact.controller()?.uid)
     }
 
     /// The owner of a Deployment with the strategy Recreate asked for the gap.
@@ -364,7 +369,7 @@ impl Question<'_> {
             || workload.deleting
             || self
                 .engine
-                .world
+                .cluster
                 .wanted_by(workload)
                 .is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
     }
@@ -372,31 +377,31 @@ impl Question<'_> {
     /// The numbers that hold for this request, `own` healthy pods added back.
     fn numbers(&self, own: u32) -> Numbers {
         let tally = &self.budget.tally;
-        let mut numbers = match self.member.seat {
-            Seat::Pod => {
+        let mut numbers = match self.member.slot {
+            UnitSlot::Pod => {
                 let mut numbers = tally.numbers(self.rules);
                 numbers.current += own;
                 numbers
             }
-            Seat::Single => {
+            UnitSlot::Single => {
                 let mut numbers = tally.single_numbers(self.rules);
                 numbers.current += own;
                 numbers
             }
-            Seat::Group(unit) => {
+            UnitSlot::Group(unit) => {
                 let mut numbers = tally.numbers(self.rules);
                 // What a controller takes away first is what it has too many of.
                 numbers.current = tally.current(unit, own > 0, self.is_own_controller());
                 numbers
             }
-            Seat::Stray => tally.numbers(self.rules),
+            UnitSlot::Ungrouped => tally.numbers(self.rules),
         };
         if self.is_own_controller() {
             // A workload that is scaled down, to zero or away must be able to end.
             let namespace = &self.budget.fact.key.object.namespace;
-            let wanted = match self.member.seat {
-                Seat::Single => Some(tally.wants.singles_wanted()),
-                _ => tally.wanted(self.rules, namespace, &self.engine.world),
+            let wanted = match self.member.slot {
+                UnitSlot::Single => Some(tally.scales.singles_wanted()),
+                _ => tally.wanted(self.rules, namespace, &self.engine.cluster),
             };
             if let Some(wanted) = wanted {
                 numbers.desired = numbers.desired.min(wanted);
@@ -409,18 +414,18 @@ impl Question<'_> {
     }
 
     /// What is down already costs nothing. Evicting it may still wait until the budget is met.
-    fn already_down(&self, numbers: Numbers, ground: Ground) -> Result<Ground, Reason> {
+    fn already_down(&self, numbers: Numbers, reason: AllowReason) -> Result<AllowReason, DenialReason> {
         let met = numbers.current >= numbers.desired && numbers.expected > 0;
         let waits = self.request.operation == Operation::Evict
             && self.rules.unhealthy == UnhealthyPolicy::IfHealthyBudget;
-        if waits && !met { Err(self.exhausted(numbers, true)) } else { Ok(ground) }
+        if waits && !met { Err(self.exhausted(numbers, true)) } else { Ok(reason) }
     }
 
-    fn exhausted(&self, numbers: Numbers, unit_is_down: bool) -> Reason {
-        let seat = self.member.seat;
-        let (mut down, mut down_total) = self.engine.downs(self.budget, self.rules, seat);
-        let unit = match seat {
-            Seat::Group(unit) => {
+    fn exhausted(&self, numbers: Numbers, unit_is_down: bool) -> DenialReason {
+        let slot = self.member.slot;
+        let (mut down, mut down_total) = self.engine.downs(self.budget, self.rules, slot);
+        let unit = match slot {
+            UnitSlot::Group(unit) => {
                 let tally = &self.budget.tally;
                 tally.shown(&tally.units[unit as usize].name)
             }
@@ -431,8 +436,8 @@ impl Question<'_> {
             down.remove(at);
             down_total -= 1;
         }
-        Reason::Exhausted(Box::new(Exhausted {
-            noun: if matches!(seat, Seat::Group(_)) { Noun::Group } else { Noun::Pod },
+        DenialReason::Exhausted(Box::new(Exhausted {
+            noun: if matches!(slot, UnitSlot::Group(_)) { Noun::Group } else { Noun::Pod },
             unit,
             unit_is_down,
             min_available: self.rules.min_available,
@@ -468,7 +473,7 @@ impl Engine {
                 .min_by_key(|pod| pod.key.name.clone())?;
             Some((pod, pod.controller()?))
         };
-        if let Some(uid) = tally.wants.missing(of_singles) {
+        if let Some(uid) = tally.scales.missing(of_singles) {
             let (pod, owner) = owner_of(uid)?;
             return Some(Unresolved::Controller {
                 pod: pod.key.name.clone(),
@@ -476,15 +481,15 @@ impl Engine {
                 name: owner.name.clone(),
             });
         }
-        let (_, owner) = owner_of(tally.wants.scaleless(of_singles)?)?;
+        let (_, owner) = owner_of(tally.scales.scaleless(of_singles)?)?;
         Some(Unresolved::Scale { kind: owner.kind.kind.clone(), name: owner.name.clone() })
     }
 }
 
-fn block(budget: &BudgetRecord, reason: Reason) -> Block {
-    Block { budget: Some(budget.fact.key.clone()), reason }
+fn denial(budget: &BudgetRecord, reason: DenialReason) -> Denial {
+    Denial { budget: Some(budget.fact.key.clone()), reason }
 }
 
-fn moot(why: Moot, uid: Option<Uid>) -> Verdict {
-    Verdict::Allow(Allow::Moot { why, uid })
+fn no_effect(why: NoEffect, uid: Option<Uid>) -> Decision {
+    Decision::Allow(Allow::NoEffect { why, uid })
 }

@@ -358,14 +358,14 @@ impl NativeBudget {
 
 /// Which kind of object a budget was written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Front {
+pub enum BudgetKind {
     /// `policy.quorate.dev` DisruptionBudget.
     DisruptionBudget,
     /// `policy.kruise.io` PodUnavailableBudget.
     PodUnavailableBudget,
 }
 
-impl Front {
+impl BudgetKind {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::DisruptionBudget, Self::PodUnavailableBudget];
 
@@ -384,15 +384,15 @@ pub struct BudgetKey {
     /// Namespace and name.
     pub object: ObjectKey,
     /// The kind of object.
-    pub front: Front,
+    pub kind: BudgetKind,
 }
 
 impl std::fmt::Display for BudgetKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.front {
-            Front::DisruptionBudget => self.object.fmt(f),
+        match self.kind {
+            BudgetKind::DisruptionBudget => self.object.fmt(f),
             // By a word that its owner uses: there may be a budget of the other kind with the same name.
-            Front::PodUnavailableBudget => write!(f, "PodUnavailableBudget {}", self.object),
+            BudgetKind::PodUnavailableBudget => write!(f, "PodUnavailableBudget {}", self.object),
         }
     }
 }

@@ -5,8 +5,10 @@
 pub mod basics;
 pub mod callers;
 pub mod claims;
+mod cluster_state;
 mod coverage;
 mod decide;
+pub mod decision;
 mod engine;
 pub mod facts;
 mod labels;
@@ -14,15 +16,13 @@ pub mod ledger;
 mod pool;
 mod report;
 pub mod request;
+mod scales;
 pub mod selector;
 pub mod sentence;
 mod sources;
 pub mod status;
 mod tally;
 mod units;
-pub mod verdict;
-mod wants;
-mod world;
 
 pub use coverage::{coverage, memory_key};
 pub use engine::{Changes, Engine, Gates, Snapshot};

@@ -11,11 +11,11 @@ use crate::selector::Selected;
 /// What is in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
-    texts: Shelf<()>,
+    texts: Interner<()>,
     /// Apart from the other texts: there are few of them, each pod has one, and no sibling has the same.
-    nodes: Shelf<()>,
+    nodes: Interner<()>,
     /// Apart as well, and each set as one text, with the budgets that select it.
-    labels: Shelf<Selected>,
+    labels: Interner<Selected>,
 }
 
 impl Pool {
@@ -59,7 +59,7 @@ impl Pool {
 
 /// Texts in use, and what is known of each. What nobody uses any more goes when there are twice as many.
 #[derive(Clone, Debug)]
-struct Shelf<V> {
+struct Interner<V> {
     kept: FxHashMap<Text, V>,
     sweep_at: usize,
 }
@@ -67,13 +67,13 @@ struct Shelf<V> {
 /// A shelf with less than this is not worth sweeping.
 const SMALLEST_SWEEP: usize = 1024;
 
-impl<V> Default for Shelf<V> {
+impl<V> Default for Interner<V> {
     fn default() -> Self {
         Self { kept: FxHashMap::default(), sweep_at: SMALLEST_SWEEP }
     }
 }
 
-impl<V: Default> Shelf<V> {
+impl<V: Default> Interner<V> {
     /// Replaces a text by the one that is kept, or keeps it.
     fn share(&mut self, text: &mut Text) -> &mut V {
         if self.kept.len() >= self.sweep_at {
@@ -90,21 +90,21 @@ impl<V: Default> Shelf<V> {
 mod tests {
     use super::*;
 
-    fn shared(shelf: &mut Shelf<()>, text: &str) -> Text {
+    fn shared(interner: &mut Interner<()>, text: &str) -> Text {
         let mut text = Text::from(text);
-        shelf.share(&mut text);
+        interner.share(&mut text);
         text
     }
 
     #[test]
     fn texts_are_shared_while_used_and_dropped_afterwards() {
-        let mut shelf = Shelf::default();
-        let first = shared(&mut shelf, "web");
-        assert!(Text::ptr_eq(&first, &shared(&mut shelf, "web")));
+        let mut interner = Interner::default();
+        let first = shared(&mut interner, "web");
+        assert!(Text::ptr_eq(&first, &shared(&mut interner, "web")));
         for n in 0..10_000 {
-            shared(&mut shelf, &format!("once-{n}"));
+            shared(&mut interner, &format!("once-{n}"));
         }
-        assert!(shelf.kept.len() < 3 * SMALLEST_SWEEP, "{} texts kept", shelf.kept.len());
-        assert!(Text::ptr_eq(&first, &shared(&mut shelf, "web")));
+        assert!(interner.kept.len() < 3 * SMALLEST_SWEEP, "{} texts kept", interner.kept.len());
+        assert!(Text::ptr_eq(&first, &shared(&mut interner, "web")));
     }
 }

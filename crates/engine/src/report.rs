@@ -2,12 +2,12 @@
 
 use crate::basics::{Quantity, Text, Time};
 use crate::claims::{Claim, PROTOCOL};
+use crate::decision::{Noun, Numbers, Unresolved};
 use crate::engine::{BudgetRecord, Engine};
 use crate::facts::{BudgetKey, NativeBudget, Operation, Rules, Units};
 use crate::sentence;
 use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status, reason};
 use crate::tally::Unit;
-use crate::verdict::{Noun, Numbers, Unresolved};
 
 /// How many pods a message names.
 const NAMED: usize = 3;
@@ -94,7 +94,7 @@ impl Engine {
     fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(&'static str, String)> {
         let (rules, tally) = (&budget.rules, &budget.tally);
         let namespace = &budget.fact.key.object.namespace;
-        let expected_by = budget.fact.key.front.says_expected();
+        let expected_by = budget.fact.key.kind.says_expected();
         if let Err(broken) = &budget.fact.spec {
             return Some((reason::INVALID, sentence::invalid(&broken.why)));
         }
@@ -106,7 +106,7 @@ impl Engine {
                     .to_owned(),
             ));
         }
-        if self.world.namespaces.get(namespace).is_some_and(|ns| ns.excluded) {
+        if self.cluster.namespaces.get(namespace).is_some_and(|ns| ns.excluded) {
             return Some((
                 reason::NAMESPACE_EXCLUDED,
                 format!(
@@ -114,8 +114,8 @@ impl Engine {
                 ),
             ));
         }
-        if !tally.strays.is_empty() {
-            let pods = self.names(tally.strays.iter(), ("names", "name"));
+        if !tally.ungrouped.is_empty() {
+            let pods = self.names(tally.ungrouped.iter(), ("names", "name"));
             return Some((
                 reason::MISSING_WORKLOAD_REFERENCE,
                 format!(
@@ -164,7 +164,7 @@ impl Engine {
                 ),
             ));
         }
-        let workloads = tally.workloads(namespace, &self.world);
+        let workloads = tally.workloads(namespace, &self.cluster);
         if workloads.len() > 1 {
             let names: Vec<&str> = workloads.iter().take(NAMED).map(|name| &**name).collect();
             return Some((
@@ -210,13 +210,13 @@ impl Engine {
         // The pods of a group may lie under several of them.
         budget.tally.units.iter().find_map(|(_, unit)| {
             let mut over =
-                unit.members.iter().flat_map(|pod| self.world.native_over(&self.pods[*pod as usize].fact));
+                unit.members.iter().flat_map(|pod| self.cluster.native_over(&self.pods[*pod as usize].fact));
             over.find_map(|native| tight(unit, native))
         })
     }
 
     fn singles_of(&self, budget: &BudgetRecord) -> Vec<u32> {
-        self.members_where(budget, |seat, _| seat == crate::tally::Seat::Single)
+        self.members_where(budget, |slot, _| slot == crate::tally::UnitSlot::Single)
     }
 
     fn unmanaged_of(&self, budget: &BudgetRecord) -> Vec<u32> {
@@ -226,7 +226,7 @@ impl Engine {
     fn members_where(
         &self,
         budget: &BudgetRecord,
-        wanted: impl Fn(crate::tally::Seat, &crate::facts::Pod) -> bool,
+        wanted: impl Fn(crate::tally::UnitSlot, &crate::facts::Pod) -> bool,
     ) -> Vec<u32> {
         let Some(id) = self.budget_id(&budget.fact.key) else { return Vec::new() };
         self.covered(&budget.fact.key)
@@ -234,7 +234,7 @@ impl Engine {
             .filter_map(|pod| self.pod_id(&pod.uid))
             .filter(|pod| {
                 let record = &self.pods[*pod as usize];
-                record.members.iter().any(|member| member.budget == id && wanted(member.seat, &record.fact))
+                record.members.iter().any(|member| member.budget == id && wanted(member.slot, &record.fact))
             })
             .collect()
     }
@@ -291,7 +291,7 @@ fn never_allows(rules: &Rules, numbers: Numbers) -> bool {
 fn never_allows_message(rules: &Rules, numbers: Numbers) -> String {
     let noun = sentence::noun(noun(rules), numbers.expected);
     format!(
-        "The budget asks that all {} {noun} stay up, which blocks every drain for ever. \
+        "The budget asks that all {} {noun} stay up, which denials every drain for ever. \
          Allow at least one to be down.",
         numbers.expected
     )
@@ -322,7 +322,7 @@ fn allowed_condition(
                 | Unresolved::Scale { .. }
                 | Unresolved::Sources { .. } => reason::SYNC_FAILED,
             };
-            (false, reason, sentence::unresolved(unresolved, budget.fact.key.front))
+            (false, reason, sentence::unresolved(unresolved, budget.fact.key.kind))
         }
         _ if !enforced.status => (false, reason::SYNC_FAILED, enforced.message.clone()),
         _ => {

@@ -15,12 +15,12 @@ pub struct Requirement {
     /// The label it is about.
     pub key: Text,
     /// What it asks of that label.
-    pub ask: Ask,
+    pub operator: Operator,
 }
 
 /// What a requirement asks of its label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Ask {
+pub enum Operator {
     /// It has one of these values.
     In(Box<[Text]>),
     /// It has none of these values, or is absent.
@@ -37,7 +37,10 @@ impl Selector {
         Self(
             pairs
                 .into_iter()
-                .map(|(key, value)| Requirement { key: key.into(), ask: Ask::In([value.into()].into()) })
+                .map(|(key, value)| Requirement {
+                    key: key.into(),
+                    operator: Operator::In([value.into()].into()),
+                })
                 .collect(),
         )
     }
@@ -51,12 +54,12 @@ impl Selector {
     /// label. Under everything, where there is none.
     fn anchors(&self) -> SmallVec<[Anchor; 2]> {
         for requirement in &self.0 {
-            if let Ask::In(values) = &requirement.ask {
+            if let Operator::In(values) = &requirement.operator {
                 return values.iter().map(|v| Anchor::Pair(requirement.key.clone(), v.clone())).collect();
             }
         }
         for requirement in &self.0 {
-            if requirement.ask == Ask::Exists {
+            if requirement.operator == Operator::Exists {
                 return [Anchor::Key(requirement.key.clone())].into_iter().collect();
             }
         }
@@ -67,7 +70,7 @@ impl Selector {
     fn is_its_anchor(&self) -> bool {
         match &*self.0 {
             [] => true,
-            [only] => matches!(only.ask, Ask::In(_) | Ask::Exists),
+            [only] => matches!(only.operator, Operator::In(_) | Operator::Exists),
             _ => false,
         }
     }
@@ -76,11 +79,11 @@ impl Selector {
 impl Requirement {
     /// Whether it holds for a label with this value, or for one that is absent.
     pub(crate) fn holds(&self, value: Option<&str>) -> bool {
-        match &self.ask {
-            Ask::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
-            Ask::NotIn(values) => value.is_none_or(|v| values.iter().all(|asked| **asked != *v)),
-            Ask::Exists => value.is_some(),
-            Ask::Absent => value.is_none(),
+        match &self.operator {
+            Operator::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
+            Operator::NotIn(values) => value.is_none_or(|v| values.iter().all(|asked| **asked != *v)),
+            Operator::Exists => value.is_some(),
+            Operator::Absent => value.is_none(),
         }
     }
 }
@@ -178,11 +181,11 @@ pub(crate) struct Selected {
 }
 
 /// No budget has this number.
-const NOBODY: u32 = u32::MAX;
+const NO_POD: u32 = u32::MAX;
 
 impl Default for Selected {
     fn default() -> Self {
-        Self { edition: NO_SELECTORS, by: [NOBODY; 2] }
+        Self { edition: NO_SELECTORS, by: [NO_POD; 2] }
     }
 }
 
@@ -193,14 +196,14 @@ pub(crate) const NO_SELECTORS: u64 = 0;
 impl Selected {
     /// The budgets, if they are known for this edition.
     pub(crate) fn by(&self, edition: u64) -> Option<Budgets> {
-        (self.edition == edition).then(|| self.by.into_iter().filter(|id| *id != NOBODY).collect())
+        (self.edition == edition).then(|| self.by.into_iter().filter(|id| *id != NO_POD).collect())
     }
 
     /// Keeps what was found. More than a few are found again each time.
     pub(crate) fn keep(&mut self, edition: u64, found: &Budgets) {
         let by = match **found {
-            [] => [NOBODY; 2],
-            [one] => [one, NOBODY],
+            [] => [NO_POD; 2],
+            [one] => [one, NO_POD],
             [one, two] => [one, two],
             _ => return,
         };
@@ -212,8 +215,8 @@ impl Selected {
 mod tests {
     use super::*;
 
-    fn ask(key: &str, ask: Ask) -> Selector {
-        Selector([Requirement { key: key.into(), ask }].into())
+    fn ask(key: &str, operator: Operator) -> Selector {
+        Selector([Requirement { key: key.into(), operator }].into())
     }
 
     fn values(list: &[&str]) -> Box<[Text]> {
@@ -228,12 +231,12 @@ mod tests {
             (Selector::labels([("app", "web")]), true),
             (Selector::labels([("app", "db")]), false),
             (Selector::labels([("app", "web"), ("tier", "back")]), false),
-            (ask("app", Ask::In(values(&["db", "web"]))), true),
-            (ask("app", Ask::NotIn(values(&["web"]))), false),
-            (ask("zone", Ask::NotIn(values(&["a"]))), true),
-            (ask("tier", Ask::Exists), true),
-            (ask("tier", Ask::Absent), false),
-            (ask("zone", Ask::Absent), true),
+            (ask("app", Operator::In(values(&["db", "web"]))), true),
+            (ask("app", Operator::NotIn(values(&["web"]))), false),
+            (ask("zone", Operator::NotIn(values(&["a"]))), true),
+            (ask("tier", Operator::Exists), true),
+            (ask("tier", Operator::Absent), false),
+            (ask("zone", Operator::Absent), true),
         ];
         let mut index = SelectorIndex::default();
         for (id, (selector, _)) in cases.iter().enumerate() {

@@ -7,19 +7,20 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::basics::{Text, Time};
-use crate::facts::{BudgetKey, Front, MAX_SOURCES};
-use crate::verdict::{
-    Block, Down, Exhausted, Ground, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
+use crate::decision::{
+    AllowReason, Denial, DenialReason, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Unhealthy,
+    Unresolved,
 };
+use crate::facts::{BudgetKey, BudgetKind, MAX_SOURCES};
 
 /// No sentence is longer than this.
 pub const MAX_LENGTH: usize = 300;
 
 /// One sentence for a refusal: the first budget's, and how many others agree with it.
-pub fn refusal(blocks: &[Block], now: Time) -> String {
-    let Some(first) = blocks.first() else { return "not now".to_owned() };
-    let sentence = self::block(first, now);
-    match blocks.len() - 1 {
+pub fn refusal(denials: &[Denial], now: Time) -> String {
+    let Some(first) = denials.first() else { return "not now".to_owned() };
+    let sentence = self::denial(first, now);
+    match denials.len() - 1 {
         0 => sentence,
         1 => shorten(format!("{sentence} One more budget says no.")),
         more => shorten(format!("{sentence} {more} more budgets say no.")),
@@ -27,55 +28,57 @@ pub fn refusal(blocks: &[Block], now: Time) -> String {
 }
 
 /// The sentence for one "no".
-pub fn block(block: &Block, now: Time) -> String {
-    let budget = block.budget.as_ref().map(ToString::to_string);
+pub fn denial(denial: &Denial, now: Time) -> String {
+    let budget = denial.budget.as_ref().map(ToString::to_string);
     let says = |what: String| match &budget {
         Some(budget) => format!("{budget}: {what}"),
         None => what,
     };
-    shorten(match &block.reason {
-        Reason::NotSynced => says("not now: Quorate is still starting. Ask again in a moment.".to_owned()),
-        Reason::NotFresh { seconds } => says(format!(
+    shorten(match &denial.reason {
+        DenialReason::NotSynced => {
+            says("not now: Quorate is still starting. Ask again in a moment.".to_owned())
+        }
+        DenialReason::NotFresh { seconds } => says(format!(
             "not now: Quorate has not heard from the API server for {seconds}s. Ask again in a moment."
         )),
-        Reason::Deadline => {
+        DenialReason::Deadline => {
             says("not now: the budget could not be written in time. Ask again in a moment.".to_owned())
         }
-        Reason::Invalid(why) => says(invalid(why)),
-        Reason::Unresolved(unresolved) => {
-            let front = block.budget.as_ref().map_or(Front::DisruptionBudget, |budget| budget.front);
-            says(self::unresolved(unresolved, front))
+        DenialReason::Invalid(why) => says(invalid(why)),
+        DenialReason::Unresolved(unresolved) => {
+            let kind = denial.budget.as_ref().map_or(BudgetKind::DisruptionBudget, |budget| budget.kind);
+            says(self::unresolved(unresolved, kind))
         }
-        Reason::NotOpen => says(
+        DenialReason::NotOpen => says(
             "not now: just created, or changed in what it covers. Waits until every replica knows it."
                 .to_owned(),
         ),
-        Reason::Protocol(protocol) => says(format!(
+        DenialReason::Protocol(protocol) => says(format!(
             "not now: another version of Quorate writes this budget (protocol {protocol}). \
              Waits until all replicas run the same version."
         )),
-        Reason::OutdatedDefinition => says(
+        DenialReason::OutdatedDefinition => says(
             "not now: claims do not stick, the CustomResourceDefinition is older than this server. \
              Apply the current one (quorate crds)."
                 .to_owned(),
         ),
-        Reason::TooManyClaims => says(
+        DenialReason::TooManyClaims => says(
             "not now: too many admitted disruptions have not happened yet. Waits for the pods to go."
                 .to_owned(),
         ),
-        Reason::Probe { pod, why, since } => says(probe(pod, why, *since, now)),
-        Reason::NoGroup { pod } => says(format!(
+        DenialReason::Probe { pod, why, since } => says(probe(pod, why, *since, now)),
+        DenialReason::NoGroup { pod } => says(format!(
             "pod {pod} names no workload, so which group it would break is not known. \
              Set schedulingGroup or the quorate.dev/workload labels in its template."
         )),
-        Reason::Exhausted(exhausted) => match &block.budget {
+        DenialReason::Exhausted(exhausted) => match &denial.budget {
             Some(budget) => self::exhausted(budget, exhausted, now),
             None => "not now: a budget is exhausted.".to_owned(),
         },
-        Reason::Native { name, healthy: (has, needs) } => {
+        DenialReason::Native { name, healthy: (has, needs) } => {
             format!("PodDisruptionBudget {name} allows nothing now (has {has} healthy pods, needs {needs}).")
         }
-        Reason::SeveralNative { pod, names } => {
+        DenialReason::SeveralNative { pod, names } => {
             let rest = match names.len().saturating_sub(2) {
                 0 => String::new(),
                 more => format!(" (and {more} more)"),
@@ -96,8 +99,8 @@ pub fn invalid(why: &str) -> String {
 }
 
 /// What cannot be found.
-pub fn unresolved(unresolved: &Unresolved, front: Front) -> String {
-    let expected = front.says_expected();
+pub fn unresolved(unresolved: &Unresolved, kind: BudgetKind) -> String {
+    let expected = kind.says_expected();
     match unresolved {
         Unresolved::Group { pod, name } => format!(
             "pod {pod} belongs to {name}, which is not there, so what makes the group whole is not known. \
@@ -123,18 +126,18 @@ pub fn unresolved(unresolved: &Unresolved, front: Front) -> String {
 }
 
 /// On what ground a budget agrees, after its name.
-pub fn agreement(ground: Ground, what: Noun) -> String {
+pub fn agreement(reason: AllowReason, what: Noun) -> String {
     let unit = noun(what, 1);
-    match ground {
-        Ground::Charged => format!("has room for one more {unit} to go down"),
-        Ground::Surge => format!("the {unit} is one more than there should be"),
-        Ground::Surplus => format!("the {unit} stays whole without it"),
-        Ground::Unhealthy => "the pod is unhealthy as it is".to_owned(),
-        Ground::Broken => format!("the {unit} is down as it is"),
-        Ground::Pending => "the pod never ran".to_owned(),
-        Ground::Recreate => "its owner asked for the gap".to_owned(),
-        Ground::PassesBy => "does not protect against this".to_owned(),
-        Ground::Observed => "would say no, but only observes".to_owned(),
+    match reason {
+        AllowReason::Charged => format!("has room for one more {unit} to go down"),
+        AllowReason::Surge => format!("the {unit} is one more than there should be"),
+        AllowReason::Surplus => format!("the {unit} stays whole without it"),
+        AllowReason::Unhealthy => "the pod is unhealthy as it is".to_owned(),
+        AllowReason::Broken => format!("the {unit} is down as it is"),
+        AllowReason::Pending => "the pod never ran".to_owned(),
+        AllowReason::Recreate => "its owner asked for the gap".to_owned(),
+        AllowReason::PassesBy => "does not protect against this".to_owned(),
+        AllowReason::Observed => "would say no, but only observes".to_owned(),
     }
 }
 
@@ -187,10 +190,10 @@ fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize)
     let Numbers { current, desired, expected, .. } = *numbers;
     let (word, words) = (noun(*what, 1), noun(*what, 2));
     let name = |name: &str| elide(name, length);
-    let expected_by = budget.front.says_expected();
-    let kind = match budget.front {
-        Front::DisruptionBudget => "",
-        Front::PodUnavailableBudget => "PodUnavailableBudget ",
+    let expected_by = budget.kind.says_expected();
+    let kind = match budget.kind {
+        BudgetKind::DisruptionBudget => "",
+        BudgetKind::PodUnavailableBudget => "PodUnavailableBudget ",
     };
     let budget = format!("{kind}{}/{}", name(&budget.object.namespace), name(&budget.object.name));
     let unit = name(unit);

@@ -4,13 +4,13 @@
 //! template says that the budget covers its pods or, where no template says so or not, the budget remembers that it did.
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text};
+use crate::cluster_state::{ClusterState, LWS_KIND, LWS_NAME, is_lws_group_key};
 use crate::facts::{
     Activity, Controller, Counts, Covers, Owner, PodGroup, Rules, Source, Units, Workload, WorkloadSource,
     is_added_later,
 };
 use crate::selector::Selector;
-use crate::units::{self, Family, GroupKey};
-use crate::world::{LWS_KIND, LWS_NAME, World, is_lws_group_key};
+use crate::units::{self, ExpectedFrom, GroupKey};
 
 /// Whether a budget covers the pods that a source makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl Covered {
 }
 
 /// What is to be known of a source to say whether it stays expected without pods.
-pub(crate) struct Standing {
+pub(crate) struct SourceState {
     pub(crate) source: Source,
     /// Its object is there, stays, runs pods and wants some.
     pub(crate) lives: bool,
@@ -47,8 +47,8 @@ pub(crate) struct Standing {
 }
 
 /// A controller, as a source of pods. Nothing, where another one's scale counts for its pods.
-pub(crate) fn of_pods(rules: &Rules, controller: &Controller, world: &World) -> Option<Standing> {
-    if World::is_part_of_deployment(controller) {
+pub(crate) fn of_pods(rules: &Rules, controller: &Controller, cluster: &ClusterState) -> Option<SourceState> {
+    if ClusterState::is_part_of_deployment(controller) {
         return None;
     }
     let covered = match (&rules.covers, controller.counts) {
@@ -56,51 +56,56 @@ pub(crate) fn of_pods(rules: &Rules, controller: &Controller, world: &World) -> 
         (Covers::Selector(selector), Counts::Pods) => {
             Covered::by_templates(selector, controller.templates.as_deref())
         }
-        (Covers::Target(kind, name), Counts::Pods) => is_below(controller, kind, name, world),
+        (Covers::Target(kind, name), Counts::Pods) => is_below(controller, kind, name, cluster),
     };
-    Some(Standing { source: of_controller(controller), lives: lives(controller, world), covered })
+    Some(SourceState { source: of_controller(controller), lives: lives(controller, cluster), covered })
 }
 
 /// Whether the pods of a controller belong to the target of a budget.
-fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, world: &World) -> Covered {
+fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, cluster: &ClusterState) -> Covered {
     let is_target = controller.kind == *kind && controller.key.name == *name;
     let templates = controller.templates.as_deref();
     let named = (&*kind.group, &*kind.kind) == LWS_KIND
         && templates.into_iter().flatten().any(|labels| labels.get(LWS_NAME) == Some(&**name));
     if !named && !is_target {
-        match world.is_owned_by(controller, kind, name) {
+        match cluster.is_owned_by(controller, kind, name) {
             Some(true) => {}
             Some(false) => return Covered::No,
             None => return Covered::CannotTell,
         }
     }
     // What makes no pods by itself has others make them, and these count.
-    let makes_pods = templates.is_some() || (is_target && world.owned_by(&controller.uid).is_empty());
+    let makes_pods = templates.is_some() || (is_target && cluster.owned_by(&controller.uid).is_empty());
     if makes_pods { Covered::Yes } else { Covered::CannotTell }
 }
 
 /// What says how many groups of a family there should be. Nothing, where no object does.
-pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<Standing> {
+pub(crate) fn of_groups(
+    rules: &Rules,
+    namespace: &Text,
+    expected_from: &ExpectedFrom,
+    cluster: &ClusterState,
+) -> Option<SourceState> {
     let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-    let unsure = |source, lives| Some(Standing { source, lives, covered: Covered::CannotTell });
-    match family {
-        Family::Workload(source, name, group) => {
-            let workload = world.workload(*source, object(name))?;
-            let wants = units::family_size(rules, namespace, family, world).unwrap_or(0);
+    let unsure = |source, lives| Some(SourceState { source, lives, covered: Covered::CannotTell });
+    match expected_from {
+        ExpectedFrom::Workload(source, name, group) => {
+            let workload = cluster.workload(*source, object(name))?;
+            let wants = units::expected_number(rules, namespace, expected_from, cluster).unwrap_or(0);
             unsure(of_workload(*source, name, group, workload), !workload.deleting && wants > 0)
         }
-        Family::Lone(name) => {
-            let group = world.pod_group(&object(name))?;
-            let is_lone = units::family_of_pod_group(name, group, world) == *family;
-            unsure(of_pod_group(name, group), is_lone && is_live(group, world))
+        ExpectedFrom::Lone(name) => {
+            let group = cluster.pod_group(&object(name))?;
+            let is_lone = units::expected_from_of_pod_group(name, group, cluster) == *expected_from;
+            unsure(of_pod_group(name, group), is_lone && is_live(group, cluster))
         }
-        Family::Template(workload, template) => {
-            let lives = template_lives(namespace, workload, template, world);
+        ExpectedFrom::Template(workload, template) => {
+            let lives = template_lives(namespace, workload, template, cluster);
             unsure(of_template(workload, template), lives)
         }
-        Family::Scale(uid) => {
+        ExpectedFrom::Scale(uid) => {
             let controller =
-                world.controller(uid).filter(|controller| controller.key.namespace == *namespace)?;
+                cluster.controller(uid).filter(|controller| controller.key.namespace == *namespace)?;
             let covered = match &rules.covers {
                 Covers::Selector(selector) => {
                     Covered::by_templates(selector, controller.templates.as_deref())
@@ -109,7 +114,7 @@ pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world:
                 Covers::Target(kind, name)
                     if controller.kind == *kind
                         && controller.key.name == *name
-                        && (rules.units != Units::Workload || world.makes_pod_groups(uid)) =>
+                        && (rules.units != Units::Workload || cluster.makes_pod_groups(uid)) =>
                 {
                     Covered::Yes
                 }
@@ -120,50 +125,55 @@ pub(crate) fn of_groups(rules: &Rules, namespace: &Text, family: &Family, world:
                 (Units::Workload, Covers::Selector(_)) => covered.min(Covered::CannotTell),
                 _ => covered,
             };
-            Some(Standing { source: of_controller(controller), lives: lives(controller, world), covered })
+            Some(SourceState {
+                source: of_controller(controller),
+                lives: lives(controller, cluster),
+                covered,
+            })
         }
-        Family::Declared | Family::Observed => None,
+        ExpectedFrom::Declared | ExpectedFrom::Observed => None,
     }
 }
 
 /// Whether what says how many groups there should be is being deleted.
-pub(crate) fn is_ending(namespace: &Text, family: &Family, world: &World) -> bool {
-    match family {
-        Family::Scale(uid) => world.controller(uid).is_some_and(|controller| controller.deleting),
-        Family::Workload(source, name, _) => {
+pub(crate) fn is_ending(namespace: &Text, expected_from: &ExpectedFrom, cluster: &ClusterState) -> bool {
+    match expected_from {
+        ExpectedFrom::Scale(uid) => cluster.controller(uid).is_some_and(|controller| controller.deleting),
+        ExpectedFrom::Workload(source, name, _) => {
             let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-            world.workload(*source, object).is_some_and(|workload| workload.deleting)
+            cluster.workload(*source, object).is_some_and(|workload| workload.deleting)
         }
-        Family::Template(workload, template) => !template_lives(namespace, workload, template, world),
-        Family::Declared | Family::Lone(_) | Family::Observed => false,
+        ExpectedFrom::Template(workload, template) => !template_lives(namespace, workload, template, cluster),
+        ExpectedFrom::Declared | ExpectedFrom::Lone(_) | ExpectedFrom::Observed => false,
     }
 }
 
 /// Whether a PodGroup of a template is there to stay, of those that the template says the number of.
-fn template_lives(namespace: &Text, workload: &Text, template: &Text, world: &World) -> bool {
-    let family = Family::Template(workload.clone(), template.clone());
-    let counts = |group: &PodGroup| units::family_of_pod_group(template, group, world) == family;
-    world.of_template(namespace, workload, template).any(|group| is_live(group, world) && counts(group))
+fn template_lives(namespace: &Text, workload: &Text, template: &Text, cluster: &ClusterState) -> bool {
+    let expected_from = ExpectedFrom::Template(workload.clone(), template.clone());
+    let counts =
+        |group: &PodGroup| units::expected_from_of_pod_group(template, group, cluster) == expected_from;
+    cluster.of_template(namespace, workload, template).any(|group| is_live(group, cluster) && counts(group))
 }
 
 /// The controller because of which a group is not wanted: the set that wants fewer groups, or whoever of the group's
 /// controller and its owner does not run.
 pub(crate) fn says_idle<'a>(
     key: &GroupKey,
-    family: &Family,
+    expected_from: &ExpectedFrom,
     namespace: &Text,
-    world: &'a World,
+    cluster: &'a ClusterState,
 ) -> Option<&'a Controller> {
     let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-    let of_owner = |owner: Option<&Owner>| owner.and_then(|owner| world.controller(&owner.uid));
-    let controller = match (key, family) {
-        (GroupKey::LeaderWorker(name, _), _) => world.leader_worker_set(namespace, name)?,
-        (_, Family::Scale(uid)) => world.controller(uid)?,
+    let of_owner = |owner: Option<&Owner>| owner.and_then(|owner| cluster.controller(&owner.uid));
+    let controller = match (key, expected_from) {
+        (GroupKey::LeaderWorker(name, _), _) => cluster.leader_worker_set(namespace, name)?,
+        (_, ExpectedFrom::Scale(uid)) => cluster.controller(uid)?,
         (GroupKey::PodGroup(name), _) => {
-            of_owner(world.pod_group(&object(name)).and_then(|group| group.controller.as_ref()))?
+            of_owner(cluster.pod_group(&object(name)).and_then(|group| group.controller.as_ref()))?
         }
         (GroupKey::Replica(source, name, ..), _) => {
-            of_owner(world.workload(*source, object(name)).and_then(|workload| workload.owner.as_ref()))?
+            of_owner(cluster.workload(*source, object(name)).and_then(|workload| workload.owner.as_ref()))?
         }
         (GroupKey::Label(_) | GroupKey::Owner(_), _) => return None,
     };
@@ -172,7 +182,7 @@ pub(crate) fn says_idle<'a>(
 }
 
 /// The families that stay expected without any memory.
-pub(crate) fn certain(rules: &Rules, namespace: &Text, world: &World) -> Vec<Family> {
+pub(crate) fn certain(rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Vec<ExpectedFrom> {
     let counts = |controller: &&Controller| match &rules.units {
         Units::Workload => matches!(rules.covers, Covers::Target(..)),
         Units::Label { key, .. } => {
@@ -180,22 +190,25 @@ pub(crate) fn certain(rules: &Rules, namespace: &Text, world: &World) -> Vec<Fam
         }
         Units::Pods | Units::Owner { .. } => false,
     };
-    let scales = world.counting_groups(namespace).filter(counts).map(|c| Family::Scale(c.uid.clone()));
-    let is_certain = |family: &Family| {
-        of_groups(rules, namespace, family, world).is_some_and(|s| s.covered == Covered::Yes)
+    let scales =
+        cluster.counting_groups(namespace).filter(counts).map(|c| ExpectedFrom::Scale(c.uid.clone()));
+    let is_certain = |expected_from: &ExpectedFrom| {
+        of_groups(rules, namespace, expected_from, cluster).is_some_and(|s| s.covered == Covered::Yes)
     };
     scales.filter(is_certain).collect()
 }
 
 /// The family of groups that a source speaks for.
-pub(crate) fn family_of(source: &Source) -> Family {
+pub(crate) fn expected_from_of(source: &Source) -> ExpectedFrom {
     let Source { kind, name, part, uid } = source;
     match (&*kind.group, &*kind.kind) {
-        (OWN_API, WORKLOAD) => Family::Workload(WorkloadSource::Own, name.clone(), part.clone()),
-        (UPSTREAM_API, WORKLOAD) => Family::Workload(WorkloadSource::Upstream, name.clone(), part.clone()),
-        (UPSTREAM_API, POD_GROUP) if part.is_empty() => Family::Lone(name.clone()),
-        (UPSTREAM_API, POD_GROUP) => Family::Template(name.clone(), part.clone()),
-        _ => Family::Scale(uid.clone()),
+        (OWN_API, WORKLOAD) => ExpectedFrom::Workload(WorkloadSource::Own, name.clone(), part.clone()),
+        (UPSTREAM_API, WORKLOAD) => {
+            ExpectedFrom::Workload(WorkloadSource::Upstream, name.clone(), part.clone())
+        }
+        (UPSTREAM_API, POD_GROUP) if part.is_empty() => ExpectedFrom::Lone(name.clone()),
+        (UPSTREAM_API, POD_GROUP) => ExpectedFrom::Template(name.clone(), part.clone()),
+        _ => ExpectedFrom::Scale(uid.clone()),
     }
 }
 
@@ -219,18 +232,20 @@ pub(crate) fn workload_kind(source: WorkloadSource) -> GroupKind {
 }
 
 /// Whether the object of a source is known.
-pub(crate) fn is_known(source: &Source, namespace: &Text, world: &World) -> bool {
+pub(crate) fn is_known(source: &Source, namespace: &Text, cluster: &ClusterState) -> bool {
     let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-    match family_of(source) {
-        Family::Workload(api, name, _) => {
-            world.workload(api, object(&name)).is_some_and(|workload| workload.uid == source.uid)
+    match expected_from_of(source) {
+        ExpectedFrom::Workload(api, name, _) => {
+            cluster.workload(api, object(&name)).is_some_and(|workload| workload.uid == source.uid)
         }
-        Family::Lone(name) => world.pod_group(&object(&name)).is_some_and(|group| group.uid == source.uid),
-        Family::Template(workload, template) => {
-            world.of_template(namespace, &workload, &template).next().is_some()
+        ExpectedFrom::Lone(name) => {
+            cluster.pod_group(&object(&name)).is_some_and(|group| group.uid == source.uid)
         }
-        Family::Scale(uid) => world.controller(&uid).is_some(),
-        Family::Declared | Family::Observed => false,
+        ExpectedFrom::Template(workload, template) => {
+            cluster.of_template(namespace, &workload, &template).next().is_some()
+        }
+        ExpectedFrom::Scale(uid) => cluster.controller(&uid).is_some(),
+        ExpectedFrom::Declared | ExpectedFrom::Observed => false,
     }
 }
 
@@ -255,16 +270,16 @@ fn of_template(workload: &Text, template: &Text) -> Source {
     Source { kind: pod_group_kind(), name: workload.clone(), part: template.clone(), uid: Text::default() }
 }
 
-fn lives(controller: &Controller, world: &World) -> bool {
-    !controller.deleting && world.wanted_by(controller).is_some_and(|wanted| wanted > 0)
+fn lives(controller: &Controller, cluster: &ClusterState) -> bool {
+    !controller.deleting && cluster.wanted_by(controller).is_some_and(|wanted| wanted > 0)
 }
 
-fn is_live(group: &PodGroup, world: &World) -> bool {
-    !group.deleting && is_wanted(group, world)
+fn is_live(group: &PodGroup, cluster: &ClusterState) -> bool {
+    !group.deleting && is_wanted(group, cluster)
 }
 
 /// Whether what made a PodGroup still wants it.
-pub(crate) fn is_wanted(group: &PodGroup, world: &World) -> bool {
+pub(crate) fn is_wanted(group: &PodGroup, cluster: &ClusterState) -> bool {
     let owner: Option<&Owner> = group.controller.as_ref();
-    world.is_wanted(owner)
+    cluster.is_wanted(owner)
 }

@@ -1,8 +1,8 @@
 //! What a budget's status says.
 
 use crate::basics::{Text, Time};
+use crate::decision::Numbers;
 use crate::facts::Memory;
-use crate::verdict::Numbers;
 
 /// The status of a budget, for whoever writes it.
 #[derive(Clone, Debug, PartialEq)]

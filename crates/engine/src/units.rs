@@ -1,13 +1,13 @@
 //! Units: what a budget counts, how a pod finds its own, and what makes one whole.
 
 use crate::basics::{ObjectKey, Text, Uid};
+use crate::cluster_state::{ClusterState, LWS_GROUP_INDEX, is_lws_group_key, lws_group, lws_name};
 use crate::facts::{Counts, Link, Pod, PodGroup, Rules, Units, WorkloadSource};
 use crate::sources;
-use crate::world::{LWS_GROUP_INDEX, World, is_lws_group_key, lws_group, lws_name};
 
 /// Where a pod sits in a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum UnitKey {
     /// The budget counts pods: the pod is a unit by itself.
     Pod,
     /// It belongs to this group.
@@ -15,7 +15,7 @@ pub(crate) enum Place {
     /// It has no group, and is counted in a tally of single pods beside the groups.
     Single,
     /// It has no group though the Workload API should give it one.
-    Stray,
+    Ungrouped,
 }
 
 /// Names a group within a budget.
@@ -35,7 +35,7 @@ pub(crate) enum GroupKey {
 
 /// Groups whose expected number comes from one source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Family {
+pub(crate) enum ExpectedFrom {
     /// The budget says how many.
     Declared,
     /// A `Workload` says how many replicas a pod group has.
@@ -52,11 +52,11 @@ pub(crate) enum Family {
 
 /// What makes a group whole, and who knows how many there should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct GroupRequirement {
     /// The healthy pods it needs; `None` where the object that says so is missing.
     pub(crate) min_count: Option<u32>,
     /// Who knows, the budget itself apart.
-    pub(crate) family: Family,
+    pub(crate) expected_from: ExpectedFrom,
     /// The budget asks for more pods than a group can have.
     pub(crate) unreachable: bool,
     /// The budget asks for fewer pods than a group that falls whole needs.
@@ -69,29 +69,29 @@ pub(crate) struct Standing {
 }
 
 /// Finds a pod's place under a budget.
-pub(crate) fn place(rules: &Rules, pod: &Pod) -> Place {
+pub(crate) fn place(rules: &Rules, pod: &Pod) -> UnitKey {
     match &rules.units {
-        Units::Pods => Place::Pod,
+        Units::Pods => UnitKey::Pod,
         Units::Workload => match pod.link.as_deref() {
-            Some(Link::PodGroup(name)) => Place::Group(GroupKey::PodGroup(name.clone())),
+            Some(Link::PodGroup(name)) => UnitKey::Group(GroupKey::PodGroup(name.clone())),
             Some(Link::Replica { source, workload, group, replica }) => {
-                Place::Group(GroupKey::Replica(*source, workload.clone(), group.clone(), replica.clone()))
+                UnitKey::Group(GroupKey::Replica(*source, workload.clone(), group.clone(), replica.clone()))
             }
-            None => Place::Stray,
+            None => UnitKey::Ungrouped,
         },
         Units::Label { key, .. } => match pod.labels.get(key) {
             Some(value) => match lws_name(&pod.labels) {
                 // The group's number is unique within one LeaderWorkerSet only.
                 Some(set) if is_lws_group_key(key) => {
-                    Place::Group(GroupKey::LeaderWorker(set.into(), value.into()))
+                    UnitKey::Group(GroupKey::LeaderWorker(set.into(), value.into()))
                 }
-                _ => Place::Group(GroupKey::Label(value.into())),
+                _ => UnitKey::Group(GroupKey::Label(value.into())),
             },
-            None => Place::Single,
+            None => UnitKey::Single,
         },
         Units::Owner { kind, .. } => match pod.owners.iter().find(|owner| owner.kind == *kind) {
-            Some(owner) => Place::Group(GroupKey::Owner(owner.uid.clone())),
-            None => Place::Single,
+            Some(owner) => UnitKey::Group(GroupKey::Owner(owner.uid.clone())),
+            None => UnitKey::Single,
         },
     }
 }
@@ -115,52 +115,55 @@ pub(crate) fn display_name(rules: &Rules, key: &GroupKey, pod: &Pod) -> Text {
 }
 
 /// Works out what makes a group whole and who knows how many there should be. `size` is what its pods say.
-pub(crate) fn standing(
+pub(crate) fn requirement(
     rules: &Rules,
     namespace: &Text,
     key: &GroupKey,
     size: Option<u32>,
     pods: u32,
-    world: &World,
-) -> Standing {
-    let mut standing = match key {
+    cluster: &ClusterState,
+) -> GroupRequirement {
+    let mut requirement = match key {
         GroupKey::PodGroup(name) => {
             let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-            match world.pod_group(&object) {
-                None => Standing::plain(None, Family::Observed),
+            match cluster.pod_group(&object) {
+                None => GroupRequirement::plain(None, ExpectedFrom::Observed),
                 Some(group) => {
                     // A group that falls whole has no surplus: every pod it has is needed.
                     let min = if group.falls_whole { group.min_count.max(pods) } else { group.min_count };
-                    let family = family_of_pod_group(name, group, world);
-                    let surge = !sources::is_wanted(group, world);
-                    Standing { surge, ..Standing::plain(Some(min), family) }
+                    let expected_from = expected_from_of_pod_group(name, group, cluster);
+                    let surge = !sources::is_wanted(group, cluster);
+                    GroupRequirement { surge, ..GroupRequirement::plain(Some(min), expected_from) }
                 }
             }
         }
         GroupKey::Replica(source, workload, group, _) => {
             let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
-            match world.workload_group(*source, object, group) {
-                None => Standing::plain(None, Family::Observed),
+            match cluster.workload_group(*source, object, group) {
+                None => GroupRequirement::plain(None, ExpectedFrom::Observed),
                 Some(found) => {
-                    let family = match found.replicas {
-                        Some(_) => Family::Workload(*source, workload.clone(), group.clone()),
-                        None => Family::Observed,
+                    let expected_from = match found.replicas {
+                        Some(_) => ExpectedFrom::Workload(*source, workload.clone(), group.clone()),
+                        None => ExpectedFrom::Observed,
                     };
                     let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
-                    let owner = world.workload(*source, object).and_then(|found| found.owner.as_ref());
-                    let surge = family != Family::Observed && !world.is_wanted(owner);
-                    Standing { surge, ..Standing::plain(Some(found.min_count), family) }
+                    let owner = cluster.workload(*source, object).and_then(|found| found.owner.as_ref());
+                    let surge = expected_from != ExpectedFrom::Observed && !cluster.is_wanted(owner);
+                    GroupRequirement {
+                        surge,
+                        ..GroupRequirement::plain(Some(found.min_count), expected_from)
+                    }
                 }
             }
         }
         GroupKey::Label(_) | GroupKey::Owner(_) => {
-            Standing::plain(Some(asked_minimum(rules).unwrap_or(1)), Family::Observed)
+            GroupRequirement::plain(Some(asked_minimum(rules).unwrap_or(1)), ExpectedFrom::Observed)
         }
         GroupKey::LeaderWorker(name, index) => {
-            let set = world.leader_worker_set(namespace, name);
-            let family = match set.filter(|set| set.replicas.is_some()) {
-                Some(set) => Family::Scale(set.uid.clone()),
-                None => Family::Observed,
+            let set = cluster.leader_worker_set(namespace, name);
+            let expected_from = match set.filter(|set| set.replicas.is_some()) {
+                Some(set) => ExpectedFrom::Scale(set.uid.clone()),
+                None => ExpectedFrom::Observed,
             };
             let asked = asked_minimum(rules);
             let by_index = matches!(&rules.units, Units::Label { key, .. } if **key == *LWS_GROUP_INDEX);
@@ -168,67 +171,73 @@ pub(crate) fn standing(
             let beyond = stated.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
             let beyond = by_index && beyond;
             match lws_group(set, size) {
-                (Some(size), falls_whole) => Standing {
+                (Some(size), falls_whole) => GroupRequirement {
                     surge: beyond,
                     beyond,
                     min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
-                    family,
+                    expected_from,
                     unreachable: asked.is_some_and(|asked| asked > size),
                     raised: falls_whole && asked.is_some_and(|asked| asked < size),
                 },
-                (None, _) => {
-                    Standing { surge: beyond, beyond, ..Standing::plain(Some(asked.unwrap_or(1)), family) }
-                }
+                (None, _) => GroupRequirement {
+                    surge: beyond,
+                    beyond,
+                    ..GroupRequirement::plain(Some(asked.unwrap_or(1)), expected_from)
+                },
             }
         }
     };
-    if let Family::Scale(uid) = &standing.family
-        && world.controller(uid).is_some_and(|controller| !world.is_active(controller))
+    if let ExpectedFrom::Scale(uid) = &requirement.expected_from
+        && cluster.controller(uid).is_some_and(|controller| !cluster.is_active(controller))
     {
-        standing.surge = true;
+        requirement.surge = true;
     }
     // Where the budget says how many there should be, each of them is one of those.
-    standing.surge &= rules.expected.is_none();
-    standing.min_count = standing.min_count.map(|n| n.max(1));
-    standing
+    requirement.surge &= rules.expected.is_none();
+    requirement.min_count = requirement.min_count.map(|n| n.max(1));
+    requirement
 }
 
 /// Who knows how many groups like a PodGroup there should be: what made it, if that counts groups; its template; or it
 /// stands for itself.
-pub(crate) fn family_of_pod_group(name: &Text, group: &PodGroup, world: &World) -> Family {
-    let scaled = group.controller.as_ref().and_then(|owner| world.controller(&owner.uid));
+pub(crate) fn expected_from_of_pod_group(
+    name: &Text,
+    group: &PodGroup,
+    cluster: &ClusterState,
+) -> ExpectedFrom {
+    let scaled = group.controller.as_ref().and_then(|owner| cluster.controller(&owner.uid));
     let by_scale = scaled
         .filter(|c| matches!(c.counts, Counts::Groups { .. }) && c.replicas.is_some())
-        .map(|controller| Family::Scale(controller.uid.clone()));
-    let by_template = || group.template.clone().map(|(w, t)| Family::Template(w, t));
-    by_scale.or_else(by_template).unwrap_or_else(|| Family::Lone(name.clone()))
+        .map(|controller| ExpectedFrom::Scale(controller.uid.clone()));
+    let by_template = || group.template.clone().map(|(w, t)| ExpectedFrom::Template(w, t));
+    by_scale.or_else(by_template).unwrap_or_else(|| ExpectedFrom::Lone(name.clone()))
 }
 
 /// Whether nobody but the eye says that there should be a group of this name.
-pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, world: &World) -> bool {
+pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, cluster: &ClusterState) -> bool {
     if rules.expected.is_some() {
         return false;
     }
-    let family = |key: &GroupKey| standing(rules, namespace, key, None, 0, world).family;
+    let expected_from = |key: &GroupKey| requirement(rules, namespace, key, None, 0, cluster).expected_from;
     match (&rules.units, name.split('/').collect::<Vec<_>>().as_slice()) {
         (Units::Pods, _) => false,
-        (Units::Workload, [_]) => family(&GroupKey::PodGroup(name.clone())) == Family::Observed,
+        (Units::Workload, [_]) => expected_from(&GroupKey::PodGroup(name.clone())) == ExpectedFrom::Observed,
         (Units::Workload, [workload, group, ..]) => {
             [WorkloadSource::Own, WorkloadSource::Upstream].into_iter().all(|source| {
                 let key = GroupKey::Replica(source, (*workload).into(), (*group).into(), "".into());
-                family(&key) == Family::Observed
+                expected_from(&key) == ExpectedFrom::Observed
             })
         }
         (Units::Label { key, .. }, [set, index]) if is_lws_group_key(key) => {
-            family(&GroupKey::LeaderWorker((*set).into(), (*index).into())) == Family::Observed
+            expected_from(&GroupKey::LeaderWorker((*set).into(), (*index).into())) == ExpectedFrom::Observed
         }
         _ => true,
     }
 }
 
-impl Standing {
-    fn plain(min_count: Option<u32>, family: Family) -> Self {
-        Self { min_count, family, unreachable: false, raised: false, surge: false, beyond: false }
+impl GroupRequirement {
+    fn plain(min_count: Option<u32>, expected_from: ExpectedFrom) -> Self {
+        Self { min_count, expected_from, unreachable: false, raised: false, surge: false, beyond: false }
     }
 }
 
@@ -241,43 +250,55 @@ pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
 }
 
 /// How many groups of a family there could be: what says how many may be suspended or finished.
-pub(crate) fn family_room(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<u32> {
-    match family {
-        Family::Declared => rules.expected,
-        Family::Workload(source, workload, group) => {
+pub(crate) fn room_for(
+    rules: &Rules,
+    namespace: &Text,
+    expected_from: &ExpectedFrom,
+    cluster: &ClusterState,
+) -> Option<u32> {
+    match expected_from {
+        ExpectedFrom::Declared => rules.expected,
+        ExpectedFrom::Workload(source, workload, group) => {
             let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
-            world.workload_group(*source, object, group).and_then(|found| found.replicas)
+            cluster.workload_group(*source, object, group).and_then(|found| found.replicas)
         }
-        Family::Scale(uid) => world.controller(uid).and_then(|controller| controller.replicas),
-        Family::Template(workload, template) => {
-            Some(world.of_template(namespace, workload, template).count() as u32)
+        ExpectedFrom::Scale(uid) => cluster.controller(uid).and_then(|controller| controller.replicas),
+        ExpectedFrom::Template(workload, template) => {
+            Some(cluster.of_template(namespace, workload, template).count() as u32)
         }
-        Family::Lone(_) => Some(1),
-        Family::Observed => None,
+        ExpectedFrom::Lone(_) => Some(1),
+        ExpectedFrom::Observed => None,
     }
 }
 
 /// How many groups of a family there should be, before those that are complete or gone are looked at.
-pub(crate) fn family_size(rules: &Rules, namespace: &Text, family: &Family, world: &World) -> Option<u32> {
-    match family {
-        Family::Declared => rules.expected,
-        Family::Workload(source, workload, group) => {
+pub(crate) fn expected_number(
+    rules: &Rules,
+    namespace: &Text,
+    expected_from: &ExpectedFrom,
+    cluster: &ClusterState,
+) -> Option<u32> {
+    match expected_from {
+        ExpectedFrom::Declared => rules.expected,
+        ExpectedFrom::Workload(source, workload, group) => {
             let object = ObjectKey { namespace: namespace.clone(), name: workload.clone() };
-            let wanted = world.workload(*source, object.clone());
-            let wanted = wanted.is_some_and(|workload| world.is_wanted(workload.owner.as_ref()));
-            let replicas = world.workload_group(*source, object, group).and_then(|found| found.replicas);
+            let wanted = cluster.workload(*source, object.clone());
+            let wanted = wanted.is_some_and(|workload| cluster.is_wanted(workload.owner.as_ref()));
+            let replicas = cluster.workload_group(*source, object, group).and_then(|found| found.replicas);
             replicas.map(|replicas| if wanted { replicas } else { 0 })
         }
-        Family::Scale(uid) => world.controller(uid).and_then(|controller| world.wanted_by(controller)),
-        Family::Template(workload, template) => {
-            let groups = world.of_template(namespace, workload, template);
-            Some(groups.filter(|group| sources::is_wanted(group, world)).count() as u32)
+        ExpectedFrom::Scale(uid) => {
+            cluster.controller(uid).and_then(|controller| cluster.wanted_by(controller))
         }
-        Family::Lone(name) => {
+        ExpectedFrom::Template(workload, template) => {
+            let groups = cluster.of_template(namespace, workload, template);
+            Some(groups.filter(|group| sources::is_wanted(group, cluster)).count() as u32)
+        }
+        ExpectedFrom::Lone(name) => {
             let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-            world.pod_group(&object).map(|group| u32::from(sources::is_wanted(group, world)))
+            cluster.pod_group(&object).map(|group| u32::from(sources::is_wanted(group, cluster)))
         }
-        Family::Observed => None,
+        ExpectedFrom::Observed => None,
     }
 }
 

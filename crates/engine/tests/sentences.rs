@@ -2,11 +2,11 @@
 //! budget, what it counts, what is in the way, what to wait for or do.
 
 use quorate_engine::basics::{ObjectKey, Quantity, Text, Time};
-use quorate_engine::facts::{BudgetKey, Front};
-use quorate_engine::sentence::{self, MAX_LENGTH};
-use quorate_engine::verdict::{
-    Block, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Reason, Unhealthy, Unresolved,
+use quorate_engine::decision::{
+    Denial, DenialReason, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Unhealthy, Unresolved,
 };
+use quorate_engine::facts::{BudgetKey, BudgetKind};
+use quorate_engine::sentence::{self, MAX_LENGTH};
 
 const NOW: Time = Time(100_000_000);
 
@@ -15,11 +15,11 @@ fn ago(seconds: i64) -> Option<Time> {
 }
 
 fn budget(name: &str) -> BudgetKey {
-    BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
+    BudgetKey { object: ObjectKey::new("inference", name), kind: BudgetKind::DisruptionBudget }
 }
 
-fn say(reason: Reason) -> String {
-    let text = sentence::refusal(&[Block { budget: Some(budget("llm")), reason }], NOW);
+fn say(reason: DenialReason) -> String {
+    let text = sentence::refusal(&[Denial { budget: Some(budget("llm")), reason }], NOW);
     assert!(!text.is_empty() && text.chars().count() < MAX_LENGTH, "{} characters: {text}", text.len());
     text
 }
@@ -52,11 +52,11 @@ fn exhausted(
 }
 
 fn groups(unit: &str, numbers: (u32, u32, u32), down: Vec<Down>) -> String {
-    say(Reason::Exhausted(Box::new(exhausted(Noun::Group, unit, numbers, down))))
+    say(DenialReason::Exhausted(Box::new(exhausted(Noun::Group, unit, numbers, down))))
 }
 
 fn pods(unit: &str, numbers: (u32, u32, u32), down: Vec<Down>) -> String {
-    say(Reason::Exhausted(Box::new(exhausted(Noun::Pod, unit, numbers, down))))
+    say(DenialReason::Exhausted(Box::new(exhausted(Noun::Pod, unit, numbers, down))))
 }
 
 #[test]
@@ -103,40 +103,40 @@ fn the_unit_is_down_itself() {
     let other = down("1", (3, 4), vec![missing("llm-1-3", Unhealthy::NotReady, ago(240))]);
     let mut why = exhausted(Noun::Group, "2", (2, 3, 4), vec![other]);
     why.unit_is_down = true;
-    insta::assert_snapshot!(say(Reason::Exhausted(Box::new(why))), @"inference/llm keeps 3 of 4 groups and has 2: group 2 is down, but may come back, and is kept until 1 more is healthy (group 1 is missing llm-1-3, not ready for 4m). unhealthyPodEvictionPolicy: AlwaysAllow would let it go.");
+    insta::assert_snapshot!(say(DenialReason::Exhausted(Box::new(why))), @"inference/llm keeps 3 of 4 groups and has 2: group 2 is down, but may come back, and is kept until 1 more is healthy (group 1 is missing llm-1-3, not ready for 4m). unhealthyPodEvictionPolicy: AlwaysAllow would let it go.");
     let mut why = exhausted(Noun::Pod, "web-0", (0, 2, 1), vec![]);
     why.unit_is_down = true;
-    insta::assert_snapshot!(say(Reason::Exhausted(Box::new(why))), @"inference/llm keeps 2 pods where 1 is expected and has 0: pod web-0 is down, but may come back, and is kept until 2 more are healthy. unhealthyPodEvictionPolicy: AlwaysAllow would let it go.");
+    insta::assert_snapshot!(say(DenialReason::Exhausted(Box::new(why))), @"inference/llm keeps 2 pods where 1 is expected and has 0: pod web-0 is down, but may come back, and is kept until 2 more are healthy. unhealthyPodEvictionPolicy: AlwaysAllow would let it go.");
 }
 
 #[test]
 fn this_replica_does_not_know() {
-    insta::assert_snapshot!(say(Reason::NotSynced), @"inference/llm: not now: Quorate is still starting. Ask again in a moment.");
-    insta::assert_snapshot!(say(Reason::NotFresh { seconds: 95 }), @"inference/llm: not now: Quorate has not heard from the API server for 95s. Ask again in a moment.");
-    insta::assert_snapshot!(say(Reason::Deadline), @"inference/llm: not now: the budget could not be written in time. Ask again in a moment.");
-    insta::assert_snapshot!(say(Reason::NotOpen), @"inference/llm: not now: just created, or changed in what it covers. Waits until every replica knows it.");
-    insta::assert_snapshot!(say(Reason::Protocol(2)), @"inference/llm: not now: another version of Quorate writes this budget (protocol 2). Waits until all replicas run the same version.");
-    insta::assert_snapshot!(say(Reason::OutdatedDefinition), @"inference/llm: not now: claims do not stick, the CustomResourceDefinition is older than this server. Apply the current one (quorate crds).");
-    insta::assert_snapshot!(say(Reason::TooManyClaims), @"inference/llm: not now: too many admitted disruptions have not happened yet. Waits for the pods to go.");
+    insta::assert_snapshot!(say(DenialReason::NotSynced), @"inference/llm: not now: Quorate is still starting. Ask again in a moment.");
+    insta::assert_snapshot!(say(DenialReason::NotFresh { seconds: 95 }), @"inference/llm: not now: Quorate has not heard from the API server for 95s. Ask again in a moment.");
+    insta::assert_snapshot!(say(DenialReason::Deadline), @"inference/llm: not now: the budget could not be written in time. Ask again in a moment.");
+    insta::assert_snapshot!(say(DenialReason::NotOpen), @"inference/llm: not now: just created, or changed in what it covers. Waits until every replica knows it.");
+    insta::assert_snapshot!(say(DenialReason::Protocol(2)), @"inference/llm: not now: another version of Quorate writes this budget (protocol 2). Waits until all replicas run the same version.");
+    insta::assert_snapshot!(say(DenialReason::OutdatedDefinition), @"inference/llm: not now: claims do not stick, the CustomResourceDefinition is older than this server. Apply the current one (quorate crds).");
+    insta::assert_snapshot!(say(DenialReason::TooManyClaims), @"inference/llm: not now: too many admitted disruptions have not happened yet. Waits for the pods to go.");
 }
 
 #[test]
 fn the_budget_is_at_fault() {
-    insta::assert_snapshot!(say(Reason::Invalid("spec.minAvailable: 150% is above 100%".into())), @"inference/llm: the budget is invalid, so it allows nothing: spec.minAvailable: 150% is above 100%");
+    insta::assert_snapshot!(say(DenialReason::Invalid("spec.minAvailable: 150% is above 100%".into())), @"inference/llm: the budget is invalid, so it allows nothing: spec.minAvailable: 150% is above 100%");
     let pod: Text = "llm-0".into();
     let group = Unresolved::Group { pod: pod.clone(), name: "train/worker/0".into() };
-    insta::assert_snapshot!(say(Reason::Unresolved(group)), @"inference/llm: pod llm-0 belongs to train/worker/0, which is not there, so what makes the group whole is not known. Create it, or correct the pod's template.");
+    insta::assert_snapshot!(say(DenialReason::Unresolved(group)), @"inference/llm: pod llm-0 belongs to train/worker/0, which is not there, so what makes the group whole is not known. Create it, or correct the pod's template.");
     let controller =
         Unresolved::Controller { pod: pod.clone(), kind: "ReplicaSet".into(), name: "llm-5d4f".into() };
-    insta::assert_snapshot!(say(Reason::Unresolved(controller)), @"inference/llm: ReplicaSet llm-5d4f, the controller of pod llm-0, is not known, so how many pods there should be is not either. Set expectedReplicas, or an integer minAvailable.");
+    insta::assert_snapshot!(say(DenialReason::Unresolved(controller)), @"inference/llm: ReplicaSet llm-5d4f, the controller of pod llm-0, is not known, so how many pods there should be is not either. Set expectedReplicas, or an integer minAvailable.");
     let scale = Unresolved::Scale { kind: "Game".into(), name: "chess".into() };
-    insta::assert_snapshot!(say(Reason::Unresolved(scale)), @"inference/llm: Game chess has no scale, so how many pods there should be is not known. Set expectedReplicas, or an integer minAvailable.");
-    insta::assert_snapshot!(say(Reason::NoGroup { pod }), @"inference/llm: pod llm-0 names no workload, so which group it would break is not known. Set schedulingGroup or the quorate.dev/workload labels in its template.");
+    insta::assert_snapshot!(say(DenialReason::Unresolved(scale)), @"inference/llm: Game chess has no scale, so how many pods there should be is not known. Set expectedReplicas, or an integer minAvailable.");
+    insta::assert_snapshot!(say(DenialReason::NoGroup { pod }), @"inference/llm: pod llm-0 names no workload, so which group it would break is not known. Set schedulingGroup or the quorate.dev/workload labels in its template.");
 }
 
 #[test]
 fn the_pod_says_no() {
-    let probe = |why, since| say(Reason::Probe { pod: "db-0".into(), why, since });
+    let probe = |why, since| say(DenialReason::Probe { pod: "db-0".into(), why, since });
     insta::assert_snapshot!(probe(ProbeDoubt::SaysNo(None), ago(40)), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe says no, for 40s. Waits for a yes.");
     insta::assert_snapshot!(probe(ProbeDoubt::SaysNo(Some("primary, 2 replicas behind".into())), ago(400_000)), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe says no (primary, 2 replicas behind), for 4d. Waits for a yes.");
     insta::assert_snapshot!(probe(ProbeDoubt::Silent, None), @"inference/llm: pod db-0 is not to be disrupted: its disruption probe has not answered yet. Waits for its first answer.");
@@ -149,16 +149,16 @@ fn the_pod_says_no() {
 
 #[test]
 fn a_native_budget_would_refuse() {
-    let reason = Reason::Native { name: "llm-pdb".into(), healthy: (3, 3) };
-    insta::assert_snapshot!(sentence::refusal(&[Block { budget: None, reason }], NOW), @"PodDisruptionBudget llm-pdb allows nothing now (has 3 healthy pods, needs 3).");
+    let reason = DenialReason::Native { name: "llm-pdb".into(), healthy: (3, 3) };
+    insta::assert_snapshot!(sentence::refusal(&[Denial { budget: None, reason }], NOW), @"PodDisruptionBudget llm-pdb allows nothing now (has 3 healthy pods, needs 3).");
 }
 
 #[test]
 fn several_native_budgets_cover_the_pod() {
     let refusal = |names: &[&str]| {
         let names = names.iter().map(|name| (*name).into()).collect();
-        let reason = Reason::SeveralNative { pod: "llm-0".into(), names };
-        sentence::refusal(&[Block { budget: None, reason }], NOW)
+        let reason = DenialReason::SeveralNative { pod: "llm-0".into(), names };
+        sentence::refusal(&[Denial { budget: None, reason }], NOW)
     };
     insta::assert_snapshot!(refusal(&["all-pdb", "llm-pdb"]), @"pod llm-0 is covered by the PodDisruptionBudgets all-pdb and llm-pdb: the API server evicts no pod with more than one. Let only one of them cover it.");
     insta::assert_snapshot!(refusal(&["a", "b", "c", "d"]), @"pod llm-0 is covered by the PodDisruptionBudgets a and b (and 2 more): the API server evicts no pod with more than one. Let only one of them cover it.");
@@ -166,7 +166,7 @@ fn several_native_budgets_cover_the_pod() {
 
 #[test]
 fn several_budgets_say_no() {
-    let no = |name: &str| Block { budget: Some(budget(name)), reason: Reason::NotOpen };
+    let no = |name: &str| Denial { budget: Some(budget(name)), reason: DenialReason::NotOpen };
     insta::assert_snapshot!(sentence::refusal(&[no("a"), no("b")], NOW), @"inference/a: not now: just created, or changed in what it covers. Waits until every replica knows it. One more budget says no.");
     insta::assert_snapshot!(sentence::refusal(&[no("a"), no("b"), no("c")], NOW), @"inference/a: not now: just created, or changed in what it covers. Waits until every replica knows it. 2 more budgets say no.");
     insta::assert_snapshot!(sentence::refusal(&[], NOW), @"not now");
@@ -179,8 +179,8 @@ fn long_names_are_cut_in_their_middle() {
     let (unit, other) = (long('2'), long('1'));
     let first = down(&other, (3, 4), vec![missing(&long('3'), Unhealthy::NotReady, ago(240))]);
     let why = exhausted(Noun::Group, &unit, (999_997, 999_998, 1_000_000), vec![first]);
-    let block = Block { budget: Some(budget(&long('b'))), reason: Reason::Exhausted(Box::new(why)) };
-    let text = sentence::refusal(&[block], NOW);
+    let denial = Denial { budget: Some(budget(&long('b'))), reason: DenialReason::Exhausted(Box::new(why)) };
+    let text = sentence::refusal(&[denial], NOW);
     assert!(text.chars().count() < MAX_LENGTH, "{} characters", text.chars().count());
     insta::assert_snapshot!(text, @"inference/very-long-n…-long-name-b keeps 999998 of 1000000 groups: group very-long-n…-long-name-2 would be the 4th one down (group very-long-n…-long-name-1 is missing very-long-n…-long-name-3, not ready for 4m). Waits for group very-long-n…-long-name-1 and 2 more.");
 }
@@ -188,7 +188,7 @@ fn long_names_are_cut_in_their_middle() {
 /// A message from outside may be of any length.
 #[test]
 fn whatever_comes_is_cut() {
-    let reason = Reason::Invalid("x".repeat(1000).into());
-    let text = sentence::refusal(&[Block { budget: Some(budget("llm")), reason }], NOW);
+    let reason = DenialReason::Invalid("x".repeat(1000).into());
+    let text = sentence::refusal(&[Denial { budget: Some(budget("llm")), reason }], NOW);
     assert!(text.chars().count() <= MAX_LENGTH);
 }

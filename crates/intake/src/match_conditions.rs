@@ -117,23 +117,23 @@ fn is_disturbing() -> String {
         };
         format!("{} != {}", of("object"), of("oldObject"))
     };
-    let mut grounds = Vec::new();
+    let mut reasons = Vec::new();
     for list in ["containers", "initContainers"] {
-        grounds.push(differs(list, "image", "''"));
+        reasons.push(differs(list, "image", "''"));
         // Some clusters let a resize through here.
-        grounds.push(differs(list, "resources", "{}"));
+        reasons.push(differs(list, "resources", "{}"));
     }
-    grounds.push(
+    reasons.push(
         "(has(object.spec.activeDeadlineSeconds) && (!has(oldObject.spec.activeDeadlineSeconds) \
          || object.spec.activeDeadlineSeconds < oldObject.spec.activeDeadlineSeconds))"
             .to_owned(),
     );
-    grounds.push(format!(
+    reasons.push(format!(
         "(has(object.metadata.labels) && object.metadata.labels.exists(k, k.startsWith({}) \
          && !(has(oldObject.metadata.labels) && k in oldObject.metadata.labels)))",
         quoted(UNAVAILABLE_POD_PREFIX)
     ));
-    grounds.join(" || ")
+    reasons.join(" || ")
 }
 
 /// A resize restarts a container only where a policy says so.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use quorate_engine::basics::Text;
-use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::selector::{Operator, Requirement, Selector};
 
 use crate::error::Problem;
 use crate::field::Field;
@@ -50,7 +50,7 @@ fn pair(key: &str, value: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Req
     }
     // `null` stands for the empty text here, as it does in Kubernetes.
     let text = if value.value.is_null() { "" } else { label_value(value, problems)? };
-    Some(Requirement { key: key.into(), ask: Ask::In([text.into()].into()) })
+    Some(Requirement { key: key.into(), operator: Operator::In([text.into()].into()) })
 }
 
 fn expression(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Requirement> {
@@ -75,19 +75,19 @@ fn expression(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Requirem
             .collect(),
         None => Vec::new(),
     };
-    let Some(operator) = field.get("operator") else {
+    let Some(name) = field.get("operator") else {
         problems.push(Problem::at(
             format!("{}.operator", field.path),
             "is missing: set In, NotIn, Exists or DoesNotExist",
         ));
         return None;
     };
-    let operator = operator.word(
+    let name = name.word(
         &[
-            ("In", Operator::In),
-            ("NotIn", Operator::NotIn),
-            ("Exists", Operator::Exists),
-            ("DoesNotExist", Operator::DoesNotExist),
+            ("In", OperatorName::In),
+            ("NotIn", OperatorName::NotIn),
+            ("Exists", OperatorName::Exists),
+            ("DoesNotExist", OperatorName::DoesNotExist),
         ],
         problems,
     )?;
@@ -95,7 +95,7 @@ fn expression(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Requirem
         return None;
     }
     let path = format!("{}.values", field.path);
-    let wants_values = matches!(operator, Operator::In | Operator::NotIn);
+    let wants_values = matches!(name, OperatorName::In | OperatorName::NotIn);
     if wants_values && values.is_empty() {
         problems.push(Problem::at(path, "is empty: operators In and NotIn need at least one value"));
         return None;
@@ -107,17 +107,17 @@ fn expression(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Requirem
         ));
         return None;
     }
-    let ask = match operator {
-        Operator::In => Ask::In(values.into()),
-        Operator::NotIn => Ask::NotIn(values.into()),
-        Operator::Exists => Ask::Exists,
-        Operator::DoesNotExist => Ask::Absent,
+    let operator = match name {
+        OperatorName::In => Operator::In(values.into()),
+        OperatorName::NotIn => Operator::NotIn(values.into()),
+        OperatorName::Exists => Operator::Exists,
+        OperatorName::DoesNotExist => Operator::Absent,
     };
-    Some(Requirement { key: key?, ask })
+    Some(Requirement { key: key?, operator })
 }
 
 #[derive(Clone, Copy)]
-enum Operator {
+enum OperatorName {
     In,
     NotIn,
     Exists,

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// What [`router`] shows.
-pub trait Shows: Send + Sync + 'static {
+pub trait ProcessStatus: Send + Sync + 'static {
     /// Why the process is not ready; nothing where it is.
     fn unready(&self) -> Option<String>;
 
@@ -19,7 +19,7 @@ pub trait Shows: Send + Sync + 'static {
 }
 
 /// `/healthz`, `/readyz` and `/metrics`.
-pub fn router(shows: Arc<impl Shows>) -> Router {
+pub fn router(shows: Arc<impl ProcessStatus>) -> Router {
     let readiness = shows.clone();
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

@@ -44,7 +44,7 @@ pub struct Election {
 
 /// The holder as it was last seen, and when by our own clock: the clocks of others prove nothing.
 #[derive(Clone, PartialEq)]
-struct Sight {
+struct ObservedLease {
     holder: Option<String>,
     renewed: Option<MicroTime>,
 }
@@ -78,7 +78,7 @@ impl Election {
 
     async fn take_part(&self, held: &watch::Sender<bool>, stop: CancellationToken) {
         let mut told = false;
-        let mut sight: Option<(Sight, Instant)> = None;
+        let mut observed: Option<(ObservedLease, Instant)> = None;
         let mut ticks = tokio::time::interval(PACE);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -87,7 +87,7 @@ impl Election {
                 _ = ticks.tick() => {}
             }
             let sent = Instant::now();
-            match tokio::time::timeout(PATIENCE, self.attempt(&mut sight)).await {
+            match tokio::time::timeout(PATIENCE, self.attempt(&mut observed)).await {
                 Ok(Ok(true)) => {
                     self.held_until.store(self.elapsed(sent + TRUSTED), Ordering::Relaxed);
                 }
@@ -111,7 +111,7 @@ impl Election {
     }
 
     /// Takes or renews the Lease if that is possible; returns whether it is ours.
-    async fn attempt(&self, sight: &mut Option<(Sight, Instant)>) -> Result<bool, Error> {
+    async fn attempt(&self, observed: &mut Option<(ObservedLease, Instant)>) -> Result<bool, Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             let made = self.leases.create(&PostParams::default(), &self.claim(None)).await;
             return unless_beaten(made);
@@ -119,12 +119,12 @@ impl Election {
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
         let ours = holder.as_deref() == Some(&*self.identity);
-        let seen = Sight { holder: holder.clone(), renewed: spec.renew_time.clone() };
-        let since = match sight {
+        let seen = ObservedLease { holder: holder.clone(), renewed: spec.renew_time.clone() };
+        let since = match observed {
             Some((last, since)) if *last == seen => *since,
             _ => {
                 let now = Instant::now();
-                *sight = Some((seen, now));
+                *observed = Some((seen, now));
                 now
             }
         };

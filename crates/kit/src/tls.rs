@@ -165,9 +165,9 @@ impl Credentials {
 
 /// What a server shows now. It may be replaced while the server runs: the next handshake shows the new one.
 #[derive(Debug)]
-pub struct Shown(RwLock<Arc<CertifiedKey>>);
+pub struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl Shown {
+impl ServingCertificate {
     /// Shows these, to begin with.
     pub fn new(credentials: Credentials) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self(RwLock::new(credentials.certified()?))))
@@ -190,7 +190,7 @@ impl Shown {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().clone())
     }
@@ -245,6 +245,6 @@ mod tests {
         let names = ["localhost".to_owned()];
         let (one, other) =
             (authority.issue(&names, now(), DAY).unwrap(), authority.issue(&names, now(), DAY).unwrap());
-        assert!(Shown::new(Credentials { key: other.key, ..one }).is_err());
+        assert!(ServingCertificate::new(Credentials { key: other.key, ..one }).is_err());
     }
 }

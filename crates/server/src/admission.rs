@@ -4,7 +4,7 @@
 //! announced updates and resizes of pods; `POST /budgets` says whether our own objects make sense, `POST /probes` whether the probes of a
 //! pod do; `POST /owners` adds to a pod the owners that its template names. Every body gets an answer, and none a panic.
 
-mod own;
+mod validate;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use axum::{Json, Router};
 use http::{HeaderValue, header};
 use quorate_engine::Gates;
 use quorate_engine::basics::Time;
-use quorate_engine::verdict::{Allow, Block, Reason, Verdict};
-use quorate_intake::admission::{self as reviews, Asked, Fault, Rejected};
+use quorate_engine::decision::{Allow, Decision, Denial, DenialReason};
+use quorate_intake::admission::{self as reviews, Fault, Rejected, ReviewedOperation};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
+use crate::actor::ReplicaHandle;
 use crate::clock;
 use crate::events::Events;
-use crate::keeper::Keeper;
+use crate::kruise::ServedHere;
 use crate::metrics::Metrics;
 use crate::owners::Owners;
-use crate::pubs::ServedHere;
 
 /// Where evictions are decided.
 pub const EVICTIONS: &str = "/evictions";
@@ -54,8 +54,8 @@ const AT_ONCE: usize = 1024;
 
 /// Whom the router asks, and whether this process may answer.
 #[derive(Clone)]
-pub struct Desk {
-    keeper: Keeper,
+pub struct AdmissionState {
+    replica: ReplicaHandle,
     gates: Gates,
     may_answer: Arc<dyn Fn() -> bool + Send + Sync>,
     seats: Arc<Semaphore>,
@@ -67,10 +67,10 @@ pub struct Desk {
     owners: Option<Owners>,
 }
 
-impl Desk {
+impl AdmissionState {
     /// Answers what `keeper` decides, as long as `may_answer` says so right before the answer.
     pub(crate) fn new(
-        keeper: Keeper,
+        replica: ReplicaHandle,
         gates: Gates,
         events: Events,
         metrics: Arc<Metrics>,
@@ -79,7 +79,7 @@ impl Desk {
     ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
         let may_answer = Arc::new(may_answer);
-        Self { keeper, gates, may_answer, seats, events, metrics, kruise, owners: None }
+        Self { replica, gates, may_answer, seats, events, metrics, kruise, owners: None }
     }
 
     /// Adds owners to pods too, where there is somebody who does.
@@ -88,19 +88,19 @@ impl Desk {
     }
 
     /// Decides a request. The seat is given back when the answer is there.
-    async fn decide(&self, request: &quorate_engine::request::Request, deadline: Time) -> Verdict {
-        let refuse = |reason| Verdict::Deny(vec![Block { budget: None, reason }]);
+    async fn decide(&self, request: &quorate_engine::request::Request, deadline: Time) -> Decision {
+        let refuse = |reason| Decision::Deny(vec![Denial { budget: None, reason }]);
         let left = deadline.since(clock::now());
         let Ok(Ok(_seat)) = tokio::time::timeout(left, self.seats.acquire()).await else {
-            return refuse(Reason::Deadline);
+            return refuse(DenialReason::Deadline);
         };
-        let verdict = self.keeper.ask(request.clone(), deadline).await;
+        let decision = self.replica.decide(request.clone(), deadline).await;
         // Last of all: a process that was held up may have been taken for dead meanwhile.
-        let exempt = matches!(verdict, Verdict::Allow(Allow::Exempt(_)));
-        if verdict.is_allowed() && !exempt && !(self.may_answer)() {
-            return refuse(Reason::NotSynced);
+        let exempt = matches!(decision, Decision::Allow(Allow::Exempt(_)));
+        if decision.is_allowed() && !exempt && !(self.may_answer)() {
+            return refuse(DenialReason::NotSynced);
         }
-        verdict
+        decision
     }
 }
 
@@ -121,7 +121,7 @@ impl Params {
 
 /// Everything that is served. Once `ending` says so, each answer asks to connect anew: then the connections have moved
 /// on to others by the time this process ends, and none breaks with a request on it.
-pub fn router(desk: Desk, ending: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
+pub fn router(state: AdmissionState, ending: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
     let farewell = move |mut response: Response| {
         if ending() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -134,23 +134,27 @@ pub fn router(desk: Desk, ending: impl Fn() -> bool + Clone + Send + Sync + 'sta
         .route(BUDGETS, post(validate))
         .route(PROBES, post(validate))
         .route(OWNERS, post(add_owners))
-        .with_state(desk)
+        .with_state(state)
         .layer(map_response(farewell))
 }
 
-async fn decide(State(desk): State<Desk>, Query(params): Query<Params>, body: Body) -> Json<Value> {
+async fn decide(
+    State(state): State<AdmissionState>,
+    Query(params): Query<Params>,
+    body: Body,
+) -> Json<Value> {
     let deadline = params.deadline(clock::now());
-    reply(body, async |body| answer(&desk, body, deadline).await).await
+    reply(body, async |body| answer(&state, body, deadline).await).await
 }
 
-async fn validate(State(desk): State<Desk>, body: Body) -> Json<Value> {
-    reply(body, async |body| own::validate(&desk, body).await).await
+async fn validate(State(state): State<AdmissionState>, body: Body) -> Json<Value> {
+    reply(body, async |body| validate::validate(&state, body).await).await
 }
 
 /// No pod fails to start because of this: what cannot be understood passes as it is. Where the feature is off, servers
 /// of before or after the switch may still be asked.
-async fn add_owners(State(desk): State<Desk>, body: Body) -> Json<Value> {
-    let answer = async |body: &[u8]| match &desk.owners {
+async fn add_owners(State(state): State<AdmissionState>, body: Body) -> Json<Value> {
+    let answer = async |body: &[u8]| match &state.owners {
         Some(owners) => owners.answer(body, LIMIT).await,
         None => reviews::read(body, LIMIT).map(|review| reviews::allow(review.uid())),
     };
@@ -179,27 +183,27 @@ async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Reje
     }))
 }
 
-async fn answer(desk: &Desk, body: &[u8], deadline: Time) -> Result<Value, Rejected> {
+async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<Value, Rejected> {
     let arrived = clock::now();
     let review = reviews::read(body, LIMIT)?;
     let uid = review.uid();
     let disruption = match review.asked()? {
-        Asked::Nothing(_) => return Ok(reviews::allow(uid)),
-        Asked::Disruption(disruption) => disruption,
+        ReviewedOperation::NoDisruption(_) => return Ok(reviews::allow(uid)),
+        ReviewedOperation::Disruption(disruption) => disruption,
     };
     let request = &disruption.request;
-    let verdict = desk.decide(request, deadline).await;
+    let decision = state.decide(request, deadline).await;
     let now = clock::now();
-    desk.metrics.answered(request.operation, &verdict, now.since(arrived));
-    let word = match &verdict {
-        Verdict::Allow(_) => "admitted",
-        Verdict::Deny(blocks) => {
-            desk.events.denied(request, blocks, now);
+    state.metrics.answered(request.operation, &decision, now.since(arrived));
+    let word = match &decision {
+        Decision::Allow(_) => "admitted",
+        Decision::Deny(denials) => {
+            state.events.denied(request, denials, now);
             "refused"
         }
     };
     info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{word}");
-    Ok(reviews::answer(uid, &disruption, &verdict, now))
+    Ok(reviews::answer(uid, &disruption, &decision, now))
 }
 
 #[cfg(test)]

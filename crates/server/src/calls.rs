@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use quorate_api::budget::StoredBudget;
 use quorate_api::{DisruptionBudget, PodUnavailableBudget, slim};
 use quorate_engine::basics::{GroupKind, ObjectKey};
-use quorate_engine::facts::{BudgetKey, Covers, Front};
-use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, Wrote};
-use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::facts::{BudgetKey, BudgetKind, Covers};
+use quorate_engine::ledger::{LedgerPatch, PodRead, Reply, WriteOutcome};
+use quorate_engine::selector::{Operator, Requirement, Selector};
 use quorate_engine::status::Status;
 use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
@@ -25,10 +25,10 @@ use tracing::warn;
 
 use crate::clock;
 use crate::controllers;
-use crate::members::Members;
 use crate::metrics::Metrics;
-use crate::status::News;
-use crate::stored::Stored;
+use crate::raw_budgets::RawBudgets;
+use crate::replicas::ReplicaLeases;
+use crate::status::StatusChange;
 
 /// No call takes longer: whatever becomes of it then, nobody knows.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub(crate) const FIELD_MANAGER: &str = "quorate";
 
 /// A call with everything it needs.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum ApiCall {
     /// A write to the ledger, and the status that there is once it is done.
     Patch(LedgerPatch, Option<Box<Status>>),
     GetBudget(BudgetKey),
@@ -55,19 +55,19 @@ pub(crate) enum Errand {
     ListReplicas,
 }
 
-impl Errand {
+impl ApiCall {
     /// What readers know once it is done.
-    pub(crate) fn tells_of_status(&self) -> Option<News> {
+    pub(crate) fn status_change(&self) -> Option<StatusChange> {
         let Self::Patch(patch, Some(status)) = self else { return None };
-        Some(News::Told { budget: patch.budget.clone(), groups: !status.groups.is_empty() })
+        Some(StatusChange::Written { budget: patch.budget.clone(), groups: !status.groups.is_empty() })
     }
 }
 
 /// Makes calls. The client does not retry by itself: what was answered is what counts.
 pub(crate) struct Calls {
     client: Client,
-    stored: Arc<Stored>,
-    members: Arc<Members>,
+    raw_budgets: Arc<RawBudgets>,
+    leases: Arc<ReplicaLeases>,
     /// How often in a row the writes to a budget were refused.
     refused: Mutex<HashMap<BudgetKey, u32>>,
     metrics: Arc<Metrics>,
@@ -76,34 +76,34 @@ pub(crate) struct Calls {
 impl Calls {
     pub(crate) fn new(
         client: Client,
-        stored: Arc<Stored>,
-        members: Arc<Members>,
+        raw_budgets: Arc<RawBudgets>,
+        leases: Arc<ReplicaLeases>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { client, stored, members, refused: Mutex::default(), metrics }
+        Self { client, raw_budgets, leases, refused: Mutex::default(), metrics }
     }
 
     /// Makes a call and says what came back.
-    pub(crate) async fn perform(&self, errand: Errand) -> Reply {
+    pub(crate) async fn perform(&self, api_call: ApiCall) -> Reply {
         let outcome = tokio::time::timeout(LONGEST, async {
-            match &errand {
-                Errand::Patch(patch, status) => self.patch(patch, status.as_deref()).await,
-                Errand::GetBudget(key) => self.get_budget(key).await,
-                Errand::GetPod(key) => self.get_pod(key).await,
-                Errand::GetController(kind, key) => controllers::get(&self.client, kind, key).await,
-                Errand::ListPods(key, covers) => self.list_pods(key, covers.as_ref()).await,
-                Errand::ListReplicas => self.members.list().await.map(Reply::Replicas),
+            match &api_call {
+                ApiCall::Patch(patch, status) => self.patch(patch, status.as_deref()).await,
+                ApiCall::GetBudget(key) => self.get_budget(key).await,
+                ApiCall::GetPod(key) => self.get_pod(key).await,
+                ApiCall::GetController(kind, key) => controllers::get(&self.client, kind, key).await,
+                ApiCall::ListPods(key, covers) => self.list_pods(key, covers.as_ref()).await,
+                ApiCall::ListReplicas => self.leases.list().await.map(Reply::Replicas),
             }
         });
         match outcome.await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => {
-                warn!(?errand, error = %Plain(&error), "a call failed");
+                warn!(?api_call, error = %Plain(&error), "a call failed");
                 tokio::time::sleep(PAUSE).await;
                 Reply::Lost
             }
             Err(_) => {
-                warn!(?errand, "no answer in time");
+                warn!(?api_call, "no answer in time");
                 Reply::Lost
             }
         }
@@ -111,10 +111,11 @@ impl Calls {
 
     async fn patch(&self, patch: &LedgerPatch, status: Option<&Status>) -> Result<Reply, Error> {
         let key = &patch.budget;
-        let mut body = budget::json_patch(patch, &self.stored.base(key));
-        if let (Some(status), Some(seen), Value::Array(steps)) = (status, self.stored.status(key), &mut body)
+        let mut body = budget::json_patch(patch, &self.raw_budgets.missing(key));
+        if let (Some(status), Some(seen), Value::Array(steps)) =
+            (status, self.raw_budgets.status(key), &mut body)
         {
-            steps.extend(budget::status_steps(key.front, &seen, status, clock::now()));
+            steps.extend(budget::status_steps(key.kind, &seen, status, clock::now()));
         }
         let sent = Instant::now();
         let written = self.write_status(key, "application/json-patch+json", &body).await;
@@ -124,14 +125,16 @@ impl Calls {
             Ok(object) => {
                 self.refused.lock().remove(key);
                 Ok(self
-                    .take(key.front, &object)
-                    .map_or(Reply::Lost, |budget| Reply::Wrote(Wrote::Done(Box::new(budget)))))
+                    .take(key.kind, &object)
+                    .map_or(Reply::Lost, |budget| Reply::Written(WriteOutcome::Done(Box::new(budget)))))
             }
-            Err(Error::Api(status)) if is_absent(&status, &key.object.name) => Ok(Reply::Wrote(Wrote::Gone)),
+            Err(Error::Api(status)) if is_absent(&status, &key.object.name) => {
+                Ok(Reply::Written(WriteOutcome::Gone))
+            }
             // A test failed, or too many others were writing: nothing was written.
             Err(Error::Api(status)) if matches!(status.code, 409 | 422) => {
                 tokio::time::sleep(self.pause_after_refusal(key)).await;
-                Ok(Reply::Wrote(Wrote::Refused))
+                Ok(Reply::Written(WriteOutcome::Refused))
             }
             Err(error) => Err(error),
         }
@@ -164,7 +167,7 @@ impl Calls {
             .body(body.to_string().into_bytes())
             .map_err(|error| Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
         let object: StoredBudget = self.client.request(request).await?;
-        self.stored.take(key.front, &object);
+        self.raw_budgets.take(key.kind, &object);
         Ok(object)
     }
 
@@ -172,8 +175,8 @@ impl Calls {
         let object = self.get_at::<StoredBudget>(url(key), &key.object.name).await?;
         Ok(match object {
             Some(object) => {
-                self.stored.take(key.front, &object);
-                self.take(key.front, &object)
+                self.raw_budgets.take(key.kind, &object);
+                self.take(key.kind, &object)
                     .map_or(Reply::Lost, |budget| Reply::Budget(Some(Box::new(budget))))
             }
             None => Reply::Budget(None),
@@ -221,8 +224,8 @@ impl Calls {
     }
 
     /// A budget that came back, as a fact.
-    fn take(&self, front: Front, object: &StoredBudget) -> Option<quorate_engine::facts::Budget> {
-        budget::fact(front, object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+    fn take(&self, kind: BudgetKind, object: &StoredBudget) -> Option<quorate_engine::facts::Budget> {
+        budget::fact(kind, object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
     }
 }
 
@@ -235,19 +238,19 @@ fn is_absent(status: &kube::core::Status, name: &str) -> bool {
 /// Where budgets of this kind and namespace are.
 fn url(key: &BudgetKey) -> String {
     let namespace = Some(&*key.object.namespace);
-    match key.front {
-        Front::DisruptionBudget => DisruptionBudget::url_path(&(), namespace),
-        Front::PodUnavailableBudget => PodUnavailableBudget::url_path(&(), namespace),
+    match key.kind {
+        BudgetKind::DisruptionBudget => DisruptionBudget::url_path(&(), namespace),
+        BudgetKind::PodUnavailableBudget => PodUnavailableBudget::url_path(&(), namespace),
     }
 }
 
 /// A selector as lists take it.
 fn selector_text(selector: &Selector) -> String {
-    let requirement = |Requirement { key, ask }: &Requirement| match ask {
-        Ask::In(values) => format!("{key} in ({})", values.join(",")),
-        Ask::NotIn(values) => format!("{key} notin ({})", values.join(",")),
-        Ask::Exists => key.to_string(),
-        Ask::Absent => format!("!{key}"),
+    let requirement = |Requirement { key, operator }: &Requirement| match operator {
+        Operator::In(values) => format!("{key} in ({})", values.join(",")),
+        Operator::NotIn(values) => format!("{key} notin ({})", values.join(",")),
+        Operator::Exists => key.to_string(),
+        Operator::Absent => format!("!{key}"),
     };
     selector.0.iter().map(requirement).collect::<Vec<_>>().join(",")
 }
@@ -268,13 +271,13 @@ mod tests {
 
     #[test]
     fn selectors_as_lists_take_them() {
-        let ask = |key: &str, ask| Requirement { key: key.into(), ask };
+        let requirement = |key: &str, operator| Requirement { key: key.into(), operator };
         let selector = Selector(
             [
-                ask("app", Ask::In(["llm".into()].into())),
-                ask("tier", Ask::NotIn(["dev".into(), "test".into()].into())),
-                ask("gpu", Ask::Exists),
-                ask("canary", Ask::Absent),
+                requirement("app", Operator::In(["llm".into()].into())),
+                requirement("tier", Operator::NotIn(["dev".into(), "test".into()].into())),
+                requirement("gpu", Operator::Exists),
+                requirement("canary", Operator::Absent),
             ]
             .into(),
         );

@@ -15,7 +15,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use quorate_kit::Plain;
 use quorate_kit::election::Election;
-use quorate_kit::tls::{Authority, Credentials, SKEW, Shown, Validity};
+use quorate_kit::tls::{Authority, Credentials, SKEW, ServingCertificate, Validity};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -154,7 +154,7 @@ pub(crate) struct Certificates {
     source: Source,
     secrets: Api<Secret>,
     names: Vec<String>,
-    shown: Arc<Shown>,
+    shown: Arc<ServingCertificate>,
     /// What the API server is to trust; empty where somebody else tells it.
     bundle: watch::Sender<String>,
     /// What is shown: who signed it, and how long it is good.
@@ -189,11 +189,11 @@ impl Certificates {
             }
         };
         let leaf = parking_lot::Mutex::new((signer, credentials.validity()));
-        let shown = Shown::new(credentials)?;
+        let shown = ServingCertificate::new(credentials)?;
         Ok(Self { source, secrets, names, shown, bundle: watch::Sender::new(bundle), leaf })
     }
 
-    pub(crate) fn shown(&self) -> &Arc<Shown> {
+    pub(crate) fn serving(&self) -> &Arc<ServingCertificate> {
         &self.shown
     }
 

@@ -17,16 +17,16 @@ use kube::{Client, Error};
 use quorate_api::names::kruise;
 use quorate_api::{DisruptionBudget, PodUnavailableBudget};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
-use quorate_engine::facts::{BudgetKey, Front, Operation};
+use quorate_engine::decision::Denial;
+use quorate_engine::facts::{BudgetKey, BudgetKind, Operation};
 use quorate_engine::ledger::Note;
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
-use quorate_engine::verdict::Block;
 use quorate_kit::Plain;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::stored::Stored;
+use crate::raw_budgets::RawBudgets;
 
 /// Who reports.
 const CONTROLLER: &str = "quorate.dev/server";
@@ -46,13 +46,13 @@ const REMEMBERED: usize = 10_000;
 /// Takes what is to be told. Clones reach the same writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    queue: mpsc::Sender<Happening>,
+    queue: mpsc::Sender<PendingEvent>,
 }
 
 /// Something to tell, on the object that it concerns.
 #[derive(Debug)]
-struct Happening {
-    on: On,
+struct PendingEvent {
+    on: Regarding,
     warning: bool,
     reason: &'static str,
     action: &'static str,
@@ -60,7 +60,7 @@ struct Happening {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum On {
+enum Regarding {
     Pod(ObjectKey, Option<Uid>),
     Budget(BudgetKey),
     /// The webhooks of OpenKruise, as the reason why its budgets are left alone.
@@ -77,14 +77,14 @@ enum On {
 
 impl Events {
     /// Starts the writer; it ends when nobody can reach it any more.
-    pub(crate) fn start(client: Client, instance: String, stored: std::sync::Arc<Stored>) -> Self {
+    pub(crate) fn start(client: Client, instance: String, raw_budgets: std::sync::Arc<RawBudgets>) -> Self {
         let (queue, happenings) = mpsc::channel(QUEUE);
-        tokio::spawn(write_all(client, instance, stored, happenings));
+        tokio::spawn(write_all(client, instance, raw_budgets, happenings));
         Self { queue }
     }
 
-    fn tell(&self, happening: Happening) {
-        if self.queue.try_send(happening).is_err() {
+    fn tell(&self, event: PendingEvent) {
+        if self.queue.try_send(event).is_err() {
             debug!("an Event was dropped");
         }
     }
@@ -97,8 +97,8 @@ impl Events {
                 let note = format!(
                     "{pod} was admitted for disruption, and nothing happened to it: it counts again."
                 );
-                self.tell(Happening {
-                    on: On::Budget(budget),
+                self.tell(PendingEvent {
+                    on: Regarding::Budget(budget),
                     warning: false,
                     reason: "NotDisrupted",
                     action: "Expire",
@@ -107,8 +107,8 @@ impl Events {
             }
             Note::NothingSticks(budget) => {
                 warn!(%budget, "the definition that is installed drops what is written: nothing is admitted");
-                self.tell(Happening {
-                    on: On::Budget(budget),
+                self.tell(PendingEvent {
+                    on: Regarding::Budget(budget),
                     warning: true,
                     reason: "OutdatedDefinition",
                     action: "Open",
@@ -119,8 +119,8 @@ impl Events {
             }
             Note::Opened(budget) => {
                 info!(%budget, "enforced");
-                self.tell(Happening {
-                    on: On::Budget(budget),
+                self.tell(PendingEvent {
+                    on: Regarding::Budget(budget),
                     warning: false,
                     reason: "Enforced",
                     action: "Open",
@@ -131,7 +131,7 @@ impl Events {
     }
 
     /// A request was refused: told on the pod, and on each budget that refused.
-    pub(crate) fn denied(&self, request: &Request, blocks: &[Block], now: Time) {
+    pub(crate) fn denied(&self, request: &Request, denials: &[Denial], now: Time) {
         if request.dry_run {
             return;
         }
@@ -142,14 +142,19 @@ impl Events {
             Operation::Resize => "Resize",
         };
         let uid = request.object.as_ref().map(|pod| pod.uid.clone());
-        let happening =
-            |on: On, note: String| Happening { on, warning: false, reason: "DisruptionDenied", action, note };
-        self.tell(happening(On::Pod(request.pod.clone(), uid), sentence::refusal(blocks, now)));
-        for block in blocks {
-            if let Some(key) = &block.budget {
+        let event = |on: Regarding, note: String| PendingEvent {
+            on,
+            warning: false,
+            reason: "DisruptionDenied",
+            action,
+            note,
+        };
+        self.tell(event(Regarding::Pod(request.pod.clone(), uid), sentence::refusal(denials, now)));
+        for denial in denials {
+            if let Some(key) = &denial.budget {
                 let note =
-                    format!("{} of {} refused: {}", action, request.pod.name, sentence::block(block, now));
-                self.tell(happening(On::Budget(key.clone()), note));
+                    format!("{} of {} refused: {}", action, request.pod.name, sentence::denial(denial, now));
+                self.tell(event(Regarding::Budget(key.clone()), note));
             }
         }
     }
@@ -168,8 +173,8 @@ impl Events {
                 "PodUnavailableBudgets are served by Quorate: OpenKruise does not decide on pods here.",
             ),
         };
-        self.tell(Happening {
-            on: On::OpenKruise,
+        self.tell(PendingEvent {
+            on: Regarding::OpenKruise,
             warning: !served,
             reason,
             action: "Serve",
@@ -185,8 +190,8 @@ impl Events {
         about: String,
         note: String,
     ) {
-        self.tell(Happening {
-            on: On::Controller {
+        self.tell(PendingEvent {
+            on: Regarding::Controller {
                 api_version: controller.api_version.clone(),
                 kind: controller.kind.clone(),
                 key: ObjectKey::new(namespace, controller.name.as_str()),
@@ -202,8 +207,8 @@ impl Events {
 
     /// A budget cannot do what it was written for.
     pub(crate) fn misconfigured(&self, budget: &BudgetKey, reason: &'static str, message: &str) {
-        self.tell(Happening {
-            on: On::Budget(budget.clone()),
+        self.tell(PendingEvent {
+            on: Regarding::Budget(budget.clone()),
             warning: true,
             reason,
             action: "Configure",
@@ -215,15 +220,15 @@ impl Events {
 async fn write_all(
     client: Client,
     instance: String,
-    stored: std::sync::Arc<Stored>,
-    mut happenings: mpsc::Receiver<Happening>,
+    raw_budgets: std::sync::Arc<RawBudgets>,
+    mut happenings: mpsc::Receiver<PendingEvent>,
 ) {
-    let mut told = Told::default();
-    while let Some(happening) = happenings.recv().await {
-        if !told.is_news(&happening, Instant::now()) {
+    let mut told = RecentEvents::default();
+    while let Some(event) = happenings.recv().await {
+        if !told.is_news(&event, Instant::now()) {
             continue;
         }
-        if let Err(error) = write(&client, &instance, &stored, &happening).await {
+        if let Err(error) = write(&client, &instance, &raw_budgets, &event).await {
             debug!(error = %Plain(&error), "cannot write an Event");
         }
     }
@@ -231,11 +236,11 @@ async fn write_all(
 
 /// What was told lately.
 #[derive(Default)]
-struct Told(HashMap<(On, &'static str), Instant>);
+struct RecentEvents(HashMap<(Regarding, &'static str), Instant>);
 
-impl Told {
-    fn is_news(&mut self, happening: &Happening, now: Instant) -> bool {
-        let key = (happening.on.clone(), happening.reason);
+impl RecentEvents {
+    fn is_news(&mut self, event: &PendingEvent, now: Instant) -> bool {
+        let key = (event.on.clone(), event.reason);
         if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < AGAIN) {
             return false;
         }
@@ -251,34 +256,41 @@ impl Told {
     }
 }
 
-async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Happening) -> Result<(), Error> {
-    let regarding = match &happening.on {
-        On::Pod(key, uid) => reference("v1", "Pod", key, uid.as_deref().map(str::to_owned)),
-        On::Budget(key) => {
-            let (api_version, kind) = match key.front {
-                Front::DisruptionBudget => (DisruptionBudget::api_version(&()), DisruptionBudget::kind(&())),
-                Front::PodUnavailableBudget => {
+async fn write(
+    client: &Client,
+    instance: &str,
+    raw_budgets: &RawBudgets,
+    event: &PendingEvent,
+) -> Result<(), Error> {
+    let regarding = match &event.on {
+        Regarding::Pod(key, uid) => reference("v1", "Pod", key, uid.as_deref().map(str::to_owned)),
+        Regarding::Budget(key) => {
+            let (api_version, kind) = match key.kind {
+                BudgetKind::DisruptionBudget => {
+                    (DisruptionBudget::api_version(&()), DisruptionBudget::kind(&()))
+                }
+                BudgetKind::PodUnavailableBudget => {
                     (PodUnavailableBudget::api_version(&()), PodUnavailableBudget::kind(&()))
                 }
             };
-            reference(&api_version, &kind, &key.object, stored.uid(key))
+            reference(&api_version, &kind, &key.object, raw_budgets.uid(key))
         }
-        On::OpenKruise => ObjectReference {
+        Regarding::OpenKruise => ObjectReference {
             api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
             kind: Some("ValidatingWebhookConfiguration".to_owned()),
             name: Some(kruise::WEBHOOKS.to_owned()),
             ..ObjectReference::default()
         },
-        On::Controller { api_version, kind, key, uid, .. } => {
+        Regarding::Controller { api_version, kind, key, uid, .. } => {
             reference(api_version, kind, key, Some(uid.clone()))
         }
     };
     let about = regarding.name.clone().unwrap_or_default();
-    let suffix = match &happening.on {
+    let suffix = match &event.on {
         // Every pod of the controller finds the same, whichever server is asked: the API server takes one of a name.
-        On::Controller { .. } => {
+        Regarding::Controller { .. } => {
             let mut hasher = DefaultHasher::new();
-            (&happening.on, &happening.note).hash(&mut hasher);
+            (&event.on, &event.note).hash(&mut hasher);
             format!("{:x}", hasher.finish())
         }
         _ => format!("{:x}", Timestamp::now().as_nanosecond()),
@@ -291,14 +303,14 @@ async fn write(client: &Client, instance: &str, stored: &Stored, happening: &Hap
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
         },
-        action: Some(happening.action.to_owned()),
+        action: Some(event.action.to_owned()),
         event_time: Some(MicroTime(Timestamp::now())),
-        note: Some(happening.note.chars().take(1024).collect()),
-        reason: Some(happening.reason.to_owned()),
+        note: Some(event.note.chars().take(1024).collect()),
+        reason: Some(event.reason.to_owned()),
         regarding: Some(regarding),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
-        type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+        type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         ..Event::default()
     };
     let events = Api::<Event>::namespaced(client.clone(), &namespace);
@@ -329,9 +341,9 @@ fn reference(api_version: &str, kind: &str, key: &ObjectKey, uid: Option<String>
 mod tests {
     use super::*;
 
-    fn denial(pod: &str) -> Happening {
-        Happening {
-            on: On::Pod(ObjectKey::new("ns", pod), None),
+    fn denial(pod: &str) -> PendingEvent {
+        PendingEvent {
+            on: Regarding::Pod(ObjectKey::new("ns", pod), None),
             warning: false,
             reason: "DisruptionDenied",
             action: "Evict",
@@ -341,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_same_is_told_once_a_minute() {
-        let mut told = Told::default();
+        let mut told = RecentEvents::default();
         let start = Instant::now();
         assert!(told.is_news(&denial("a"), start));
         assert!(!told.is_news(&denial("a"), start + Duration::from_secs(59)));
@@ -365,7 +377,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_an_end() {
-        let mut told = Told::default();
+        let mut told = RecentEvents::default();
         let start = Instant::now();
         for i in 0..REMEMBERED {
             assert!(told.is_news(&denial(&i.to_string()), start));

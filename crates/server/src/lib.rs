@@ -13,27 +13,27 @@
 //! - [`certificates`]: what the API server trusts.
 //! - [`view`]: what a server would know, for whoever asks without one.
 
+mod actor;
 pub mod admission;
-mod adoption;
 mod calls;
 pub mod certificates;
 mod clock;
 mod controllers;
 mod events;
-mod feed;
-mod keeper;
-mod members;
+mod kruise;
 pub mod metrics;
 mod namespaces;
 mod owners;
-mod pubs;
+mod raw_budgets;
+mod replicas;
 mod run;
 mod status;
-mod stored;
+mod twins;
 pub mod view;
+mod watches;
 pub mod webhooks;
 
-pub use keeper::Keeper;
-pub use pubs::ServePub;
+pub use actor::ReplicaHandle;
+pub use kruise::ServePub;
 pub use quorate_engine::Gates;
 pub use run::{Options, Running, start};

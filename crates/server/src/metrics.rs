@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use quorate_engine::basics::Time;
-use quorate_engine::facts::{BudgetKey, Front, Operation, Units};
+use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers};
+use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Units};
 use quorate_engine::ledger::{Call, Note, Replica, Step};
-use quorate_engine::verdict::{Allow, Ground, Numbers, Reason, Verdict};
 use quorate_kit::watch::Failing;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,10 +27,10 @@ struct Of {
 impl Of {
     fn budget(key: &BudgetKey) -> Self {
         let name = &key.object.name;
-        let budget = match key.front {
-            Front::DisruptionBudget => name.to_string(),
+        let budget = match key.kind {
+            BudgetKind::DisruptionBudget => name.to_string(),
             // There may be one of the other kind with the same name.
-            Front::PodUnavailableBudget => format!("podunavailablebudget/{name}"),
+            BudgetKind::PodUnavailableBudget => format!("podunavailablebudget/{name}"),
         };
         Self { namespace: key.object.namespace.to_string(), budget }
     }
@@ -179,18 +179,18 @@ impl Metrics {
     }
 
     /// A request was answered.
-    pub(crate) fn answered(&self, operation: Operation, verdict: &Verdict, took: Duration) {
-        let (result, reason) = match verdict {
-            Verdict::Allow(allow) => ("admitted", admission(allow)),
-            Verdict::Deny(blocks) => {
-                for block in blocks {
-                    if let Some(key) = &block.budget {
+    pub(crate) fn answered(&self, operation: Operation, decision: &Decision, took: Duration) {
+        let (result, reason) = match decision {
+            Decision::Allow(allow) => ("admitted", admission(allow)),
+            Decision::Deny(denials) => {
+                for denial in denials {
+                    if let Some(key) = &denial.budget {
                         let Of { namespace, budget } = Of::budget(key);
-                        let labels = Denied { namespace, budget, reason: refusal(&block.reason) };
+                        let labels = Denied { namespace, budget, reason: refusal(&denial.reason) };
                         self.denials.get_or_create(&labels).inc();
                     }
                 }
-                ("denied", blocks.first().map_or("Unknown", |block| refusal(&block.reason)))
+                ("denied", denials.first().map_or("Unknown", |denial| refusal(&denial.reason)))
             }
         };
         let operation = match operation {
@@ -237,7 +237,7 @@ impl Metrics {
     }
 
     /// Everything, as text.
-    pub(crate) fn show(&self, reading: Option<Reading>, watched: &[(String, Option<Failing>)]) -> String {
+    pub(crate) fn show(&self, reading: Option<Gauges>, watched: &[(String, Option<Failing>)]) -> String {
         self.unreadable.clear();
         for (kind, failing) in watched {
             let since = failing.as_ref().map_or(0.0, |failing| failing.since.elapsed().as_secs_f64());
@@ -252,7 +252,7 @@ impl Metrics {
         text
     }
 
-    fn take(&self, reading: &Reading) {
+    fn take(&self, reading: &Gauges) {
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for family in [&self.claims, &self.expected, &self.available, &self.allowed] {
             family.clear();
@@ -276,24 +276,24 @@ impl Metrics {
 
 /// What can be read from the state.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    budgets: Vec<BudgetReading>,
+pub(crate) struct Gauges {
+    budgets: Vec<BudgetGauges>,
     pods: usize,
     silence: Duration,
 }
 
 #[derive(Debug)]
-struct BudgetReading {
+struct BudgetGauges {
     key: BudgetKey,
     groups: bool,
     claims: usize,
     numbers: Option<Numbers>,
 }
 
-impl Reading {
+impl Gauges {
     pub(crate) fn of(replica: &Replica, now: Time) -> Self {
         let engine = replica.engine();
-        let budgets = engine.budgets().map(|budget| BudgetReading {
+        let budgets = engine.budgets().map(|budget| BudgetGauges {
             key: budget.key.clone(),
             groups: budget.spec.as_ref().is_ok_and(|rules| rules.units != Units::Pods),
             claims: budget.ledger.claims.len(),
@@ -307,44 +307,44 @@ impl Reading {
 fn admission(allow: &Allow) -> &'static str {
     match allow {
         Allow::Exempt(_) => "Exempt",
-        Allow::Moot { .. } => "Moot",
+        Allow::NoEffect { .. } => "Moot",
         Allow::NotCovered { .. } => "NotCovered",
         // The dearest ground is what matters.
-        Allow::Agreed { grounds, .. } => {
-            let has = |wanted: Ground| grounds.iter().any(|(_, ground)| *ground == wanted);
+        Allow::Agreed { reasons, .. } => {
+            let has = |wanted: AllowReason| reasons.iter().any(|(_, reason)| *reason == wanted);
             let order = [
-                (Ground::Charged, "Charged"),
-                (Ground::Surplus, "Surplus"),
-                (Ground::Surge, "Surplus"),
-                (Ground::Broken, "GroupBroken"),
-                (Ground::Unhealthy, "PodUnhealthy"),
-                (Ground::Pending, "PodPending"),
-                (Ground::Recreate, "Recreate"),
-                (Ground::Observed, "Observed"),
-                (Ground::PassesBy, "NotProtected"),
+                (AllowReason::Charged, "Charged"),
+                (AllowReason::Surplus, "Surplus"),
+                (AllowReason::Surge, "Surplus"),
+                (AllowReason::Broken, "GroupBroken"),
+                (AllowReason::Unhealthy, "PodUnhealthy"),
+                (AllowReason::Pending, "PodPending"),
+                (AllowReason::Recreate, "Recreate"),
+                (AllowReason::Observed, "Observed"),
+                (AllowReason::PassesBy, "NotProtected"),
             ];
-            order.into_iter().find(|(ground, _)| has(*ground)).map_or("NotCovered", |(_, word)| word)
+            order.into_iter().find(|(reason, _)| has(*reason)).map_or("NotCovered", |(_, word)| word)
         }
     }
 }
 
 /// Why something was refused, in one word.
-pub(crate) fn refusal(reason: &Reason) -> &'static str {
+pub(crate) fn refusal(reason: &DenialReason) -> &'static str {
     match reason {
-        Reason::NotSynced => "NotSynced",
-        Reason::NotFresh { .. } => "NotFresh",
-        Reason::Deadline => "Deadline",
-        Reason::Invalid(_) => "Invalid",
-        Reason::Unresolved(_) => "WorkloadResolutionFailed",
-        Reason::NotOpen => "JustCreated",
-        Reason::Protocol(_) => "OtherProtocol",
-        Reason::OutdatedDefinition => "OutdatedDefinition",
-        Reason::TooManyClaims => "TooManyClaims",
-        Reason::Probe { .. } => "NotDisruptable",
-        Reason::NoGroup { .. } => "MissingWorkloadReference",
-        Reason::Exhausted(_) => "Exhausted",
-        Reason::Native { .. } => "NativeBudget",
-        Reason::SeveralNative { .. } => "SeveralNativeBudgets",
+        DenialReason::NotSynced => "NotSynced",
+        DenialReason::NotFresh { .. } => "NotFresh",
+        DenialReason::Deadline => "Deadline",
+        DenialReason::Invalid(_) => "Invalid",
+        DenialReason::Unresolved(_) => "WorkloadResolutionFailed",
+        DenialReason::NotOpen => "JustCreated",
+        DenialReason::Protocol(_) => "OtherProtocol",
+        DenialReason::OutdatedDefinition => "OutdatedDefinition",
+        DenialReason::TooManyClaims => "TooManyClaims",
+        DenialReason::Probe { .. } => "NotDisruptable",
+        DenialReason::NoGroup { .. } => "MissingWorkloadReference",
+        DenialReason::Exhausted(_) => "Exhausted",
+        DenialReason::Native { .. } => "NativeBudget",
+        DenialReason::SeveralNative { .. } => "SeveralNativeBudgets",
     }
 }
 
@@ -353,21 +353,23 @@ mod tests {
     use super::*;
     use quorate_engine::Gates;
     use quorate_engine::basics::ObjectKey;
+    use quorate_engine::decision::Denial;
     use quorate_engine::ledger::Settings;
-    use quorate_engine::verdict::Block;
     use quorate_kit::watch::Why;
 
     #[test]
     fn what_a_scrape_shows() {
         let metrics = Metrics::default();
-        let key = BudgetKey { object: ObjectKey::new("inference", "llm"), front: Front::DisruptionBudget };
-        let verdict = Verdict::Deny(vec![Block { budget: Some(key.clone()), reason: Reason::NotOpen }]);
-        metrics.answered(Operation::Evict, &verdict, Duration::from_millis(3));
+        let key =
+            BudgetKey { object: ObjectKey::new("inference", "llm"), kind: BudgetKind::DisruptionBudget };
+        let decision =
+            Decision::Deny(vec![Denial { budget: Some(key.clone()), reason: DenialReason::NotOpen }]);
+        metrics.answered(Operation::Evict, &decision, Duration::from_millis(3));
         metrics.noted(&Note::NotDisrupted { budget: key, pod: "llm-0".into() });
         metrics.wrote(Duration::from_millis(5), true);
         metrics.reconciled(true, true);
         let replica = Replica::new(Settings::new("test"), Gates::default());
-        let text = metrics.show(Some(Reading::of(&replica, Time(0))), &[]);
+        let text = metrics.show(Some(Gauges::of(&replica, Time(0))), &[]);
         let failing = Failing { since: tokio::time::Instant::now(), why: Why::NotServed };
         let kinds = [("Pod".to_owned(), None), ("Workload.scheduling.k8s.io".to_owned(), Some(failing))];
         let shown = metrics.show(None, &kinds);

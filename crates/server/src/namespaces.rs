@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use crate::calls::FIELD_MANAGER;
 use crate::clock;
-use crate::feed::EXCLUDED;
+use crate::watches::EXCLUDED;
 
 /// How long the label stays after the last budget that enforced is gone.
 const STAYS: Duration = Duration::from_secs(600);

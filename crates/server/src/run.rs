@@ -21,20 +21,20 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::admission::{self, Desk};
+use crate::actor::{self, Outbox, ReplicaHandle};
+use crate::admission::{self, AdmissionState};
 use crate::calls::Calls;
 use crate::certificates::{Certificates, Pace, Source};
 use crate::events::Events;
-use crate::feed::{self, Reach};
-use crate::keeper::{self, Keeper, Outbox};
-use crate::members::{self, Acknowledgement, Members};
+use crate::kruise::{self, ServePub};
 use crate::metrics::Metrics;
 use crate::owners::Owners;
-use crate::pubs::{self, ServePub};
+use crate::raw_budgets::RawBudgets;
+use crate::replicas::{self, Acknowledgement, ReplicaLeases};
 use crate::status::Writer;
-use crate::stored::Stored;
-use crate::webhooks::{self, Place, Written};
-use crate::{adoption, namespaces};
+use crate::watches::{self, WatchScope};
+use crate::webhooks::{self, Endpoint, ManagedBy};
+use crate::{namespaces, twins};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -46,11 +46,11 @@ pub struct Options {
     /// Where to listen for those who run the process.
     pub admin: SocketAddr,
     /// Where the API server reaches us. Without it, where we listen.
-    pub place: Option<Place>,
+    pub endpoint: Option<Endpoint>,
     /// The namespace of our own objects.
     pub namespace: String,
     /// Who tells the API server to ask us.
-    pub webhooks: Written,
+    pub webhooks: ManagedBy,
     /// Where certificates come from.
     pub certificates: Source,
     /// Which features are on.
@@ -75,9 +75,9 @@ impl Options {
             kubernetes,
             listen: anywhere,
             admin: anywhere,
-            place: None,
+            endpoint: None,
             namespace: namespace.to_owned(),
-            webhooks: Written::ByUs,
+            webhooks: ManagedBy::Server,
             certificates: Source::Own(Pace::default()),
             gates: Gates::default(),
             propagate_owner_references: false,
@@ -120,20 +120,21 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let client = Client::try_from(bounded(options.kubernetes)).context("cannot make a client")?;
     let (listener, address) = listen(options.listen).await?;
     let (admin_listener, admin) = listen(options.admin).await?;
-    let place = options.place.unwrap_or_else(|| Place::Url(format!("https://{address}")));
-    let names = place.names(&options.namespace)?;
+    let endpoint = options.endpoint.unwrap_or_else(|| Endpoint::Url(format!("https://{address}")));
+    let names = endpoint.names(&options.namespace)?;
     let certificates =
         Certificates::get(client.clone(), &options.namespace, options.certificates, names).await?;
 
-    let name = members::unique_name();
+    let name = replicas::unique_name();
     let expiry = options.claim_expiry;
-    let members = Arc::new(Members::new(client.clone(), options.namespace.clone(), name.clone(), expiry));
-    members.join().await?;
+    let leases =
+        Arc::new(ReplicaLeases::new(client.clone(), options.namespace.clone(), name.clone(), expiry));
+    leases.join().await?;
 
-    let stored = Arc::new(Stored::default());
+    let raw_budgets = Arc::new(RawBudgets::default());
     let metrics = Arc::new(Metrics::default());
-    let events = Events::start(client.clone(), name.clone(), stored.clone());
-    let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members.clone(), metrics.clone()));
+    let events = Events::start(client.clone(), name.clone(), raw_budgets.clone());
+    let calls = Arc::new(Calls::new(client.clone(), raw_budgets.clone(), leases.clone(), metrics.clone()));
     let (statuses, news) = mpsc::unbounded_channel();
     let (acknowledged, acknowledgements) = watch::channel(Acknowledgement::default());
     let (synced, is_synced) = watch::channel(false);
@@ -148,19 +149,20 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         events: events.clone(),
         metrics: metrics.clone(),
     };
-    let settings = Settings { expiry, memory: expiry, ..Settings::new(name.as_str()) };
-    let keeper = keeper::start(settings, options.gates, calls.clone(), outbox);
+    let settings = Settings { expiry, recent_for: expiry, ..Settings::new(name.as_str()) };
+    let replica = actor::start(settings, options.gates, calls.clone(), outbox);
     let (held, is_held) = watch::channel(false);
-    let (twins, adoption) = adoption::start(&client, is_held.clone());
-    let reach = Reach::everything();
-    let kruise = pubs::follow(client.clone(), options.serve_pub, &reach, None);
-    let watches = feed::start(&client, &reach, &keeper, &stored, &options.namespace, &twins, kruise.clone());
+    let (twins, reconciling) = twins::start(&client, is_held.clone());
+    let scope = WatchScope::everything();
+    let kruise = kruise::follow(client.clone(), options.serve_pub, &scope, None);
+    let watches =
+        watches::start(&client, &scope, &replica, &raw_budgets, &options.namespace, &twins, kruise.clone());
 
     let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
     let writer = Writer {
-        keeper: keeper.clone(),
+        replica: replica.clone(),
         calls,
-        stored,
+        raw_budgets,
         election: election.clone(),
         events: events.clone(),
         metrics: metrics.clone(),
@@ -172,40 +174,41 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let bundle = certificates.bundle();
     // Whoever decided it need not be told.
     if options.serve_pub == ServePub::Auto {
-        chores.spawn(pubs::tell(kruise.clone(), is_held.clone(), events.clone()));
+        chores.spawn(kruise::tell(kruise.clone(), is_held.clone(), events.clone()));
     }
     let propagates = options.propagate_owner_references;
     let owners = propagates.then(|| Owners::new(client.clone(), events.clone()));
-    let asking = webhooks::Asking {
+    let reconciler = webhooks::WebhookReconciler {
         client: client.clone(),
         written: options.webhooks,
-        place,
+        endpoint,
         namespace: options.namespace,
         owners: propagates,
     };
-    chores.spawn(asking.keep(bundle, is_held, in_force));
-    chores.spawn(tell_holder(keeper.clone(), is_in_force));
+    chores.spawn(reconciler.keep(bundle, is_held, in_force));
+    chores.spawn(follow_leadership(replica.clone(), is_in_force));
 
     let stopping = Arc::new(AtomicBool::new(false));
-    let face = Face {
+    let status = ServerStatus {
         synced: is_synced,
         stale: is_stale,
-        reach,
+        scope,
         stopping: stopping.clone(),
-        members: members.clone(),
-        keeper: keeper.clone(),
+        leases: leases.clone(),
+        replica: replica.clone(),
         metrics: metrics.clone(),
     };
-    let current = members.clone();
-    let desk =
-        Desk::new(keeper.clone(), options.gates, events, metrics, kruise, move || current.is_current());
-    let desk = desk.with_owners(owners);
+    let current = leases.clone();
+    let state = AdmissionState::new(replica.clone(), options.gates, events, metrics, kruise, move || {
+        current.is_current()
+    });
+    let state = state.with_owners(owners);
     let closing = CancellationToken::new();
-    let tls = certificates.shown().server_config()?;
+    let tls = certificates.serving().server_config()?;
     let told = stopping.clone();
-    let router = admission::router(desk, move || told.load(Ordering::Relaxed));
+    let router = admission::router(state, move || told.load(Ordering::Relaxed));
     let serving = tokio::spawn(https::serve(listener, tls, router, closing.clone()));
-    chores.spawn(admin::serve(admin_listener, admin::router(Arc::new(face)), CancellationToken::new()));
+    chores.spawn(admin::serve(admin_listener, admin::router(Arc::new(status)), CancellationToken::new()));
     let signer = election.clone();
     chores.spawn(async move { certificates.keep(&signer).await });
     info!(%address, %admin, name, "serving");
@@ -220,13 +223,13 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         ending.cancel();
     });
     let task = tokio::spawn(async move {
-        let outcome = members.stay(acknowledgements, &keeper, closing.clone()).await;
+        let outcome = leases.stay(acknowledgements, &replica, closing.clone()).await;
         closing.cancel();
         let _ = serving.await;
         let _ = candidacy.await;
-        members.leave(keeper.remembers_nothing().await).await;
+        leases.leave(replica.admitted_nothing_recently().await).await;
         drop(chores);
-        adoption.abort();
+        reconciling.abort();
         drop(watches);
         outcome
     });
@@ -240,13 +243,13 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
 }
 
 /// The replica tends the budgets while this process is the holder and the API server asks us.
-async fn tell_holder(keeper: Keeper, mut in_force: watch::Receiver<bool>) {
+async fn follow_leadership(replica: ReplicaHandle, mut in_force: watch::Receiver<bool>) {
     let mut told = false;
     loop {
         let holds = *in_force.borrow_and_update();
         if holds != told {
             told = holds;
-            keeper.tell(Event::Holder(holds)).await;
+            replica.send(Event::Leader(holds)).await;
         }
         if in_force.changed().await.is_err() {
             return;
@@ -255,28 +258,28 @@ async fn tell_holder(keeper: Keeper, mut in_force: watch::Receiver<bool>) {
 }
 
 /// How the process shows itself to those who run it.
-struct Face {
+struct ServerStatus {
     synced: watch::Receiver<bool>,
     stale: watch::Receiver<Option<Duration>>,
-    reach: Reach,
+    scope: WatchScope,
     stopping: Arc<AtomicBool>,
-    members: Arc<Members>,
-    keeper: Keeper,
+    leases: Arc<ReplicaLeases>,
+    replica: ReplicaHandle,
     metrics: Arc<Metrics>,
 }
 
-impl Face {
+impl ServerStatus {
     /// Which kinds cannot be read now, and why, for the end of a sentence.
     fn unreadable(&self) -> String {
         let kind = |(kind, failing): &(String, Option<Failing>)| {
             let Failing { since, why } = failing.as_ref()?;
             Some(format!("; {kind} cannot be read for {} s: {why}", since.elapsed().as_secs()))
         };
-        self.reach.watched().iter().filter_map(kind).collect()
+        self.scope.watched().iter().filter_map(kind).collect()
     }
 }
 
-impl admin::Shows for Face {
+impl admin::ProcessStatus for ServerStatus {
     fn unready(&self) -> Option<String> {
         if self.stopping.load(Ordering::Relaxed) {
             return Some("ending".to_owned());
@@ -284,7 +287,7 @@ impl admin::Shows for Face {
         if !*self.synced.borrow() {
             return Some(format!("not everything was seen yet{}", self.unreadable()));
         }
-        if !self.members.is_current() {
+        if !self.leases.is_current() {
             return Some("the Lease is not renewed".to_owned());
         }
         let silence = (*self.stale.borrow())?.as_secs();
@@ -292,6 +295,6 @@ impl admin::Shows for Face {
     }
 
     async fn metrics(&self) -> String {
-        self.metrics.show(self.keeper.read().await, &self.reach.watched())
+        self.metrics.show(self.replica.gauges().await, &self.scope.watched())
     }
 }

@@ -21,12 +21,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
+use crate::actor::ReplicaHandle;
 use crate::calls::Calls;
 use crate::clock;
 use crate::events::Events;
-use crate::keeper::Keeper;
 use crate::metrics::Metrics;
-use crate::stored::Stored;
+use crate::raw_budgets::RawBudgets;
 
 /// Changes come in bursts: a moment later one write tells of all of them.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -55,18 +55,18 @@ pub(crate) struct Changed {
 
 /// What is to be known of statuses.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum StatusChange {
     /// These may have changed.
     Changed(Vec<Changed>),
     /// A commit has told of this one as it was a moment ago; whether it has groups.
-    Told { budget: BudgetKey, groups: bool },
+    Written { budget: BudgetKey, groups: bool },
 }
 
 /// Writes statuses.
 pub(crate) struct Writer {
-    pub(crate) keeper: Keeper,
+    pub(crate) replica: ReplicaHandle,
     pub(crate) calls: Arc<Calls>,
-    pub(crate) stored: Arc<Stored>,
+    pub(crate) raw_budgets: Arc<RawBudgets>,
     pub(crate) election: Arc<Election>,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
@@ -75,28 +75,28 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes the status of every budget that changes while this process is the holder, until nobody tells of changes
     /// any more. A new holder is told of all of them.
-    pub(crate) async fn run(self, mut news: mpsc::UnboundedReceiver<News>) {
-        let mut agenda = Agenda::default();
+    pub(crate) async fn run(self, mut news: mpsc::UnboundedReceiver<StatusChange>) {
+        let mut queue = StatusQueue::default();
         let mut writing = FuturesUnordered::new();
         loop {
             while writing.len() < AT_ONCE
-                && let Some(key) = agenda.take(Instant::now())
+                && let Some(key) = queue.take(Instant::now())
             {
                 writing.push(self.attempt(key));
             }
-            let next = agenda.next().filter(|_| writing.len() < AT_ONCE);
+            let next = queue.next().filter(|_| writing.len() < AT_ONCE);
             tokio::select! {
                 news = news.recv() => match news {
-                    Some(News::Changed(budgets)) => {
-                        budgets.into_iter().for_each(|budget| agenda.changed(budget, Instant::now()));
+                    Some(StatusChange::Changed(budgets)) => {
+                        budgets.into_iter().for_each(|budget| queue.changed(budget, Instant::now()));
                     }
-                    Some(News::Told { budget, groups }) => {
-                        agenda.told(budget, Instant::now());
+                    Some(StatusChange::Written { budget, groups }) => {
+                        queue.committed(budget, Instant::now());
                         self.metrics.reconciled(groups, false);
                     }
                     None => return,
                 },
-                Some((key, written)) = writing.next() => agenda.written(key, written, Instant::now()),
+                Some((key, written)) = writing.next() => queue.written(key, written, Instant::now()),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
         }
@@ -111,9 +111,9 @@ impl Writer {
     }
 
     async fn write(&self, key: &BudgetKey) -> Result<(), Error> {
-        let Some(status) = self.keeper.status(key.clone()).await else { return Ok(()) };
-        let Some(seen) = self.stored.status(key) else { return Ok(()) };
-        let Some(patch) = budget::status_patch(key.front, &seen, &status, clock::now()) else {
+        let Some(status) = self.replica.status(key.clone()).await else { return Ok(()) };
+        let Some(seen) = self.raw_budgets.status(key) else { return Ok(()) };
+        let Some(patch) = budget::status_patch(key.kind, &seen, &status, clock::now()) else {
             return Ok(());
         };
         // Right before the write: the lease may have been lost while waiting.
@@ -126,12 +126,12 @@ impl Writer {
             Err(Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(error) => return Err(error),
         }
-        self.tell_trouble(key, &seen, &status);
+        self.report_trouble(key, &seen, &status);
         Ok(())
     }
 
     /// Tells people that a budget cannot do what it was written for, when that begins.
-    fn tell_trouble(&self, key: &BudgetKey, seen: &Value, status: &Status) {
+    fn report_trouble(&self, key: &BudgetKey, seen: &Value, status: &Status) {
         let configured = status.conditions.iter().find(|c| c.kind == ConditionType::BudgetConfigured);
         let news = configured.filter(|now| !now.status && reason_seen(seen) != Some(now.reason));
         if let Some(condition) = news {
@@ -145,7 +145,7 @@ impl Writer {
 
 /// Which budgets are to be written, and when.
 #[derive(Default)]
-struct Agenda {
+struct StatusQueue {
     due: BTreeSet<(Instant, BudgetKey)>,
     budgets: HashMap<BudgetKey, Entry>,
     /// When budgets were written, the oldest first.
@@ -159,7 +159,7 @@ struct Entry {
     writing: bool,
 }
 
-impl Agenda {
+impl StatusQueue {
     fn changed(&mut self, Changed { budget: key, unsettled }: Changed, now: Instant) {
         let entry =
             self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
@@ -176,7 +176,7 @@ impl Agenda {
     }
 
     /// Others told of it. What has changed since is told as after a write of our own.
-    fn told(&mut self, key: BudgetKey, now: Instant) {
+    fn committed(&mut self, key: BudgetKey, now: Instant) {
         let entry =
             self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
         entry.written = Some(now);
@@ -244,12 +244,12 @@ fn reason_seen(status: &Value) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use quorate_engine::basics::ObjectKey;
-    use quorate_engine::facts::Front;
+    use quorate_engine::facts::BudgetKind;
 
     use super::*;
 
     fn budget(name: &str) -> BudgetKey {
-        BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
+        BudgetKey { object: ObjectKey::new("inference", name), kind: BudgetKind::DisruptionBudget }
     }
 
     fn settled(name: &str) -> Changed {
@@ -258,70 +258,70 @@ mod tests {
 
     #[test]
     fn a_first_change_is_told_at_once_and_many_within_a_second() {
-        let mut agenda = Agenda::default();
+        let mut queue = StatusQueue::default();
         let start = Instant::now();
-        agenda.changed(settled("llm"), start);
-        assert_eq!(agenda.take(start), None, "more may come");
-        assert_eq!(agenda.take(start + DEBOUNCE), Some(budget("llm")));
+        queue.changed(settled("llm"), start);
+        assert_eq!(queue.take(start), None, "more may come");
+        assert_eq!(queue.take(start + DEBOUNCE), Some(budget("llm")));
         let written = start + DEBOUNCE * 2;
-        agenda.written(budget("llm"), true, written);
+        queue.written(budget("llm"), true, written);
         for step in 1..8 {
-            agenda.changed(settled("llm"), written + DEBOUNCE * step);
+            queue.changed(settled("llm"), written + DEBOUNCE * step);
         }
-        assert_eq!(agenda.next(), Some(written + APART));
-        assert_eq!(agenda.take(written + APART), Some(budget("llm")));
-        assert_eq!(agenda.take(written + APART), None, "once");
+        assert_eq!(queue.next(), Some(written + APART));
+        assert_eq!(queue.take(written + APART), Some(budget("llm")));
+        assert_eq!(queue.take(written + APART), None, "once");
     }
 
     #[test]
     fn what_is_about_to_be_settled_is_told_once() {
-        let mut agenda = Agenda::default();
+        let mut queue = StatusQueue::default();
         let start = Instant::now();
-        agenda.changed(Changed { budget: budget("llm"), unsettled: true }, start);
-        assert_eq!(agenda.take(start + DEBOUNCE), None, "the claim is about to go");
-        agenda.changed(settled("llm"), start + SETTLES - DEBOUNCE / 2);
+        queue.changed(Changed { budget: budget("llm"), unsettled: true }, start);
+        assert_eq!(queue.take(start + DEBOUNCE), None, "the claim is about to go");
+        queue.changed(settled("llm"), start + SETTLES - DEBOUNCE / 2);
         assert_eq!(
-            agenda.take(start + SETTLES),
+            queue.take(start + SETTLES),
             Some(budget("llm")),
             "and it is told within a second all the same"
         );
         assert!(SETTLES < Duration::from_secs(1));
-        agenda.written(budget("llm"), true, start + SETTLES);
-        assert_eq!(agenda.next(), None);
+        queue.written(budget("llm"), true, start + SETTLES);
+        assert_eq!(queue.next(), None);
     }
 
     #[test]
     fn what_a_commit_has_told_is_not_told_again_but_what_comes_later_is() {
-        let mut agenda = Agenda::default();
+        let mut queue = StatusQueue::default();
         let start = Instant::now();
-        agenda.changed(settled("llm"), start);
-        agenda.told(budget("llm"), start + DEBOUNCE / 2);
-        assert_eq!(agenda.take(start + DEBOUNCE), None, "it was told a moment ago");
+        queue.changed(settled("llm"), start);
+        queue.committed(budget("llm"), start + DEBOUNCE / 2);
+        assert_eq!(queue.take(start + DEBOUNCE), None, "it was told a moment ago");
         let later = start + DEBOUNCE / 2 + APART;
-        assert_eq!(agenda.take(later), Some(budget("llm")), "the commit may have been older than the change");
-        agenda.written(budget("llm"), true, later);
-        agenda.told(budget("llm"), later + APART);
-        agenda.changed(settled("llm"), later + APART + DEBOUNCE);
-        assert_eq!(agenda.next(), Some(later + APART * 2), "as after a write");
+        assert_eq!(queue.take(later), Some(budget("llm")), "the commit may have been older than the change");
+        queue.written(budget("llm"), true, later);
+        queue.committed(budget("llm"), later + APART);
+        queue.changed(settled("llm"), later + APART + DEBOUNCE);
+        assert_eq!(queue.next(), Some(later + APART * 2), "as after a write");
     }
 
     #[test]
     fn nothing_is_written_twice_at_once_nor_forgotten() {
-        let mut agenda = Agenda::default();
+        let mut queue = StatusQueue::default();
         let start = Instant::now();
-        agenda.changed(settled("llm"), start);
-        agenda.take(start + DEBOUNCE).expect("one that is due");
-        agenda.changed(settled("llm"), start + DEBOUNCE);
-        assert_eq!(agenda.take(start + PAUSE), None, "it is being written");
-        agenda.written(budget("llm"), true, start + PAUSE);
-        assert_eq!(agenda.take(start + PAUSE + APART), Some(budget("llm")));
-        agenda.written(budget("llm"), false, start + PAUSE * 3);
-        assert_eq!(agenda.next(), Some(start + PAUSE * 4), "what failed is tried again");
-        assert_eq!(agenda.take(start + PAUSE * 4), Some(budget("llm")));
-        agenda.written(budget("llm"), true, start + PAUSE * 5);
-        agenda.changed(settled("other"), start + PAUSE * 9);
-        agenda.take(start + PAUSE * 10).expect("the other");
-        agenda.written(budget("other"), true, start + PAUSE * 10);
-        assert_eq!(agenda.budgets.len(), 1, "what was written long ago is forgotten");
+        queue.changed(settled("llm"), start);
+        queue.take(start + DEBOUNCE).expect("one that is due");
+        queue.changed(settled("llm"), start + DEBOUNCE);
+        assert_eq!(queue.take(start + PAUSE), None, "it is being written");
+        queue.written(budget("llm"), true, start + PAUSE);
+        assert_eq!(queue.take(start + PAUSE + APART), Some(budget("llm")));
+        queue.written(budget("llm"), false, start + PAUSE * 3);
+        assert_eq!(queue.next(), Some(start + PAUSE * 4), "what failed is tried again");
+        assert_eq!(queue.take(start + PAUSE * 4), Some(budget("llm")));
+        queue.written(budget("llm"), true, start + PAUSE * 5);
+        queue.changed(settled("other"), start + PAUSE * 9);
+        queue.take(start + PAUSE * 10).expect("the other");
+        queue.written(budget("other"), true, start + PAUSE * 10);
+        assert_eq!(queue.budgets.len(), 1, "what was written long ago is forgotten");
     }
 }

@@ -11,7 +11,7 @@ use quorate_devcluster::actors::{ActorOptions, Actors, Identities, install_leade
 use quorate_devcluster::apiserver::Server;
 
 use crate::embedded::Embedded;
-use crate::{ControlPlane, Kubectl, Kubernetes, Options, Place, User, Wire};
+use crate::{Backend, ControlPlane, Kubectl, Kubernetes, Options, User, Wire};
 
 /// A cluster to tell a story on. Clones are the same cluster.
 #[derive(Clone)]
@@ -22,10 +22,10 @@ pub struct Cluster {
 struct Inner {
     /// Before the stage: whoever plays leaves before the stage goes.
     actors: Option<Actors>,
-    stage: Stage,
+    stage: Running,
 }
 
-enum Stage {
+enum Running {
     Real(Box<ControlPlane>),
     Embedded(Embedded),
 }
@@ -41,22 +41,22 @@ pub(crate) enum Cast {
 
 impl Cluster {
     /// Starts a cluster, with controllers if the options say so, but without nodes.
-    pub(crate) async fn bare(place: Place, options: Options) -> Result<Self> {
+    pub(crate) async fn bare(place: Backend, options: Options) -> Result<Self> {
         let cast = options.controllers.then_some(Cast::Controllers);
         Self::start(place, options, cast).await
     }
 
     /// Starts a cluster of its own: an API server, and if the options ask for controllers, they, a scheduler and
     /// hollow nodes as well. It belongs to the runtime it is started in.
-    pub async fn whole(place: Place, options: Options) -> Result<Self> {
+    pub async fn whole(place: Backend, options: Options) -> Result<Self> {
         let cast = options.controllers.then_some(Cast::Everyone);
         Self::start(place, options, cast).await
     }
 
-    async fn start(place: Place, options: Options, cast: Option<Cast>) -> Result<Self> {
+    async fn start(place: Backend, options: Options, cast: Option<Cast>) -> Result<Self> {
         let stage = match place {
-            Place::Real => Stage::Real(Box::new(ControlPlane::start(options).await?)),
-            Place::Embedded => Stage::Embedded(Embedded::start(&options).await?),
+            Backend::Real => Running::Real(Box::new(ControlPlane::start(options).await?)),
+            Backend::Embedded => Running::Embedded(Embedded::start(&options).await?),
         };
         let actors = match cast {
             Some(cast) => play(&stage, cast).await?,
@@ -66,10 +66,10 @@ impl Cluster {
     }
 
     /// Where this is.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Backend {
         match &self.inner.stage {
-            Stage::Real(_) => Place::Real,
-            Stage::Embedded(_) => Place::Embedded,
+            Running::Real(_) => Backend::Real,
+            Running::Embedded(_) => Backend::Embedded,
         }
     }
 
@@ -77,29 +77,29 @@ impl Cluster {
     /// everything else behaves as the newest.
     pub fn kubernetes(&self) -> Kubernetes {
         match &self.inner.stage {
-            Stage::Real(plane) => plane.options().kubernetes,
-            Stage::Embedded(embedded) => embedded.kubernetes(),
+            Running::Real(plane) => plane.options().kubernetes,
+            Running::Embedded(embedded) => embedded.kubernetes(),
         }
     }
 
     /// Whether it behaves as Kubernetes did before that release.
     pub fn is_before(&self, release: Kubernetes) -> bool {
-        self.place() == Place::Real && self.kubernetes() < release
+        self.place() == Backend::Real && self.kubernetes() < release
     }
 
     /// The control plane behind it, if it is a real one.
     pub fn control_plane(&self) -> Option<&ControlPlane> {
         match &self.inner.stage {
-            Stage::Real(plane) => Some(plane),
-            Stage::Embedded(_) => None,
+            Running::Real(plane) => Some(plane),
+            Running::Embedded(_) => None,
         }
     }
 
     /// The API server behind it, if it is in this process; it has faults on demand.
     pub fn embedded(&self) -> Option<&Server> {
         match &self.inner.stage {
-            Stage::Real(_) => None,
-            Stage::Embedded(embedded) => Some(embedded.server()),
+            Running::Real(_) => None,
+            Running::Embedded(embedded) => Some(embedded.server()),
         }
     }
 
@@ -131,16 +131,16 @@ impl Cluster {
     /// A kubeconfig file to act as `user`. It goes away with the cluster.
     pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
         match &self.inner.stage {
-            Stage::Real(plane) => plane.kubeconfig(user),
-            Stage::Embedded(embedded) => embedded.kubeconfig(user),
+            Running::Real(plane) => plane.kubeconfig(user),
+            Running::Embedded(embedded) => embedded.kubeconfig(user),
         }
     }
 
     /// The real kubectl, acting as `user`.
     pub fn kubectl(&self, user: &User) -> Result<Kubectl> {
         let program = match &self.inner.stage {
-            Stage::Real(plane) => plane.program("kubectl")?,
-            Stage::Embedded(embedded) => embedded.program("kubectl")?,
+            Running::Real(plane) => plane.program("kubectl")?,
+            Running::Embedded(embedded) => embedded.program("kubectl")?,
         };
         Ok(Kubectl::new(program, self.kubeconfig(user)?))
     }
@@ -174,7 +174,7 @@ impl Cluster {
     }
 }
 
-impl Stage {
+impl Running {
     fn config(&self, user: &User) -> kube::Config {
         match self {
             Self::Real(plane) => plane.config(user),
@@ -188,16 +188,16 @@ impl Stage {
 }
 
 /// Brings in whoever is not there as a process.
-async fn play(stage: &Stage, cast: Cast) -> Result<Option<Actors>> {
+async fn play(stage: &Running, cast: Cast) -> Result<Option<Actors>> {
     let admin = stage.client(&User::admin());
     let identities = Identities::impersonating(admin.clone());
     let options = match (stage, cast) {
-        (Stage::Real(_), Cast::Controllers) => return Ok(None),
-        (Stage::Real(_), Cast::Everyone) => ActorOptions::beside_controller_manager(),
-        (Stage::Embedded(_), Cast::Controllers) => {
+        (Running::Real(_), Cast::Controllers) => return Ok(None),
+        (Running::Real(_), Cast::Everyone) => ActorOptions::beside_controller_manager(),
+        (Running::Embedded(_), Cast::Controllers) => {
             ActorOptions { scheduler: false, leader_worker_sets: false, ..ActorOptions::everyone() }
         }
-        (Stage::Embedded(_), Cast::Everyone) => ActorOptions::everyone(),
+        (Running::Embedded(_), Cast::Everyone) => ActorOptions::everyone(),
     };
     if options.leader_worker_sets {
         install_leader_worker_sets(&admin).await.context("cannot install the LeaderWorkerSets")?;

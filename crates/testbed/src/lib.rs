@@ -31,7 +31,7 @@ pub use eventually::eventually;
 pub use kubectl::{Kubectl, Printed};
 pub use node::{BUSYBOX, Node};
 pub use process::Process;
-pub use story::{Place, Stage, tell};
+pub use story::{Backend, Setup, run_story};
 pub use user::User;
 pub use webhook::{Reply, Webhook};
 pub use wire::{Answer, Patch, Watch, Wire};

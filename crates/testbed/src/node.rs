@@ -7,9 +7,9 @@
 //! Needs root, and Debian's containerd, runc, containernetworking-plugins, busybox-static and iproute2.
 
 mod files;
-mod gate;
 mod image;
 mod network;
+mod proxy;
 mod residue;
 
 use std::fs;
@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1;
 use kube::api::Api;
 
-use self::gate::Gate;
+use self::proxy::ApiServerProxy;
 use self::residue::Residue;
 use crate::control_plane::Login;
 use crate::process::{Process, tail};
@@ -43,7 +43,7 @@ pub struct Node {
     name: String,
     /// In this order they end: first whoever holds the namespaces, last what is left of them.
     process: Process,
-    gate: Gate,
+    proxy: ApiServerProxy,
     residue: Residue,
 }
 
@@ -70,8 +70,8 @@ impl Node {
         })
         .await?;
         let link = network::connect(residue.id(), process.id()?)?;
-        let gate = Gate::open(link.outside, plane.port()).await?;
-        let login = plane.kubeconfig_text(&Login::of(&User::kubelet(name)), Some(gate.address()));
+        let proxy = ApiServerProxy::open(link.outside, plane.port()).await?;
+        let login = plane.kubeconfig_text(&Login::of(&User::kubelet(name)), Some(proxy.address()));
         fs::write(folder.join("kubeconfig"), login)?;
         files::kubelet(folder, residue.cgroup(), link.inside)?;
         files::address(folder, &link)?;
@@ -81,7 +81,7 @@ impl Node {
             Ok(nodes.get_opt(name).await?.filter(is_ready).map(drop))
         })
         .await?;
-        Ok(Self { name: name.to_owned(), process, gate, residue })
+        Ok(Self { name: name.to_owned(), process, proxy, residue })
     }
 
     /// What it is called.
@@ -112,7 +112,7 @@ impl Node {
     pub fn kubeconfig(&self, plane: &ControlPlane, token: &str) -> Result<PathBuf> {
         let file = tempfile::Builder::new().prefix("kubeconfig-").tempfile_in(self.residue.folder())?;
         let path = file.into_temp_path().keep()?;
-        fs::write(&path, plane.kubeconfig_text(&Login::token(token), Some(self.gate.address())))?;
+        fs::write(&path, plane.kubeconfig_text(&Login::token(token), Some(self.proxy.address())))?;
         Ok(path)
     }
 

@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(180);
 
 /// Where a story is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Backend {
     /// A real control plane.
     Real,
     /// The embedded cluster.
@@ -38,7 +38,7 @@ pub enum Place {
 /// A real control plane takes seconds to start, so the stories of one test binary share it where namespaces and names
 /// of their own are enough to keep them apart. An embedded one is always the story's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum Setup {
     /// An API server and nobody else: nothing happens that the story does not do. Shared.
     ApiServer,
     /// The controllers of Kubernetes as well, but no nodes: no pod runs unless the story says so. Shared.
@@ -54,7 +54,7 @@ pub enum Stage {
 type Shared = OnceCell<Result<Cluster, String>>;
 
 /// Tells `story` at `place` on `stage`; panics if it fails.
-pub fn tell<S, F>(place: Place, stage: Stage, story: S)
+pub fn run_story<S, F>(place: Backend, stage: Setup, story: S)
 where
     S: FnOnce(Cluster) -> F,
     F: Future<Output = ()>,
@@ -70,18 +70,18 @@ where
     });
 }
 
-async fn set(place: Place, stage: Stage) -> Result<Cluster, String> {
+async fn set(place: Backend, stage: Setup) -> Result<Cluster, String> {
     static API_SERVER: Shared = Shared::const_new();
     static CONTROLLERS: Shared = Shared::const_new();
     let with_controllers = || Options { controllers: true, ..Options::default() };
     match (place, stage) {
-        (Place::Real, Stage::ApiServer) => shared(&API_SERVER, Options::default()).await,
-        (Place::Real, Stage::Controllers) => shared(&CONTROLLERS, with_controllers()).await,
-        (Place::Embedded, Stage::ApiServer) => readable(Cluster::bare(place, Options::default()).await),
-        (Place::Embedded, Stage::Controllers) => readable(Cluster::bare(place, with_controllers()).await),
-        (_, Stage::Whole) => readable(Cluster::whole(place, with_controllers()).await),
-        (_, Stage::Private(options)) => readable(Cluster::whole(place, options).await),
-        (_, Stage::Bare(options)) => readable(Cluster::bare(place, options).await),
+        (Backend::Real, Setup::ApiServer) => shared(&API_SERVER, Options::default()).await,
+        (Backend::Real, Setup::Controllers) => shared(&CONTROLLERS, with_controllers()).await,
+        (Backend::Embedded, Setup::ApiServer) => readable(Cluster::bare(place, Options::default()).await),
+        (Backend::Embedded, Setup::Controllers) => readable(Cluster::bare(place, with_controllers()).await),
+        (_, Setup::Whole) => readable(Cluster::whole(place, with_controllers()).await),
+        (_, Setup::Private(options)) => readable(Cluster::whole(place, options).await),
+        (_, Setup::Bare(options)) => readable(Cluster::bare(place, options).await),
     }
 }
 
@@ -90,7 +90,7 @@ async fn set(place: Place, stage: Stage) -> Result<Cluster, String> {
 async fn shared(cell: &Shared, options: Options) -> Result<Cluster, String> {
     static BACKSTAGE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     let start = || async {
-        let starting = BACKSTAGE.get_or_init(runtime).spawn(Cluster::bare(Place::Real, options));
+        let starting = BACKSTAGE.get_or_init(runtime).spawn(Cluster::bare(Backend::Real, options));
         readable(starting.await.unwrap_or_else(|panic| Err(panic.into())))
     };
     cell.get_or_init(start).await.clone()
@@ -114,15 +114,15 @@ fn runtime() -> tokio::runtime::Runtime {
 #[macro_export]
 macro_rules! stories {
     ($stage:ident $(($options:expr))?: $($story:ident),+ $(,)?) => {
-        fn stage_of_these_stories() -> $crate::Stage {
-            $crate::Stage::$stage $(($options))?
+        fn stage_of_these_stories() -> $crate::Setup {
+            $crate::Setup::$stage $(($options))?
         }
 
         mod real {
             $(
                 #[test]
                 fn $story() {
-                    $crate::tell($crate::Place::Real, super::stage_of_these_stories(), super::$story);
+                    $crate::run_story($crate::Backend::Real, super::stage_of_these_stories(), super::$story);
                 }
             )+
         }
@@ -131,7 +131,7 @@ macro_rules! stories {
             $(
                 #[test]
                 fn $story() {
-                    $crate::tell($crate::Place::Embedded, super::stage_of_these_stories(), super::$story);
+                    $crate::run_story($crate::Backend::Embedded, super::stage_of_these_stories(), super::$story);
                 }
             )+
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quorate_testbed::{Cluster, Options, Place, Stage, User, tell};
+use quorate_testbed::{Backend, Cluster, Options, Setup, User, run_story};
 
 /// A process that holds a control plane.
 struct Holder {
@@ -93,7 +93,7 @@ fn several_live_side_by_side() {
 fn nothing_is_left_after_a_panic() {
     let (tell_folder, folder) = std::sync::mpsc::channel();
     let told = std::panic::catch_unwind(move || {
-        tell(Place::Real, Stage::Private(Options::default()), |cluster: Cluster| async move {
+        run_story(Backend::Real, Setup::Private(Options::default()), |cluster: Cluster| async move {
             let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
             tell_folder.send(kubeconfig.parent().expect("its folder").to_owned()).expect("somebody listens");
             panic!("a story that goes wrong");

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quorate_testbed::{BUSYBOX, Cluster, Node, Options, Place, Stage, User, eventually, tell};
+use quorate_testbed::{BUSYBOX, Backend, Cluster, Node, Options, Setup, User, eventually, run_story};
 use serde_json::json;
 
-fn stage() -> Stage {
-    Stage::Bare(Options { controllers: true, scheduler: true, ..Options::default() })
+fn stage() -> Setup {
+    Setup::Bare(Options { controllers: true, scheduler: true, ..Options::default() })
 }
 
 #[test]
 fn containers_run_on_nodes_that_do_not_meet() {
-    tell(Place::Real, stage(), |cluster: Cluster| async move {
+    run_story(Backend::Real, stage(), |cluster: Cluster| async move {
         let plane = cluster.control_plane().expect("a control plane");
         let before = footprints();
         let [one, two] = ["node-1", "node-2"];
@@ -179,7 +179,7 @@ fn nothing_is_left_after_a_kill() {
 fn nothing_is_left_after_a_panic() {
     let (tell_folder, folder) = std::sync::mpsc::channel();
     let told = std::panic::catch_unwind(move || {
-        tell(Place::Real, stage(), |cluster: Cluster| async move {
+        run_story(Backend::Real, stage(), |cluster: Cluster| async move {
             let plane = cluster.control_plane().expect("a control plane");
             let node = Node::start(plane, "node-1").await.expect("a node");
             tell_folder.send(node.folder().to_owned()).expect("somebody listens");

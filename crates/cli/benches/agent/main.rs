@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use quorate_testbed::{Cluster, Options, Patch, Place, Process, User, Wire};
+use quorate_testbed::{Backend, Cluster, Options, Patch, Process, User, Wire};
 use serde_json::{Value, json};
 use target::Target;
 
@@ -22,7 +22,7 @@ const FLIPS: usize = 100;
 
 #[tokio::main]
 async fn main() {
-    let cluster = Cluster::whole(Place::Embedded, Options::default()).await.expect("a cluster");
+    let cluster = Cluster::whole(Backend::Embedded, Options::default()).await.expect("a cluster");
     let wire = cluster.wire();
     let target = Target::start().await;
     let namespace = cluster.namespace("bench").await.expect("a namespace");

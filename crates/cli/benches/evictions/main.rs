@@ -22,7 +22,7 @@ mod storm;
 use std::collections::BTreeMap;
 
 use cost::Cost;
-use quorate_testbed::{Cluster, Options, Place};
+use quorate_testbed::{Backend, Cluster, Options};
 use replicas::Replicas;
 use storm::{Figures, Rule, Storm};
 
@@ -45,7 +45,7 @@ async fn main() {
         if storms.is_empty() {
             continue;
         }
-        let cluster = Cluster::whole(Place::Real, options.clone()).await.expect("a control plane");
+        let cluster = Cluster::whole(Backend::Real, options.clone()).await.expect("a control plane");
         let replicas = match servers {
             0 => None,
             count => Some(Replicas::start(&cluster, count, &[]).await),

@@ -17,7 +17,7 @@ mod replicas;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use quorate_testbed::{Cluster, Options, Patch, Place, Wire, eventually};
+use quorate_testbed::{Backend, Cluster, Options, Patch, Wire, eventually};
 use replicas::Replicas;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ const FLIPS: usize = 1_000;
 
 #[tokio::main]
 async fn main() {
-    let cluster = Cluster::whole(Place::Embedded, Options::default()).await.expect("a cluster");
+    let cluster = Cluster::whole(Backend::Embedded, Options::default()).await.expect("a cluster");
     let mut replicas = Replicas::start(&cluster, 1, &[]).await;
     let wire = cluster.wire();
     let empty = resident(&replicas);

@@ -11,12 +11,12 @@ use quorate_api::names::{ENFORCED, kruise};
 use quorate_api::slim;
 use quorate_engine::Engine;
 use quorate_engine::basics::{ObjectKey, Text};
+use quorate_engine::decision::ProbeDoubt;
 use quorate_engine::facts::{BudgetKey, NativeBudget};
 use quorate_engine::status::{ConditionType, reason};
-use quorate_engine::verdict::ProbeDoubt;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
-use quorate_server::view::{self, Unseen, View};
+use quorate_server::view::{self, Unlisted, View};
 use quorate_server::{Gates, ServePub};
 
 use super::report::Section;
@@ -36,7 +36,7 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             return section;
         }
     };
-    for Unseen { what, hence, .. } in view.unseen() {
+    for Unlisted { what, hence, .. } in view.unlisted() {
         section.bad(
             format!("cannot look at {what}"),
             format!("without list and watch on it is not known {hence}"),
@@ -82,7 +82,7 @@ async fn namespaces(client: &Client, engine: &Engine, section: &mut Section) {
         .collect();
     let all = match Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await {
         Ok(all) => all,
-        Err(error) => return section.unseen("namespaces", &error),
+        Err(error) => return section.unlisted("namespaces", &error),
     };
     let bare: Vec<String> = all
         .iter()
@@ -135,7 +135,7 @@ async fn native(client: &Client, engine: &Engine, section: &mut Section) {
         Ok(listed) => {
             listed.objects.iter().filter_map(|b| objects::native_budget(b).ok()).collect::<Vec<_>>()
         }
-        Err(error) => return section.unseen("poddisruptionbudgets.policy", &error),
+        Err(error) => return section.unlisted("poddisruptionbudgets.policy", &error),
     }
     .into_iter()
     .filter_map(|(key, fact)| Some((key, fact?)))
@@ -163,7 +163,9 @@ async fn native(client: &Client, engine: &Engine, section: &mut Section) {
 async fn kruise(client: &Client, section: &mut Section) {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     match webhooks.get_opt(kruise::WEBHOOKS).await {
-        Err(error) => section.unseen("validatingwebhookconfigurations.admissionregistration.k8s.io", &error),
+        Err(error) => {
+            section.unlisted("validatingwebhookconfigurations.admissionregistration.k8s.io", &error)
+        }
         Ok(Some(found)) if decides_on_pods(&found) => section.warn(
             "OpenKruise answers for pods too: PodUnavailableBudgets are left to it",
             "to have them served here, switch its gates PodUnavailableBudgetDeleteGate and \

@@ -15,7 +15,7 @@ pub(super) async fn check(client: &Client) -> Section {
         let name = wanted.name_any();
         match definitions.get(&name).await {
             Err(Error::Api(status)) if status.code == 404 => section.bad(format!("{name} is missing"), APPLY),
-            Err(error) => section.unseen("customresourcedefinitions.apiextensions.k8s.io", &error),
+            Err(error) => section.unlisted("customresourcedefinitions.apiextensions.k8s.io", &error),
             Ok(stored) if !is_established(&stored) => {
                 section.bad(format!("{name} is not established"), format!("see kubectl describe crd {name}"));
             }
@@ -63,7 +63,7 @@ fn collect(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
 async fn workload_api(client: &Client, section: &mut Section) {
     let served = match client.list_api_groups().await {
         Ok(groups) => groups.groups.into_iter().find(|group| group.name == "scheduling.k8s.io"),
-        Err(error) => return section.unseen("the API groups", &error),
+        Err(error) => return section.unlisted("the API groups", &error),
     };
     let versions: Vec<String> =
         served.into_iter().flat_map(|group| group.versions).map(|v| v.version).collect();

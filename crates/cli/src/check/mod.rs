@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cluster::{Cluster, Connection, LOOK_THERE, OLDEST, is_too_old};
+use crate::cluster::{CHECK_ADDRESS, Cluster, Connection, OLDEST, is_too_old};
 use crate::output::{self, Format};
 use report::{Report, Section};
 
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 async fn api(cluster: &Connection) -> Section {
     let mut section = Section::new("kubernetes-api");
     match cluster.release().await {
-        Err(silent) => section.bad(silent.to_string(), LOOK_THERE),
+        Err(silent) => section.bad(silent.to_string(), CHECK_ADDRESS),
         Ok(None) => section.warn(
             "the API server answers, and does not tell its release",
             "you need the verb get on the path /version, which the role system:public-info-viewer gives",

@@ -58,7 +58,7 @@ impl Section {
     }
 
     /// Something could not be looked at.
-    pub(super) fn unseen(&mut self, what: &str, error: &kube::Error) {
+    pub(super) fn unlisted(&mut self, what: &str, error: &kube::Error) {
         let hint = match error {
             kube::Error::Api(status) if status.code == 403 => {
                 format!("you need the verbs get and list on {what}")

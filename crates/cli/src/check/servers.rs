@@ -25,14 +25,14 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             (before, look().await)
         }
         Err(error) => {
-            section.unseen(&format!("leases.coordination.k8s.io in {own}"), &error);
+            section.unlisted(&format!("leases.coordination.k8s.io in {own}"), &error);
             return section;
         }
     };
     let after = match after {
         Ok(after) => after,
         Err(error) => {
-            section.unseen(&format!("leases.coordination.k8s.io in {own}"), &error);
+            section.unlisted(&format!("leases.coordination.k8s.io in {own}"), &error);
             return section;
         }
     };

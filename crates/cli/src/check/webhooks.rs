@@ -64,7 +64,7 @@ fn missing(section: &mut Section, kind: &str, error: &Error) {
         Error::Api(status) if status.code == 404 => {
             section.bad(format!("there is no {kind} {NAME}: nothing is held up"), REGISTER);
         }
-        error => section.unseen(&format!("{}s.admissionregistration.k8s.io", kind.to_lowercase()), error),
+        error => section.unlisted(&format!("{}s.admissionregistration.k8s.io", kind.to_lowercase()), error),
     }
 }
 

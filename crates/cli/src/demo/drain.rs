@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, EvictParams, Patch, PatchParams};
 use serde_json::json;
 
+use super::cluster::{DemoCluster, NAMESPACE};
 use super::screen::Screen;
-use super::stage::{NAMESPACE, Stage};
 use super::witness::Seen;
 
 /// What kubectl waits before it asks again.
@@ -24,13 +24,13 @@ pub(super) struct Drained {
 }
 
 /// Drains a node.
-pub(super) async fn drain(stage: &Stage, screen: &Screen, node: &str) -> Result<Drained> {
+pub(super) async fn drain(cluster: &DemoCluster, screen: &Screen, node: &str) -> Result<Drained> {
     screen.say(&format!("$ kubectl drain {node} --ignore-daemonsets"));
-    cordon(stage, node, true).await?;
+    cordon(cluster, node, true).await?;
     screen.say(&format!("node/{node} cordoned"));
     let pods: Vec<Seen> =
-        stage.witness.pods().into_iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
-    let evictions = pods.iter().map(|pod| evict(stage, screen, pod));
+        cluster.witness.pods().into_iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
+    let evictions = pods.iter().map(|pod| evict(cluster, screen, pod));
     let all = futures::future::try_join_all(evictions);
     let Ok(counts) = tokio::time::timeout(LONGEST, all).await else {
         bail!("the drain of {node} did not end within {} s", LONGEST.as_secs())
@@ -41,21 +41,21 @@ pub(super) async fn drain(stage: &Stage, screen: &Screen, node: &str) -> Result<
 }
 
 /// Makes a node take pods, or none.
-pub(super) async fn cordon(stage: &Stage, node: &str, unschedulable: bool) -> Result<()> {
-    let nodes: Api<Node> = Api::all(stage.client.clone());
+pub(super) async fn cordon(cluster: &DemoCluster, node: &str, unschedulable: bool) -> Result<()> {
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
     let patch = json!({"spec": {"unschedulable": unschedulable}});
     nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
 /// Evicts a pod and waits for its end; how often it was refused.
-async fn evict(stage: &Stage, screen: &Screen, pod: &Seen) -> Result<usize> {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
+async fn evict(cluster: &DemoCluster, screen: &Screen, pod: &Seen) -> Result<usize> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let name = &pod.name;
     let mut refusals = 0;
     loop {
         // By its UID: a StatefulSet makes another one of the same name.
-        if !stage.witness.pods().iter().any(|there| there.uid == pod.uid) {
+        if !cluster.witness.pods().iter().any(|there| there.uid == pod.uid) {
             break;
         }
         screen.say(&format!("evicting pod {NAMESPACE}/{name}"));
@@ -73,8 +73,8 @@ async fn evict(stage: &Stage, screen: &Screen, pod: &Seen) -> Result<usize> {
             Err(error) => return Err(error.into()),
         }
     }
-    let mut changes = stage.witness.changes();
-    while stage.witness.pods().iter().any(|there| there.uid == pod.uid) {
+    let mut changes = cluster.witness.changes();
+    while cluster.witness.pods().iter().any(|there| there.uid == pod.uid) {
         changes.changed().await?;
     }
     screen.say(&format!("pod/{name} evicted"));

@@ -6,19 +6,19 @@
 //! - [`drain`]: a drain, as kubectl does it.
 //! - [`scenes`]: the story.
 
+mod cluster;
 mod drain;
 mod picture;
 mod scenes;
 mod screen;
-mod stage;
 mod witness;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
+use cluster::DemoCluster;
 use screen::Screen;
-use stage::Stage;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,19 +31,19 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let screen = Screen::new();
     screen.say("A cluster is starting in this process: 6 nodes, no set-up, nothing left behind.");
-    let stage = tokio::select! {
-        stage = Stage::set(&screen) => stage?,
+    let cluster = tokio::select! {
+        cluster = DemoCluster::set(&screen) => cluster?,
         _ = tokio::signal::ctrl_c() => return Ok(ExitCode::FAILURE),
     };
     tokio::select! {
-        told = scenes::tell(&stage, &screen) => told?,
+        told = scenes::tell(&cluster, &screen) => told?,
         _ = tokio::signal::ctrl_c() => return Ok(ExitCode::FAILURE),
     }
     if args.once {
         screen.say("That was the story; every step did what it said.");
         return Ok(ExitCode::SUCCESS);
     }
-    let kubeconfig = stage.kubeconfig()?;
+    let kubeconfig = cluster.kubeconfig()?;
     let kubeconfig = kubeconfig.display();
     screen.say("");
     screen.say("The cluster stays up until Ctrl-C. Worth trying, in another terminal:");

@@ -1,6 +1,6 @@
 //! Groups and nodes as a picture. The marks tell what the colours tell.
 
-use super::stage::{GROUPS, SIZE};
+use super::cluster::{GROUPS, SIZE};
 use super::witness::Seen;
 
 /// How wide the column of a node is.

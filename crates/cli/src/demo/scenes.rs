@@ -10,36 +10,36 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, EvictParams};
 use serde_json::json;
 
+use super::cluster::{DemoCluster, GROUP, GROUPS, NAMESPACE, SIZE};
 use super::drain::{cordon, drain};
 use super::screen::Screen;
-use super::stage::{GROUP, GROUPS, NAMESPACE, SIZE, Stage};
 
 /// Tells everything.
-pub(super) async fn tell(stage: &Stage, screen: &Screen) -> Result<()> {
+pub(super) async fn tell(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
     screen.say(&format!(
         "A model server llm of {GROUPS} groups of {SIZE} pods, a database db, a web front. \
          A group of llm serves only while all of its pods do."
     ));
-    screen.snapshot(&stage.witness);
-    under_a_native_budget(stage, screen).await.context("under a PodDisruptionBudget")?;
-    under_a_disruption_budget(stage, screen).await.context("under a DisruptionBudget")?;
-    a_probe_says_no(stage, screen).await.context("a probe")?;
-    a_delete_is_refused(stage, screen).await.context("a delete")
+    screen.snapshot(&cluster.witness);
+    under_a_native_budget(cluster, screen).await.context("under a PodDisruptionBudget")?;
+    under_a_disruption_budget(cluster, screen).await.context("under a DisruptionBudget")?;
+    a_probe_says_no(cluster, screen).await.context("a probe")?;
+    a_delete_is_refused(cluster, screen).await.context("a delete")
 }
 
-async fn under_a_native_budget(stage: &Stage, screen: &Screen) -> Result<()> {
+async fn under_a_native_budget(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
     screen.scene("1. A drain under a PodDisruptionBudget: minAvailable: 12 pods, three groups' worth");
     let budget = json!({"metadata": {"name": "llm"}, "spec": {
         "minAvailable": (GROUPS - 1) * SIZE, "selector": {"matchLabels": {"app": "llm"}}}});
-    stage.create("policy/v1", "PodDisruptionBudget", Some(NAMESPACE), budget).await?;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(stage.client.clone(), NAMESPACE);
-    stage
+    cluster.create("policy/v1", "PodDisruptionBudget", Some(NAMESPACE), budget).await?;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    cluster
         .until("the PodDisruptionBudget is counted", async || {
             let status = budgets.get("llm").await?.status;
             Ok(status.is_some_and(|status| status.disruptions_allowed as usize == SIZE))
         })
         .await?;
-    let fewest = drain_and_rest(stage, screen).await?.0;
+    let fewest = drain_and_rest(cluster, screen).await?.0;
     ensure!(fewest + 1 < GROUPS, "the drain left {fewest} groups whole, which is more than was to be shown");
     screen.say(&format!(
         "✗ Only {fewest} of {GROUPS} groups were whole at the worst moment. The budget counted pods, and had enough of them."
@@ -48,12 +48,12 @@ async fn under_a_native_budget(stage: &Stage, screen: &Screen) -> Result<()> {
     Ok(())
 }
 
-async fn under_a_disruption_budget(stage: &Stage, screen: &Screen) -> Result<()> {
+async fn under_a_disruption_budget(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
     screen.scene("2. The same drain under a DisruptionBudget: maxUnavailable: 1 group");
     let spec = json!({"selector": {"matchLabels": {"app": "llm"}}, "maxUnavailable": 1,
         "podGroupPolicy": {"groupLabelKey": GROUP}});
-    stage.budget("llm", spec, 1).await?;
-    let (fewest, refusals) = drain_and_rest(stage, screen).await?;
+    cluster.budget("llm", spec, 1).await?;
+    let (fewest, refusals) = drain_and_rest(cluster, screen).await?;
     ensure!(fewest + 1 == GROUPS, "{fewest} of {GROUPS} groups were whole at the worst moment");
     ensure!(refusals > 0, "nothing was refused");
     screen.say(&format!(
@@ -64,45 +64,45 @@ async fn under_a_disruption_budget(stage: &Stage, screen: &Screen) -> Result<()>
 
 /// Drains the node that most groups would miss, waits until everything is well again, and gives the node back: the
 /// smallest number of whole groups meanwhile, and how often the drain was refused.
-async fn drain_and_rest(stage: &Stage, screen: &Screen) -> Result<(usize, usize)> {
-    stage.rested().await?;
-    let node = stage.witness.busiest_node().context("no pod is on any node")?;
-    stage.witness.begin();
+async fn drain_and_rest(cluster: &DemoCluster, screen: &Screen) -> Result<(usize, usize)> {
+    cluster.rested().await?;
+    let node = cluster.witness.busiest_node().context("no pod is on any node")?;
+    cluster.witness.begin();
     let work = async {
-        let drained = drain(stage, screen, &node).await?;
-        stage.rested().await?;
+        let drained = drain(cluster, screen, &node).await?;
+        cluster.rested().await?;
         anyhow::Ok(drained)
     };
     let drained = tokio::select! {
         outcome = work => outcome,
-        never = count(stage, screen) => match never {},
+        never = count(cluster, screen) => match never {},
     }?;
-    let fewest = stage.witness.fewest();
-    screen.snapshot(&stage.witness);
-    cordon(stage, &node, false).await?;
+    let fewest = cluster.witness.fewest();
+    screen.snapshot(&cluster.witness);
+    cordon(cluster, &node, false).await?;
     Ok((fewest, drained.refusals))
 }
 
 /// Tells every second how many groups are whole.
-async fn count(stage: &Stage, screen: &Screen) -> Infallible {
+async fn count(cluster: &DemoCluster, screen: &Screen) -> Infallible {
     for second in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let whole = stage.witness.whole();
+        let whole = cluster.witness.whole();
         let mark = if whole + 1 < GROUPS { "✗" } else { "✓" };
         screen.say(&format!("    {mark} {second:>2} s: {whole} of {GROUPS} groups are whole"));
     }
     std::future::pending().await
 }
 
-async fn a_probe_says_no(stage: &Stage, screen: &Screen) -> Result<()> {
+async fn a_probe_says_no(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
     screen.scene("3. A database that serves, and says by its disruption probe: not now");
-    stage.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}), 1).await?;
-    stage.green.store(false, Ordering::Relaxed);
+    cluster.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}), 1).await?;
+    cluster.green.store(false, Ordering::Relaxed);
     // The first pod that says no is enough to close the budget; what db-0 says is to be shown.
-    stage.none_healthy("db").await?;
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
+    cluster.none_healthy("db").await?;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let before =
-        stage.witness.pods().into_iter().find(|pod| pod.name == "db-0").context("there is no db-0")?;
+        cluster.witness.pods().into_iter().find(|pod| pod.name == "db-0").context("there is no db-0")?;
     ensure!(before.ready, "db-0 is not ready");
     screen.say("The database turns yellow: every pod is Ready, and its probe says no.");
     screen.say("An eviction of db-0, as a drain sends it:");
@@ -113,13 +113,13 @@ async fn a_probe_says_no(stage: &Stage, screen: &Screen) -> Result<()> {
         Err(error) => return Err(error.into()),
         Ok(_) => anyhow::bail!("the eviction was not refused"),
     }
-    stage.green.store(true, Ordering::Relaxed);
-    stage.allows("db", 1).await?;
+    cluster.green.store(true, Ordering::Relaxed);
+    cluster.allows("db", 1).await?;
     screen.say("It turns green again, and the same eviction passes.");
     pods.evict("db-0", &EvictParams::default()).await?;
-    stage
+    cluster
         .until("db-0 is another pod", async || {
-            let pods = stage.witness.pods();
+            let pods = cluster.witness.pods();
             Ok(pods.iter().any(|pod| pod.name == "db-0" && pod.uid != before.uid && pod.ready))
         })
         .await?;
@@ -127,13 +127,14 @@ async fn a_probe_says_no(stage: &Stage, screen: &Screen) -> Result<()> {
     Ok(())
 }
 
-async fn a_delete_is_refused(stage: &Stage, screen: &Screen) -> Result<()> {
+async fn a_delete_is_refused(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
     screen.scene("4. A delete that a budget refuses, and why");
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 3,
         "operations": ["Evict", "Delete"]});
-    stage.budget("web", spec, 0).await?;
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), NAMESPACE);
-    let web = stage.witness.pods().into_iter().find(|pod| pod.app == "web").context("there is no web pod")?;
+    cluster.budget("web", spec, 0).await?;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let web =
+        cluster.witness.pods().into_iter().find(|pod| pod.app == "web").context("there is no web pod")?;
     screen.say(&format!("$ kubectl delete pod {} -n {NAMESPACE}", web.name));
     match pods.delete(&web.name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 429 => {
@@ -142,7 +143,7 @@ async fn a_delete_is_refused(stage: &Stage, screen: &Screen) -> Result<()> {
         Err(error) => return Err(error.into()),
         Ok(_) => anyhow::bail!("the delete was not refused"),
     }
-    ensure!(stage.witness.pods().iter().any(|pod| pod.uid == web.uid && pod.ready), "the pod is not well");
+    ensure!(cluster.witness.pods().iter().any(|pod| pod.uid == web.uid && pod.ready), "the pod is not well");
     screen.say("✓ The pod serves on. A refusal always says what it waits for.");
     Ok(())
 }

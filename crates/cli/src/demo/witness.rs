@@ -10,7 +10,7 @@ use quorate_kit::watch::{self, Source};
 use tokio::sync::watch as news;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::stage::{GROUP, SIZE};
+use super::cluster::{GROUP, SIZE};
 
 /// What is seen of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use anyhow::{Result, bail};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
-use quorate_engine::facts::{Budget, BudgetKey, Front, Operation, Pod, Units};
+use quorate_engine::decision::{Allow, Decision, DenialReason, Exhausted, NoEffect, Noun, ProbeDoubt};
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Operation, Pod, Units};
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
-use quorate_engine::verdict::{Allow, Exhausted, Moot, Noun, ProbeDoubt, Reason, Verdict};
 use quorate_engine::{Engine, status};
-use quorate_server::view::Unseen;
+use quorate_server::view::Unlisted;
 use serde::Serialize;
 
 /// What was explained, and what that leaves out.
@@ -31,9 +31,10 @@ pub(super) struct LeftOut {
 }
 
 impl Answer {
-    pub(super) fn new(explained: Explained, unseen: &[Unseen]) -> Self {
-        let left_out = |unseen: &Unseen| LeftOut { resource: unseen.what.clone(), hence: unseen.hence };
-        Self { explained, left_out: unseen.iter().map(left_out).collect() }
+    pub(super) fn new(explained: Explained, unlisted: &[Unlisted]) -> Self {
+        let left_out =
+            |unlisted: &Unlisted| LeftOut { resource: unlisted.what.clone(), hence: unlisted.hence };
+        Self { explained, left_out: unlisted.iter().map(left_out).collect() }
     }
 }
 
@@ -59,13 +60,13 @@ pub(super) struct PodAnswer {
     /// Why, where no budget says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    pub(super) budgets: Vec<Opinion>,
+    pub(super) budgets: Vec<BudgetDecision>,
 }
 
 /// What one budget says about a pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Opinion {
+pub(super) struct BudgetDecision {
     pub(super) budget: String,
     pub(super) kind: &'static str,
     pub(super) agrees: bool,
@@ -139,13 +140,13 @@ fn now() -> Time {
 }
 
 /// Asks an engine.
-pub(super) struct Looking<'a> {
+pub(super) struct Explainer<'a> {
     engine: &'a mut Engine,
     operation: Operation,
     now: Time,
 }
 
-impl<'a> Looking<'a> {
+impl<'a> Explainer<'a> {
     pub(super) fn new(engine: &'a mut Engine, operation: Operation) -> Self {
         Self { engine, operation, now: now() }
     }
@@ -198,40 +199,40 @@ impl<'a> Looking<'a> {
 
     fn judge(&mut self, pod: &Pod) -> PodAnswer {
         let request = self.request(pod);
-        let verdict = self.engine.decide(&request, self.now);
-        let asks_budgets = !matches!(&verdict, Verdict::Allow(Allow::Moot { .. } | Allow::Exempt(_)));
+        let decision = self.engine.decide(&request, self.now);
+        let asks_budgets = !matches!(&decision, Decision::Allow(Allow::NoEffect { .. } | Allow::Exempt(_)));
         let budgets = match asks_budgets {
             true => self.engine.covering(&pod.uid),
             false => Vec::new(),
         };
-        let why = match &verdict {
-            Verdict::Allow(Allow::NotCovered { .. }) => Some("no budget covers it".to_owned()),
-            Verdict::Allow(Allow::Moot { why, .. }) => Some(moot(*why).to_owned()),
-            Verdict::Allow(_) => None,
+        let why = match &decision {
+            Decision::Allow(Allow::NotCovered { .. }) => Some("no budget covers it".to_owned()),
+            Decision::Allow(Allow::NoEffect { why, .. }) => Some(no_effect(*why).to_owned()),
+            Decision::Allow(_) => None,
             // A native budget, or nobody in particular.
-            Verdict::Deny(blocks) => blocks
+            Decision::Deny(denials) => denials
                 .iter()
-                .find(|block| block.budget.is_none())
-                .map(|block| sentence::block(block, self.now)),
+                .find(|denial| denial.budget.is_none())
+                .map(|denial| sentence::denial(denial, self.now)),
         };
         PodAnswer {
             namespace: pod.key.namespace.to_string(),
             name: pod.key.name.to_string(),
             node: pod.node.as_ref().map(ToString::to_string),
             operation: operation(self.operation),
-            allowed: verdict.is_allowed(),
+            allowed: decision.is_allowed(),
             why,
             budgets: budgets.iter().filter_map(|key| self.opinion(key, &request, &pod.uid)).collect(),
         }
     }
 
-    fn opinion(&mut self, key: &BudgetKey, request: &Request, uid: &Uid) -> Option<Opinion> {
+    fn opinion(&mut self, key: &BudgetKey, request: &Request, uid: &Uid) -> Option<BudgetDecision> {
         let (noun, numbers) = self.numbers(key)?;
         let (agrees, why) = match self.engine.decide_one(key, request, uid, self.now) {
-            Ok(ground) => (true, sentence::agreement(ground, noun)),
-            Err(block) => (false, sentence::block(&block, self.now)),
+            Ok(reason) => (true, sentence::agreement(reason, noun)),
+            Err(denial) => (false, sentence::denial(&denial, self.now)),
         };
-        Some(Opinion { budget: key.to_string(), kind: front(key.front), agrees, why, numbers })
+        Some(BudgetDecision { budget: key.to_string(), kind: kind(key.kind), agrees, why, numbers })
     }
 
     fn numbers(&mut self, key: &BudgetKey) -> Option<(Noun, Numbers)> {
@@ -252,7 +253,7 @@ impl<'a> Looking<'a> {
         Some(BudgetAnswer {
             namespace: key.object.namespace.to_string(),
             name: key.object.name.to_string(),
-            kind: front(key.front),
+            kind: kind(key.kind),
             numbers: numbers(noun, status.units),
             standing: sentence::standing(noun, status.units),
             down: self.in_the_way(key, noun),
@@ -266,7 +267,7 @@ impl<'a> Looking<'a> {
         let refusal = pods.iter().find_map(|pod| {
             let request = Request { operation: Operation::Evict, object: None, ..self.request(pod) };
             match self.engine.decide_one(key, &request, &pod.uid, self.now).err()?.reason {
-                Reason::Exhausted(exhausted) => Some(exhausted),
+                DenialReason::Exhausted(exhausted) => Some(exhausted),
                 _ => None,
             }
         });
@@ -283,7 +284,7 @@ fn noun(budget: &Budget) -> Noun {
     }
 }
 
-fn numbers(what: Noun, units: quorate_engine::verdict::Numbers) -> Numbers {
+fn numbers(what: Noun, units: quorate_engine::decision::Numbers) -> Numbers {
     Numbers {
         unit: sentence::noun(what, 1),
         allowed: units.allowed,
@@ -293,10 +294,10 @@ fn numbers(what: Noun, units: quorate_engine::verdict::Numbers) -> Numbers {
     }
 }
 
-fn front(front: Front) -> &'static str {
-    match front {
-        Front::DisruptionBudget => "DisruptionBudget",
-        Front::PodUnavailableBudget => "PodUnavailableBudget",
+fn kind(kind: BudgetKind) -> &'static str {
+    match kind {
+        BudgetKind::DisruptionBudget => "DisruptionBudget",
+        BudgetKind::PodUnavailableBudget => "PodUnavailableBudget",
     }
 }
 
@@ -309,13 +310,13 @@ fn operation(operation: Operation) -> &'static str {
     }
 }
 
-fn moot(why: Moot) -> &'static str {
+fn no_effect(why: NoEffect) -> &'static str {
     match why {
-        Moot::Gone => "there is no such pod",
-        Moot::Terminal => "it has ended",
-        Moot::Terminating => "it is terminating already",
-        Moot::NamespaceTerminating => "its namespace is terminating",
-        Moot::OtherUid => "it is another pod of that name",
+        NoEffect::Gone => "there is no such pod",
+        NoEffect::Terminal => "it has ended",
+        NoEffect::Terminating => "it is terminating already",
+        NoEffect::NamespaceTerminating => "its namespace is terminating",
+        NoEffect::OtherUid => "it is another pod of that name",
     }
 }
 

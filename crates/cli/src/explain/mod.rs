@@ -13,12 +13,12 @@ use anyhow::{Result, anyhow, bail};
 use quorate_engine::basics::{ObjectKey, Uid};
 use quorate_engine::facts::{BudgetKey, Operation, Pod};
 use quorate_server::ServePub;
-use quorate_server::view::{Unseen, View};
+use quorate_server::view::{Unlisted, View};
 
-use crate::cluster::{LOOK_THERE, OLDEST, Place, is_too_old};
+use crate::cluster::{CHECK_ADDRESS, Location, OLDEST, is_too_old};
 use crate::gates::Features;
 use crate::output::{self, Format};
-use answer::{Answer, Explained, Looking};
+use answer::{Answer, Explained, Explainer};
 
 /// How long a probe agent's renewal is waited for: an agent is believed from the first one that was seen.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -43,10 +43,10 @@ pub(crate) struct Args {
     /// What to explain: pod/NAME, node/NAME or budget/NAME; without it, every budget of the namespace
     what: Option<String>,
     #[command(flatten)]
-    place: Place,
+    location: Location,
     /// What somebody would do to the pods
-    #[arg(long, value_enum, default_value_t = Wish::Evict)]
-    operation: Wish,
+    #[arg(long, value_enum, default_value_t = OperationArg::Evict)]
+    operation: OperationArg,
     /// Print data rather than words
     #[arg(short, long, value_enum)]
     output: Option<Format>,
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::ValueEnum, Clone, Copy)]
-enum Wish {
+enum OperationArg {
     Evict,
     Delete,
     Update,
@@ -75,35 +75,35 @@ enum Subject {
 /// Explains; the exit code says whether anything would be held up.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let subject = subject(args.what.as_deref())?;
-    if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.place.all_namespaces {
+    if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.location.all_namespaces {
         bail!("--all-namespaces goes with budgets: a pod is of one namespace, a node of none");
     }
-    let cluster = args.place.cluster.connect().await?;
-    let release = cluster.release().await.map_err(|silent| anyhow!("{silent}: {LOOK_THERE}"))?;
+    let cluster = args.location.cluster.connect().await?;
+    let release = cluster.release().await.map_err(|silent| anyhow!("{silent}: {CHECK_ADDRESS}"))?;
     if let Some(release) = release.filter(is_too_old) {
         let name = &release.git_version;
         eprintln!("note: {name} is older than 1.{OLDEST}, the oldest release that Quorate was tried on");
     }
     let Features { gates, pod_unavailable_budget, .. } = args.feature_gates;
     let serve_pub = if pod_unavailable_budget { ServePub::Auto } else { ServePub::Never };
-    let namespace = args.place.namespace.unwrap_or(cluster.namespace);
+    let namespace = args.location.namespace.unwrap_or(cluster.namespace);
     // What is on a node is of all namespaces: who sees one of them cannot tell.
-    let everywhere = args.place.all_namespaces || matches!(subject, Subject::Node(_));
+    let everywhere = args.location.all_namespaces || matches!(subject, Subject::Node(_));
     let within = (!everywhere).then_some(namespace.as_str());
-    let own = args.place.cluster.quorate_namespace.as_str();
+    let own = args.location.cluster.quorate_namespace.as_str();
     let mut view = View::look(&cluster.client, gates, serve_pub, own, within).await?;
     let operation = match args.operation {
-        Wish::Evict => Operation::Evict,
-        Wish::Delete => Operation::Delete,
-        Wish::Update => Operation::Update,
-        Wish::Resize => Operation::Resize,
+        OperationArg::Evict => Operation::Evict,
+        OperationArg::Delete => Operation::Delete,
+        OperationArg::Update => Operation::Update,
+        OperationArg::Resize => Operation::Resize,
     };
     let concerned = concerned(&mut view, &subject, &namespace);
     view.until(PATIENCE, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
     let probed = !concerned.is_empty();
-    let unseen: Vec<Unseen> =
-        view.unseen().iter().filter(|unseen| probed || !unseen.of_probes).cloned().collect();
-    let mut looking = Looking::new(view.engine(), operation);
+    let unlisted: Vec<Unlisted> =
+        view.unlisted().iter().filter(|unlisted| probed || !unlisted.of_probes).cloned().collect();
+    let mut looking = Explainer::new(view.engine(), operation);
     let explained = match &subject {
         Subject::Pod(name) => {
             Explained::Pods(vec![looking.pod(&ObjectKey::new(namespace.as_str(), name.as_str()))?])
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ),
     };
     let allowed = explained.is_allowed();
-    let answer = Answer::new(explained, &unseen);
+    let answer = Answer::new(explained, &unlisted);
     if args.output.is_none()
         && let Some(note) = words::left_out(&answer.left_out)
     {

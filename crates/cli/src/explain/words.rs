@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{BudgetAnswer, Explained, LeftOut, NodeAnswer, Opinion, PodAnswer};
+use super::answer::{BudgetAnswer, BudgetDecision, Explained, LeftOut, NodeAnswer, PodAnswer};
 
 /// The words for an explanation; names of `namespace` go without it.
 pub(super) fn told(explained: &Explained, namespace: &str) -> String {
@@ -19,9 +19,9 @@ pub(super) fn told(explained: &Explained, namespace: &str) -> String {
 }
 
 /// One line for everything that could not be looked at.
-pub(super) fn left_out(unseen: &[LeftOut]) -> Option<String> {
+pub(super) fn left_out(unlisted: &[LeftOut]) -> Option<String> {
     let part = |LeftOut { resource, hence }: &LeftOut| format!("{resource} (left out: {hence})");
-    let parts: Vec<String> = unseen.iter().map(part).collect();
+    let parts: Vec<String> = unlisted.iter().map(part).collect();
     (!parts.is_empty()).then(|| format!("note: you may not list {}", parts.join(", ")))
 }
 
@@ -40,9 +40,10 @@ fn done_to(operation: &str) -> &'static str {
 
 fn pod(text: &mut String, answer: &PodAnswer) {
     let PodAnswer { namespace, name, node, operation, allowed, why, budgets } = answer;
-    let place = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    let location = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let may = if *allowed { "may be" } else { "may not be" };
-    let _ = write!(text, "{} pod {namespace}/{name}{place} {may} {} now", mark(*allowed), done_to(operation));
+    let _ =
+        write!(text, "{} pod {namespace}/{name}{location} {may} {} now", mark(*allowed), done_to(operation));
     match why {
         Some(why) => writeln!(text, ": {why}"),
         None => writeln!(text),
@@ -51,7 +52,7 @@ fn pod(text: &mut String, answer: &PodAnswer) {
     budgets.iter().for_each(|said| opinion(text, said));
 }
 
-fn opinion(text: &mut String, Opinion { budget, agrees, why, numbers, .. }: &Opinion) {
+fn opinion(text: &mut String, BudgetDecision { budget, agrees, why, numbers, .. }: &BudgetDecision) {
     // A refusal names its budget and the numbers; an agreement does not.
     let _ = match agrees {
         false => writeln!(text, "    ✗ {why}"),
@@ -100,8 +101,8 @@ mod tests {
     #[test]
     fn what_is_left_out_is_one_line() {
         assert_eq!(left_out(&[]), None);
-        let unseen = |resource: &str, hence| LeftOut { resource: resource.to_owned(), hence };
-        let two = [unseen("nodes", "whether they are ready"), unseen("pods", "everything")];
+        let unlisted = |resource: &str, hence| LeftOut { resource: resource.to_owned(), hence };
+        let two = [unlisted("nodes", "whether they are ready"), unlisted("pods", "everything")];
         let expected =
             "note: you may not list nodes (left out: whether they are ready), pods (left out: everything)";
         assert_eq!(left_out(&two).as_deref(), Some(expected));

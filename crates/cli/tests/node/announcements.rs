@@ -3,41 +3,41 @@
 use quorate_testbed::eventually;
 use serde_json::Value;
 
-use crate::ground::{Ground, tell};
+use crate::fixture::{NodeFixture, with_node};
 
 #[test]
 fn no_status_that_a_kubelet_writes_reaches_a_server() {
-    tell(counted);
+    with_node(counted);
 }
 
 /// Counted by the API server itself: a container that is ready by turns makes its kubelet write; the readiness gate of the
 /// same pod, which a controller closes, is the one write that a server hears of.
-async fn counted(ground: Ground) {
-    ground.gated_pod("web").await;
-    ground.budget_of(1, &["Evict", "Update"]).await;
-    ground.gate("web", "True").await.expect(200);
-    ground.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
-    let closes = async || ground.gate("web", "False").await;
+async fn counted(fixture: NodeFixture) {
+    fixture.gated_pod("web").await;
+    fixture.budget_of(1, &["Evict", "Update"]).await;
+    fixture.gate("web", "True").await.expect(200);
+    fixture.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
+    let closes = async || fixture.gate("web", "False").await;
     // From here on the API server knows that this namespace is protected.
     eventually("the gate is not to be closed", || async {
         let answer = closes().await;
         if answer.code == 429 {
             return Ok(());
         }
-        ground.gate("web", "True").await.expect(200);
-        ground.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
+        fixture.gate("web", "True").await.expect(200);
+        fixture.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
         Err(answer.body)
     })
     .await;
 
-    let before = Counts::of(&ground).await;
+    let before = Counts::of(&fixture).await;
     for _ in 0..3 {
-        ground.inside("web", &["touch", "/tmp/busy"]).await;
-        ground.run(&["wait", "--for=condition=Ready=False", "pod/web", "--timeout=60s"]).await;
-        ground.inside("web", &["rm", "/tmp/busy"]).await;
-        ground.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
+        fixture.inside("web", &["touch", "/tmp/busy"]).await;
+        fixture.run(&["wait", "--for=condition=Ready=False", "pod/web", "--timeout=60s"]).await;
+        fixture.inside("web", &["rm", "/tmp/busy"]).await;
+        fixture.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
     }
-    let after = Counts::of(&ground).await;
+    let after = Counts::of(&fixture).await;
     assert!(after.writes >= before.writes + 6.0, "{before:?} {after:?}");
     assert!(
         after.kept_out >= before.kept_out + 6.0,
@@ -46,7 +46,7 @@ async fn counted(ground: Ground) {
     assert_eq!(after.asked, before.asked, "{before:?} {after:?}");
 
     assert_eq!(closes().await.code, 429);
-    let refused = Counts::of(&ground).await;
+    let refused = Counts::of(&fixture).await;
     assert_eq!(refused.asked, after.asked + 1.0, "{after:?} {refused:?}");
 }
 
@@ -62,8 +62,8 @@ struct Counts {
 }
 
 impl Counts {
-    async fn of(ground: &Ground) -> Self {
-        let metrics = ground.api_server_metrics().await;
+    async fn of(fixture: &NodeFixture) -> Self {
+        let metrics = fixture.api_server_metrics().await;
         let Value::String(metrics) = metrics else { panic!("metrics are text: {metrics}") };
         let sum = |name: &str, labels: &[&str]| -> f64 {
             let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));

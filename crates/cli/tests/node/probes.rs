@@ -7,19 +7,19 @@ use quorate_testbed::eventually;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::ground::{Ground, NODE, tell};
+use crate::fixture::{NODE, NodeFixture, with_node};
 
 /// A container that runs until it is told to end.
 const IDLE: &str = "until [ -e /tmp/end ]; do sleep 0.2; done";
 
 #[test]
 fn a_drain_waits_for_the_yes_of_every_container() {
-    tell(drained);
+    with_node(drained);
 }
 
 /// A web server that has no page yet, a server that does not listen yet, a command that does not succeed yet: each pod
 /// says no, is ready, and stays until it says yes.
-async fn drained(ground: Ground) {
+async fn drained(fixture: NodeFixture) {
     let often = |mut probe: serde_json::Value| {
         probe["periodSeconds"] = json!(1);
         probe["failureThreshold"] = json!(1);
@@ -31,19 +31,19 @@ async fn drained(ground: Ground) {
     let late = "until [ -e /tmp/may ]; do sleep 0.2; done; exec httpd -f -p 9090 -h /tmp";
     let command = often(json!({"exec": {"command": ["test", "-e", "/tmp/may"]}}));
     let ((), (), ()) = tokio::join!(
-        ground.pod("http", web, &page),
-        ground.pod("tcp", late, &port),
-        ground.pod("exec", IDLE, &command),
+        fixture.pod("http", web, &page),
+        fixture.pod("tcp", late, &port),
+        fixture.pod("exec", IDLE, &command),
     );
     let pods = ["http", "tcp", "exec"];
     for pod in pods {
-        ground.says(pod, "False").await;
+        fixture.says(pod, "False").await;
     }
-    ground.budget(0).await;
-    let lie = ground.lie("http").await;
+    fixture.budget(0).await;
+    let lie = fixture.lie("http").await;
     assert_eq!(lie.code, 403, "only the agent writes it: {}", lie.body);
 
-    let mut drain = ground
+    let mut drain = fixture
         .kubectl
         .command(&[
             "drain",
@@ -71,65 +71,65 @@ async fn drained(ground: Ground) {
     {
         // The others are where they were.
         for other in &pods[said..] {
-            assert_eq!(ground.condition(other).await["status"], "False");
+            assert_eq!(fixture.condition(other).await["status"], "False");
         }
-        ground.inside(pod, &["touch", file]).await;
-        ground.gone(pod).await;
+        fixture.inside(pod, &["touch", file]).await;
+        fixture.gone(pod).await;
     }
     assert!(drain.wait().await.expect("its end").success(), "the drain ends well");
 }
 
 #[test]
 fn a_container_that_starts_again_is_asked_again() {
-    tell(restarted);
+    with_node(restarted);
 }
 
-async fn restarted(ground: Ground) {
+async fn restarted(fixture: NodeFixture) {
     // It always says yes; but nobody asks in the first seconds of a container.
     let probe = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 8, "periodSeconds": 1});
-    ground.pod("db", IDLE, &probe).await;
-    ground.budget(0).await;
-    ground.healthy(0).await;
-    ground.healthy(1).await;
-    ground.says("db", "True").await;
-    let before = ground.condition("db").await["lastProbeTime"].clone();
+    fixture.pod("db", IDLE, &probe).await;
+    fixture.budget(0).await;
+    fixture.healthy(0).await;
+    fixture.healthy(1).await;
+    fixture.says("db", "True").await;
+    let before = fixture.condition("db").await["lastProbeTime"].clone();
 
-    ground.inside("db", &["touch", "/tmp/end"]).await;
+    fixture.inside("db", &["touch", "/tmp/end"]).await;
     // What it said was said by a container that is no more.
-    ground.healthy(0).await;
-    ground.healthy(1).await;
-    let after = ground.condition("db").await["lastProbeTime"].clone();
+    fixture.healthy(0).await;
+    fixture.healthy(1).await;
+    let after = fixture.condition("db").await["lastProbeTime"].clone();
     assert!(after.as_str() > before.as_str(), "{before} {after}");
-    ground.evict("db").await.expect(201);
+    fixture.evict("db").await.expect(201);
 }
 
 #[test]
 fn nobody_is_believed_beside_a_kubelet_that_stopped() {
-    tell(without_kubelet);
+    with_node(without_kubelet);
 }
 
-async fn without_kubelet(ground: Ground) {
+async fn without_kubelet(fixture: NodeFixture) {
     let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
-    tokio::join!(ground.pod("db-0", IDLE, &probe), ground.pod("db-1", IDLE, &probe));
-    ground.budget(1).await;
-    ground.healthy(2).await;
+    tokio::join!(fixture.pod("db-0", IDLE, &probe), fixture.pod("db-1", IDLE, &probe));
+    fixture.budget(1).await;
+    fixture.healthy(2).await;
 
-    ground.node.signal_kubelet("STOP").expect("a kubelet");
+    fixture.node.signal_kubelet("STOP").expect("a kubelet");
     let node = format!("node/{NODE}");
-    ground.run(&["wait", "--for=condition=Ready=Unknown", &node, "--timeout=100s"]).await;
-    ground.healthy(0).await;
+    fixture.run(&["wait", "--for=condition=Ready=Unknown", &node, "--timeout=100s"]).await;
+    fixture.healthy(0).await;
     // The agent is well, and the containers say yes.
-    let renewed = ground.renewed().await;
+    let renewed = fixture.renewed().await;
     eventually("the agent goes on", || async {
-        let now = ground.renewed().await;
+        let now = fixture.renewed().await;
         if now == renewed { Err(now) } else { Ok(()) }
     })
     .await;
-    assert_eq!(ground.condition("db-0").await["status"], "True");
-    let refused = ground.evict("db-0").await;
+    assert_eq!(fixture.condition("db-0").await["status"], "True");
+    let refused = fixture.evict("db-0").await;
     assert_eq!(refused.code, 429, "{}", refused.body);
 
-    ground.node.signal_kubelet("CONT").expect("a kubelet");
-    ground.healthy(2).await;
-    ground.evict("db-0").await.expect(201);
+    fixture.node.signal_kubelet("CONT").expect("a kubelet");
+    fixture.healthy(2).await;
+    fixture.evict("db-0").await.expect(201);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use quorate_testbed::{Cluster, Place, Stage, User, tell};
+use quorate_testbed::{Backend, Cluster, Setup, User, run_story};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -118,7 +118,7 @@ async fn a_kubeconfig_that_cannot_be_read() {
 #[test]
 fn a_right_that_is_missing() {
     // The embedded cluster lets everybody do everything.
-    tell(Place::Real, Stage::ApiServer, a_guest);
+    run_story(Backend::Real, Setup::ApiServer, a_guest);
 }
 
 async fn a_guest(cluster: Cluster) {

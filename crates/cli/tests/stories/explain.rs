@@ -1,6 +1,6 @@
 //! `quorate explain`: what somebody is told who asks before they act, with the server and after it has gone.
 
-use quorate_testbed::{Cluster, Patch, Place, Stage, User, tell};
+use quorate_testbed::{Backend, Cluster, Patch, Setup, User, run_story};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -145,7 +145,7 @@ async fn an_explanation_says_why_there_is_none(cluster: Cluster) {
     assert_eq!((told.code, told.err.as_str()), (1, expected));
 
     // The embedded cluster lets everybody do everything.
-    if cluster.place() == Place::Real {
+    if cluster.place() == Backend::Real {
         let told = explain(&cluster, &User::named("guest"), &["-A"]).await;
         let expected = "error: you may not list disruptionbudgets.policy.quorate.dev: \
                         ask for the verbs list and watch on it\n";
@@ -156,7 +156,7 @@ async fn an_explanation_says_why_there_is_none(cluster: Cluster) {
 #[test]
 fn who_sees_one_namespace_is_answered_from_it() {
     // The embedded cluster lets everybody do everything.
-    tell(Place::Real, Stage::Whole, seeing_one_namespace);
+    run_story(Backend::Real, Setup::Whole, seeing_one_namespace);
 }
 
 async fn seeing_one_namespace(cluster: Cluster) {

@@ -2,7 +2,7 @@
 
 use quorate_devcluster::actors::Gang;
 use quorate_devcluster::apiserver::WorkloadApi;
-use quorate_testbed::{Cluster, Kubernetes, Options, Place, Stage, tell};
+use quorate_testbed::{Backend, Cluster, Kubernetes, Options, Setup, run_story};
 use serde_json::{Value, json};
 
 use crate::quorate::Quorate;
@@ -15,7 +15,7 @@ quorate_testbed::stories!(Private(options()): a_group_that_falls_whole_has_no_po
 fn a_group_of_all_or_nothing_has_no_pod_to_spare() {
     let runtime_config = vec!["scheduling.k8s.io/v1beta1=true".to_owned()];
     let options = Options { controllers: true, runtime_config, ..Options::default() };
-    tell(Place::Embedded, Stage::Private(options), all_or_nothing);
+    run_story(Backend::Embedded, Setup::Private(options), all_or_nothing);
 }
 
 async fn all_or_nothing(cluster: Cluster) {

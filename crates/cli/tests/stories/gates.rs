@@ -47,7 +47,7 @@ struct Row {
     numbers: [u64; 4],
     configured: &'static str,
     /// Pods, and whether each may be evicted, tried without doing it.
-    verdicts: &'static [(&'static str, bool)],
+    decisions: &'static [(&'static str, bool)],
 }
 
 async fn the_gate_for_groups_goes_off_and_on(cluster: Cluster) {
@@ -62,14 +62,14 @@ async fn the_gate_for_groups_goes_off_and_on(cluster: Cluster) {
         groups: true,
         numbers: [0, 2, 2, 3],
         configured: "ValidConfig",
-        verdicts: &[("a0", true), ("a1", true), ("b0", false)],
+        decisions: &[("a0", true), ("a1", true), ("b0", false)],
     };
     // Six pods, of which one is claimed; two must stay.
     let off = Row {
         groups: false,
         numbers: [3, 5, 2, 6],
         configured: "FeatureDisabled",
-        verdicts: &[("a0", true), ("a1", true), ("b0", true)],
+        decisions: &[("a0", true), ("a1", true), ("b0", true)],
     };
     for row in [&on, &off, &on] {
         if let Some(quorate) = quorate.take() {
@@ -89,7 +89,7 @@ async fn the_gate_for_groups_goes_off_and_on(cluster: Cluster) {
                 && status["claims"].as_object().is_some_and(|claims| claims.len() == 1)
         })
         .await;
-        for (pod, allowed) in row.verdicts {
+        for (pod, allowed) in row.decisions {
             // The numbers may have been there before: until the API server asks the server that has just started,
             // and that one is ready, there is another answer.
             eventually(&format!("{pod} is let go: {allowed}"), || async {

@@ -1,7 +1,7 @@
 //! Watches that lag: what a server has not been shown must not let a pod pass. Only the embedded API server can hold a
 //! watch back; on a real one the same is asked right after the change.
 
-use quorate_devcluster::apiserver::{FaultGuard, WatchFault, Which};
+use quorate_devcluster::apiserver::{FaultGuard, RequestFilter, WatchFault};
 use quorate_testbed::{Cluster, Patch, eventually};
 use serde_json::json;
 
@@ -16,7 +16,7 @@ quorate_testbed::stories!(Whole:
 
 /// Holds back what the server would be shown of a resource, while the guard lives.
 fn hold(cluster: &Cluster, resource: &str) -> Option<FaultGuard> {
-    let which = Which::any().user(service_account().name()).resource(resource);
+    let which = RequestFilter::any().user(service_account().name()).resource(resource);
     cluster.embedded().map(|server| server.faults().watches(which, WatchFault::Hold))
 }
 

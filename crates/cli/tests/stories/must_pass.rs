@@ -30,10 +30,11 @@ async fn what_must_pass_passes_an_unsynced_server(cluster: Cluster) {
         cluster.wire().patch(rights, quorate_testbed::Patch::Json, &patch).await.expect(200);
     }
     let _fault = cluster.embedded().map(|server| {
-        use quorate_devcluster::apiserver::{Fault, Which};
-        server
-            .faults()
-            .requests(Which::any().user(service_account().name()).resource("pods"), Fault::InternalError)
+        use quorate_devcluster::apiserver::{Fault, RequestFilter};
+        server.faults().requests(
+            RequestFilter::any().user(service_account().name()).resource("pods"),
+            Fault::InternalError,
+        )
     });
     let _unsynced = Quorate::start_unready(&cluster).await;
     eventually("the server is asked, and says not now", || async {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use quorate_devcluster::apiserver::{Fault, FaultGuard, Which};
+use quorate_devcluster::apiserver::{Fault, FaultGuard, RequestFilter};
 use quorate_testbed::{Cluster, Patch, eventually};
 use serde_json::{Value, json};
 
@@ -107,7 +107,8 @@ const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate-se
 impl Hindered {
     async fn start(cluster: &Cluster) -> Self {
         let fault = cluster.embedded().map(|server| {
-            let writes = Which::any().user(service_account().name()).resource("namespaces").verb("patch");
+            let writes =
+                RequestFilter::any().user(service_account().name()).resource("namespaces").verb("patch");
             server.faults().requests(writes, Fault::InternalError)
         });
         if cluster.control_plane().is_some() {

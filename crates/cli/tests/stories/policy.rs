@@ -2,19 +2,19 @@
 //! told on the real API server alone.
 
 use kube::config::AuthInfo;
-use quorate_testbed::{Answer, Cluster, Options, Patch, Place, Stage, User, Wire, eventually, tell};
+use quorate_testbed::{Answer, Backend, Cluster, Options, Patch, Setup, User, Wire, eventually, run_story};
 use serde_json::{Value, json};
 
 use crate::quorate::{NAMESPACE, install, install_policy};
 
 #[test]
 fn the_condition_is_for_the_agent_of_the_node_alone() {
-    tell(Place::Real, Stage::Private(Options::default()), only_the_agent_writes_it);
+    run_story(Backend::Real, Setup::Private(Options::default()), only_the_agent_writes_it);
 }
 
 #[test]
 fn an_agent_is_alive_on_its_own_node_alone() {
-    tell(Place::Real, Stage::Private(Options::default()), only_its_own_lease);
+    run_story(Backend::Real, Setup::Private(Options::default()), only_its_own_lease);
 }
 
 /// An API server with the policy in force, the pods db-1 on node-1 and db-2 on node-2, and an agent on each.

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use quorate_server::webhooks::{Place, Written};
+use quorate_server::webhooks::{Endpoint, ManagedBy};
 use quorate_server::{Options, Running};
 use quorate_testbed::{Cluster, User, eventually};
 use serde::Deserialize as _;
@@ -43,7 +43,7 @@ impl Quorate {
     /// Starts a server with other options, where everything is installed; it is asked once it is ready.
     pub(crate) async fn start_with(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Self {
         let options = options(cluster, change);
-        let behind_service = matches!(options.place, Some(Place::Service { .. }));
+        let behind_service = matches!(options.endpoint, Some(Endpoint::Service { .. }));
         let quorate = Self::run(cluster, options).await;
         eventually("the server is ready", || async {
             if is_ready(quorate.server.admin).await { Ok(()) } else { Err("it is not") }
@@ -90,8 +90,8 @@ impl Quorate {
 fn options(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Options {
     let mut options = Options {
         listen: reachable(cluster),
-        place: Some(Place::Service { name: "quorate".to_owned(), port: 443 }),
-        webhooks: Written::TrustByUs,
+        endpoint: Some(Endpoint::Service { name: "quorate".to_owned(), port: 443 }),
+        webhooks: ManagedBy::CaBundleOnly,
         ..Options::here(cluster.config(&service_account()), NAMESPACE)
     };
     change(&mut options);

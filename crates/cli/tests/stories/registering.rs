@@ -1,7 +1,7 @@
 //! A server without the chart: it tells the API server itself to ask it, at a URL.
 
 use quorate_server::Options;
-use quorate_server::webhooks::Written;
+use quorate_server::webhooks::ManagedBy;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
@@ -66,6 +66,6 @@ async fn a_server_registers_its_webhooks_itself(cluster: Cluster) {
 
 fn by_itself(options: &mut Options) {
     options.listen = ANYWHERE;
-    options.place = None;
-    options.webhooks = Written::ByUs;
+    options.endpoint = None;
+    options.webhooks = ManagedBy::Server;
 }

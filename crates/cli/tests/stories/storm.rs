@@ -190,7 +190,7 @@ async fn rage(cluster: &Cluster, replicas: &mut Replicas, mut rng: ChaCha8Rng) {
             _ => match (cluster.embedded(), cluster.control_plane()) {
                 (Some(server), _) => {
                     println!("cut watches");
-                    server.faults().expire_watches(quorate_devcluster::apiserver::Which::any());
+                    server.faults().expire_watches(quorate_devcluster::apiserver::RequestFilter::any());
                 }
                 (_, Some(plane)) if restarts < 2 => {
                     println!("restart the API server");

@@ -2,8 +2,8 @@
 //! not answer. Nothing is switched off by it.
 
 use quorate_devcluster::actors::Gang;
-use quorate_devcluster::apiserver::{Fault, FaultGuard, WatchFault, Which, WorkloadApi};
-use quorate_testbed::{Cluster, Kubernetes, Options, Place, Stage, eventually};
+use quorate_devcluster::apiserver::{Fault, FaultGuard, RequestFilter, WatchFault, WorkloadApi};
+use quorate_testbed::{Backend, Cluster, Kubernetes, Options, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::gangs;
@@ -64,8 +64,8 @@ async fn a_403_that_passes_switches_no_pod_unavailable_budget_off(cluster: Clust
 }
 
 /// What a ClusterRoleBinding gives the server; its Leases are in its own namespace.
-fn cluster_wide() -> Which {
-    Which::any().user(service_account().name()).and(|asked| asked.namespace != NAMESPACE)
+fn cluster_wide() -> RequestFilter {
+    RequestFilter::any().user(service_account().name()).and(|asked| asked.namespace != NAMESPACE)
 }
 
 /// The pods of the budget are not deleted. While the API server restarts the server may say that it cannot decide.
@@ -134,8 +134,8 @@ const TRIALS: [Trial; 5] =
 
 #[test]
 fn groups_count_as_before_while_their_kind_cannot_be_read() {
-    let stage = Stage::Private(gangs::options(Kubernetes::V1_36));
-    quorate_testbed::tell(Place::Embedded, stage, async |cluster| {
+    let stage = Setup::Private(gangs::options(Kubernetes::V1_36));
+    quorate_testbed::run_story(Backend::Embedded, stage, async |cluster| {
         let first = Space::with_node(cluster, "first").await;
         for row in &ROWS {
             let space = first.beside(row.stem).await;
@@ -169,8 +169,11 @@ mod rights {
 
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/quorate-server";
 
-    const KINDS: [&str; 3] =
-        ["LeaderWorkerSet.leaderworkerset.x-k8s.io", "PodGroup.scheduling.k8s.io", "Workload.scheduling.quorate.dev"];
+    const KINDS: [&str; 3] = [
+        "LeaderWorkerSet.leaderworkerset.x-k8s.io",
+        "PodGroup.scheduling.k8s.io",
+        "Workload.scheduling.quorate.dev",
+    ];
 
     async fn groups_count_as_before_while_their_kinds_are_forbidden(cluster: Cluster) {
         let first = Space::with_node(cluster.clone(), "first").await;
@@ -194,7 +197,9 @@ mod rights {
         .await;
         for (row, space, before) in &spaces {
             // The status of a budget that is created now is written after the server was refused.
-            space.budget("during", json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1})).await;
+            space
+                .budget("during", json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1}))
+                .await;
             assert_eq!(settled(space).await, *before, "{} while it is forbidden", row.resource);
         }
 
@@ -213,7 +218,7 @@ mod rights {
         let Some(plane) = cluster.control_plane() else {
             let faults = cluster.embedded().expect("the embedded cluster").faults();
             let of_rows = || {
-                let user = Which::any().user(service_account().name());
+                let user = RequestFilter::any().user(service_account().name());
                 user.and(|asked| ROWS.iter().any(|r| (r.group, r.resource) == (asked.group, asked.resource)))
             };
             let guard = faults.requests(of_rows(), Fault::Forbidden);
@@ -273,7 +278,7 @@ async fn begin(space: &Space, row: &Row, trial: Trial) -> FaultGuard {
     let faults = space.cluster.embedded().expect("the embedded cluster").faults();
     let of_kind = || {
         let group = row.group;
-        Which::any()
+        RequestFilter::any()
             .user(service_account().name())
             .resource(row.resource)
             .and(move |asked| asked.group == group)
@@ -323,7 +328,7 @@ fn trial_name(trial: Trial) -> String {
 /// Pods are not listed, nor watched: the server turns unready and says why, denies, and heals.
 #[test]
 fn a_server_whose_pods_are_stale_is_not_ready() {
-    quorate_testbed::tell(Place::Embedded, Stage::Whole, async |cluster| {
+    quorate_testbed::run_story(Backend::Embedded, Setup::Whole, async |cluster| {
         let quorate = Quorate::start(&cluster).await;
         let town = Town::found(&cluster, "hanging").await;
         town.pods_of("web", 2).await;
@@ -331,7 +336,7 @@ fn a_server_whose_pods_are_stale_is_not_ready() {
         let faults = cluster.embedded().expect("the embedded cluster").faults();
         let hung = ["pods", "deployments", "podunavailablebudgets"];
         let reads = || {
-            let user = Which::any().user(service_account().name());
+            let user = RequestFilter::any().user(service_account().name());
             user.and(move |asked| hung.contains(&asked.resource) && matches!(asked.verb, "list" | "watch"))
         };
         let hanging = faults.requests(reads(), Fault::Hang);

@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Error;
 use kube::core::{Selector, SelectorExt};
 
+use super::cache::Key;
 use super::queue::{Outcome, Queue};
 use super::request::Meaning;
-use super::shelf::Key;
 
 /// Keys that a controller works on at the same time.
 const AT_ONCE: usize = 8;

@@ -12,7 +12,8 @@ use kube::core::ApiResource;
 use kube::{Error, ResourceExt};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::controller;
 use super::kinds::{Job, JobCondition, JobSpec, JobStatus, jobs};
@@ -21,17 +22,16 @@ use super::pod_control::PodControl;
 use super::pods;
 use super::queue::Queue;
 use super::request;
-use super::shelf::{Key, Shelf};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("job-controller"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("job-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
-        control: PodControl::new(client, "job-controller", stage.view.pods().clone()),
+        control: PodControl::new(client, "job-controller", context.view.pods().clone()),
         kind: jobs(),
-        jobs: stage.view.jobs().clone(),
+        jobs: context.view.jobs().clone(),
     });
     let wake = queue.clone();
     acting.jobs.listen(move |before, after| {
@@ -47,7 +47,7 @@ pub(crate) fn start(stage: &Stage) {
             wake.add(Key::new(&pod.namespace().unwrap_or_default(), &owner.name));
         }
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.jobs.filled().await;
         acting.control.pods.filled().await;
         run("job", queue, move |key| {
@@ -61,7 +61,7 @@ pub(crate) fn start(stage: &Stage) {
 struct Acting {
     control: PodControl,
     kind: ApiResource,
-    jobs: Arc<Shelf<Job>>,
+    jobs: Arc<ObjectCache<Job>>,
 }
 
 impl Acting {
@@ -103,7 +103,7 @@ impl JobStatus {
 
 /// How a job ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum JobOutcome {
     Complete,
     Failed,
 }
@@ -113,7 +113,7 @@ struct Plan {
     /// Pods to make, each with its index if the job is indexed.
     create: Vec<Option<i32>>,
     delete: Vec<Arc<Pod>>,
-    verdict: Option<Verdict>,
+    outcome: Option<JobOutcome>,
     succeeded: i32,
     failed: i32,
 }
@@ -138,7 +138,7 @@ fn plan(spec: &JobSpec, before: &JobStatus, mine: &[Arc<Pod>]) -> Plan {
     let parallelism = spec.parallelism.unwrap_or(1).max(0);
     let any_order = spec.completions.is_none() && spec.parallelism.is_some();
     if plan.failed > spec.backoff_limit.unwrap_or(6) {
-        plan.verdict = Some(Verdict::Failed);
+        plan.outcome = Some(JobOutcome::Failed);
         plan.delete = active;
         return plan;
     }
@@ -148,7 +148,7 @@ fn plan(spec: &JobSpec, before: &JobStatus, mine: &[Arc<Pod>]) -> Plan {
         plan.succeeded >= spec.completions.unwrap_or(1)
     };
     if complete {
-        plan.verdict = Some(Verdict::Complete);
+        plan.outcome = Some(JobOutcome::Complete);
         plan.delete = active;
         return plan;
     }
@@ -207,7 +207,7 @@ fn pod(job: &Job, index: Option<i32>) -> Value {
 fn status(before: &JobStatus, plan: &Plan, mine: &[Arc<Pod>], now: Timestamp) -> JobStatus {
     let count =
         |what: &dyn Fn(&Pod) -> bool| i32::try_from(mine.iter().filter(|pod| what(pod)).count()).unwrap_or(0);
-    let over = plan.verdict.is_some();
+    let over = plan.outcome.is_some();
     let mut status = JobStatus {
         active: count(&|pod| pods::is_active(pod)),
         ready: count(&|pod| pods::is_active(pod) && pods::is_ready(pod)),
@@ -226,13 +226,13 @@ fn status(before: &JobStatus, plan: &Plan, mine: &[Arc<Pod>], now: Timestamp) ->
             last_transition_time: Some(stamp(now)),
         });
     };
-    match plan.verdict {
-        Some(Verdict::Complete) => {
+    match plan.outcome {
+        Some(JobOutcome::Complete) => {
             add("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods");
             add("Complete", "CompletionsReached", "Reached expected number of succeeded pods");
             status.completion_time = Some(stamp(now));
         }
-        Some(Verdict::Failed) => {
+        Some(JobOutcome::Failed) => {
             add("FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit");
             add("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit");
         }
@@ -271,7 +271,7 @@ mod tests {
             0
         );
         let done = [pod("Succeeded", None), pod("Succeeded", None), pod("Succeeded", None)];
-        assert_eq!(planned(spec, &done).verdict, Some(Verdict::Complete));
+        assert_eq!(planned(spec, &done).outcome, Some(JobOutcome::Complete));
     }
 
     #[test]
@@ -284,6 +284,6 @@ mod tests {
     #[test]
     fn too_many_failures_end_a_job() {
         let plan = planned(json!({"backoffLimit": 0}), &[pod("Failed", None), pod("Running", None)]);
-        assert_eq!((plan.verdict, plan.delete.len()), (Some(Verdict::Failed), 1));
+        assert_eq!((plan.outcome, plan.delete.len()), (Some(JobOutcome::Failed), 1));
     }
 }

@@ -14,7 +14,8 @@ use kube::{Client, Error, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::controller;
 use super::kubelet::stamp;
@@ -22,7 +23,6 @@ use super::pods;
 use super::queue::Queue;
 use super::request::{self, Deleted, Meaning};
 use super::scheduler::tolerates;
-use super::shelf::{Key, Shelf};
 
 /// How long a node may be missing before its pods are given up.
 const QUARANTINE: Duration = Duration::from_secs(40);
@@ -30,14 +30,14 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 /// writes this into every pod.
 const UNSAID: Duration = Duration::from_secs(300);
 
-pub(crate) fn start(stage: &Stage) {
+pub(crate) fn start(context: &ActorContext) {
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
         // The real one has this name too, and not its own.
-        taint_eviction: stage.identities.client(&controller("node-controller")),
-        pod_gc: stage.identities.client(&controller("pod-garbage-collector")),
-        pods: stage.view.pods().clone(),
-        nodes: stage.view.nodes().clone(),
+        taint_eviction: context.identities.client(&controller("node-controller")),
+        pod_gc: context.identities.client(&controller("pod-garbage-collector")),
+        pods: context.view.pods().clone(),
+        nodes: context.view.nodes().clone(),
         missing: Mutex::default(),
         repelled: Mutex::default(),
     });
@@ -59,7 +59,7 @@ pub(crate) fn start(stage: &Stage) {
             }
         }
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.pods.filled().await;
         acting.nodes.filled().await;
         run("lost nodes", queue, move |key| {
@@ -73,8 +73,8 @@ pub(crate) fn start(stage: &Stage) {
 struct Acting {
     taint_eviction: Client,
     pod_gc: Client,
-    pods: Arc<Shelf<Pod>>,
-    nodes: Arc<Shelf<Node>>,
+    pods: Arc<ObjectCache<Pod>>,
+    nodes: Arc<ObjectCache<Node>>,
     /// Nodes that pods name and that do not exist, since when.
     missing: Mutex<HashMap<String, Instant>>,
     /// Pods on nodes that repel them, by their UIDs, since when. Few taints say so themselves.

@@ -27,6 +27,7 @@
 //!   labels that follow from a pod's name are put on by an update before it is scheduled, not by a webhook.
 //! - **What failed** is tried again after at most 5 s, where the real controllers wait up to 1000 s.
 
+mod cache;
 mod controller;
 mod deployment;
 mod disruption;
@@ -48,7 +49,6 @@ mod replicaset;
 mod request;
 mod revisions;
 mod scheduler;
-mod shelf;
 mod statefulset;
 mod view;
 
@@ -60,13 +60,13 @@ pub use identities::{
 };
 pub use kubelet::{Kubelets, NodeTemplate, Nodes, Timing, UnknownPod};
 pub use lws::{install_leader_worker_sets, leader_worker_set_definition};
-use view::{Stagehand, View};
+use view::{TaskGroup, View};
 
 /// What every actor needs to start.
-pub(crate) struct Stage {
+pub(crate) struct ActorContext {
     pub(crate) view: Arc<View>,
     pub(crate) identities: Identities,
-    pub(crate) hands: Stagehand,
+    pub(crate) tasks: TaskGroup,
 }
 
 /// Which actors play.
@@ -122,7 +122,7 @@ impl ActorOptions {
 
 /// The actors at work. They stop when this is dropped; what they made stays.
 pub struct Actors {
-    hands: Stagehand,
+    tasks: TaskGroup,
     nodes: Nodes,
     kubelets: Kubelets,
 }
@@ -131,37 +131,37 @@ impl Actors {
     /// Starts them. Has to be called inside a tokio runtime.
     #[must_use]
     pub fn start(identities: &Identities, options: &ActorOptions) -> Self {
-        let hands = Stagehand::default();
+        let tasks = TaskGroup::default();
         let identities = identities.within(tokio::runtime::Handle::current());
-        let view = View::new(identities.client(CONTROLLER_MANAGER), hands.clone());
-        let stage = Stage { view, identities, hands: hands.clone() };
-        let kubelets = Kubelets::start(&stage, options.timing.clone());
-        let nodes = Nodes::start(&stage, kubelets.clone());
+        let view = View::new(identities.client(CONTROLLER_MANAGER), tasks.clone());
+        let context = ActorContext { view, identities, tasks: tasks.clone() };
+        let kubelets = Kubelets::start(&context, options.timing.clone());
+        let nodes = Nodes::start(&context, kubelets.clone());
         if options.scheduler {
-            scheduler::start(&stage);
+            scheduler::start(&context);
         }
         if options.workloads {
-            deployment::start(&stage);
-            replicaset::start(&stage);
-            statefulset::start(&stage);
-            job::start(&stage);
+            deployment::start(&context);
+            replicaset::start(&context);
+            statefulset::start(&context);
+            job::start(&context);
         }
         if options.disruption {
-            disruption::start(&stage);
+            disruption::start(&context);
         }
         if options.garbage_collection {
-            gc::start(&stage);
+            gc::start(&context);
         }
         if options.lost_nodes {
-            lost_nodes::start(&stage);
+            lost_nodes::start(&context);
         }
         if options.namespaces {
-            namespaces::start(&stage);
+            namespaces::start(&context);
         }
         if options.leader_worker_sets {
-            lws::start(&stage);
+            lws::start(&context);
         }
-        Self { hands, nodes, kubelets }
+        Self { tasks, nodes, kubelets }
     }
 
     /// The hollow nodes.
@@ -179,6 +179,6 @@ impl Actors {
 
 impl Drop for Actors {
     fn drop(&mut self) {
-        self.hands.end();
+        self.tasks.end();
     }
 }

@@ -11,12 +11,12 @@ use kube::{Api, Client, Error, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::controller;
 use super::queue::Queue;
 use super::request::{self, Meaning};
-use super::shelf::{Key, Shelf};
 
 type Meta = PartialObjectMeta<DynamicObject>;
 
@@ -27,12 +27,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How long what was discovered is believed. A kind that is newer than that may be overlooked once, not twice.
 const DISCOVERED_FOR: Duration = Duration::from_secs(5);
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("namespace-controller"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("namespace-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
         client,
-        namespaces: stage.view.namespaces().clone(),
+        namespaces: context.view.namespaces().clone(),
         discovered: Mutex::default(),
     });
     let wake = queue.clone();
@@ -41,7 +41,7 @@ pub(crate) fn start(stage: &Stage) {
             wake.add(Key::of(namespace.as_ref()));
         }
     });
-    stage.hands.spawn(run("namespace", queue, move |key| {
+    context.tasks.spawn(run("namespace", queue, move |key| {
         let acting = acting.clone();
         async move { acting.reconcile(&key).await }
     }));
@@ -49,7 +49,7 @@ pub(crate) fn start(stage: &Stage) {
 
 struct Acting {
     client: Client,
-    namespaces: Arc<Shelf<Namespace>>,
+    namespaces: Arc<ObjectCache<Namespace>>,
     discovered: Mutex<Option<(Instant, Arc<Vec<Kind>>)>>,
 }
 

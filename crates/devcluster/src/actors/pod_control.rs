@@ -9,10 +9,10 @@ use kube::api::DeleteParams;
 use kube::{Client, Error, Resource, ResourceExt};
 use serde_json::{Value, json};
 
+use super::cache::{Key, ObjectCache};
 use super::pods;
 use super::recorder::Recorder;
 use super::request::{self, Deleted, Meaning};
-use super::shelf::{Key, Shelf};
 
 /// Requests of one reconciliation on their way at the same time.
 const AT_ONCE: usize = 16;
@@ -21,11 +21,11 @@ const AT_ONCE: usize = 16;
 pub(crate) struct PodControl {
     pub(crate) client: Client,
     pub(crate) recorder: Recorder,
-    pub(crate) pods: Arc<Shelf<Pod>>,
+    pub(crate) pods: Arc<ObjectCache<Pod>>,
 }
 
 impl PodControl {
-    pub(crate) fn new(client: Client, component: &'static str, pods: Arc<Shelf<Pod>>) -> Self {
+    pub(crate) fn new(client: Client, component: &'static str, pods: Arc<ObjectCache<Pod>>) -> Self {
         Self { recorder: Recorder::new(client.clone(), component), client, pods }
     }
 

@@ -10,8 +10,8 @@ use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::cache::Key;
 use super::request::{self, Meaning};
-use super::shelf::Key;
 
 /// About one object so much is said in one go, and then once in a pause: as the real recorders do, lest a set of a thousand
 /// pods tell of each.

@@ -11,7 +11,8 @@ use kube::core::ApiResource;
 use kube::{Error, ResourceExt};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, matcher, run};
 use super::identities::controller;
 use super::kinds::{ReplicaSet, ReplicaSetStatus, replica_sets};
@@ -19,17 +20,16 @@ use super::pod_control::{PodControl, sort_claims};
 use super::pods;
 use super::queue::Queue;
 use super::request;
-use super::shelf::{Key, Shelf};
 
 /// Lowest cost goes first when a set shrinks.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("replicaset-controller"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("replicaset-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
-    let sets = stage.view.replica_sets().clone();
+    let sets = context.view.replica_sets().clone();
     let acting = Arc::new(Acting {
-        control: PodControl::new(client, "replicaset-controller", stage.view.pods().clone()),
+        control: PodControl::new(client, "replicaset-controller", context.view.pods().clone()),
         kind: replica_sets(),
         sets: sets.clone(),
     });
@@ -45,7 +45,7 @@ pub(crate) fn start(stage: &Stage) {
             wake_owner(pod, &sets, &wake);
         }
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.sets.filled().await;
         acting.control.pods.filled().await;
         run("replicaset", queue, move |key| {
@@ -56,7 +56,7 @@ pub(crate) fn start(stage: &Stage) {
     });
 }
 
-fn wake_owner(pod: &Pod, sets: &Shelf<ReplicaSet>, queue: &Queue<Key>) {
+fn wake_owner(pod: &Pod, sets: &ObjectCache<ReplicaSet>, queue: &Queue<Key>) {
     let namespace = pod.namespace().unwrap_or_default();
     match pods::controller_of(pod) {
         Some(owner) if owner.kind == "ReplicaSet" => queue.add(Key::new(&namespace, &owner.name)),
@@ -75,7 +75,7 @@ fn wake_owner(pod: &Pod, sets: &Shelf<ReplicaSet>, queue: &Queue<Key>) {
 struct Acting {
     control: PodControl,
     kind: ApiResource,
-    sets: Arc<Shelf<ReplicaSet>>,
+    sets: Arc<ObjectCache<ReplicaSet>>,
 }
 
 impl Acting {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::shelf::Key;
+use super::cache::Key;
 
 /// What an error from the API server means to a controller.
 pub(crate) trait Meaning {

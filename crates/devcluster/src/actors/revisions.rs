@@ -8,10 +8,10 @@ use kube::core::ApiResource;
 use kube::{Client, Error, Resource, ResourceExt};
 use serde_json::{Value, json};
 
+use super::cache::{Key, ObjectCache};
 use super::kinds::{ControllerRevision, controller_revisions};
 use super::pods;
 use super::request::{self, Meaning};
-use super::shelf::{Key, Shelf};
 
 /// A short name for a piece of JSON: the same for the same content, in letters that spell nothing.
 pub(crate) fn hash(content: &Value) -> String {
@@ -56,25 +56,25 @@ fn feed(value: &Value, hasher: &mut impl Hasher) {
 
 pub(crate) struct Revisions {
     pub(crate) client: Client,
-    pub(crate) shelf: Arc<Shelf<ControllerRevision>>,
+    pub(crate) cache: Arc<ObjectCache<ControllerRevision>>,
     kind: ApiResource,
 }
 
 impl Revisions {
-    pub(crate) fn new(client: Client, shelf: Arc<Shelf<ControllerRevision>>) -> Self {
-        Self { client, shelf, kind: controller_revisions() }
+    pub(crate) fn new(client: Client, cache: Arc<ObjectCache<ControllerRevision>>) -> Self {
+        Self { client, cache, kind: controller_revisions() }
     }
 
     /// Oldest first.
     pub(crate) fn of(&self, owner_uid: &str) -> Vec<Arc<ControllerRevision>> {
-        let mut revisions = self.shelf.owned_by(owner_uid);
+        let mut revisions = self.cache.owned_by(owner_uid);
         revisions.sort_by_key(|revision| revision.data["revision"].as_i64().unwrap_or(0));
         revisions
     }
 
     /// The content of the revision with this name.
     pub(crate) fn content(&self, namespace: &str, name: &str) -> Option<Value> {
-        self.shelf.get(&Key::new(namespace, name)).map(|revision| revision.data["data"].clone())
+        self.cache.get(&Key::new(namespace, name)).map(|revision| revision.data["data"].clone())
     }
 
     /// Makes sure that this content is there as the newest revision; gives its name.
@@ -98,7 +98,7 @@ impl Revisions {
             let patch = json!({"revision": last + 1});
             let written =
                 request::merge::<ControllerRevision>(&self.client, &self.kind, &key, None, &patch).await?;
-            self.shelf.wrote(written);
+            self.cache.wrote(written);
             return Ok(name);
         }
         let revision = json!({
@@ -107,10 +107,10 @@ impl Revisions {
             "data": content, "revision": last + 1,
         });
         match request::create::<ControllerRevision>(&self.client, &self.kind, &namespace, &revision).await {
-            Ok(made) => self.shelf.wrote(made),
+            Ok(made) => self.cache.wrote(made),
             // Our own, from before the shelf was filled; or a namesake's, which the garbage collector is taking away.
             Err(error)
-                if error.is_already_exists() && self.shelf.get(&Key::new(&namespace, &name)).is_none() => {}
+                if error.is_already_exists() && self.cache.get(&Key::new(&namespace, &name)).is_none() => {}
             Err(error) => return Err(error),
         }
         Ok(name)
@@ -134,7 +134,7 @@ impl Revisions {
             )
             .await
             {
-                Ok(_) => self.shelf.removed(&key, pods::uid(revision.as_ref())),
+                Ok(_) => self.cache.removed(&key, pods::uid(revision.as_ref())),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }

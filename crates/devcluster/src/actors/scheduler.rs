@@ -11,7 +11,8 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::identities::SCHEDULER;
 use super::kubelet::stamp;
 use super::loads::{Load, Loads, family};
@@ -19,19 +20,18 @@ use super::pods;
 use super::queue::{Outcome, Queue};
 use super::recorder::Recorder;
 use super::request::{self, Meaning};
-use super::shelf::{Key, Shelf};
 
 /// Bindings on their way at the same time.
 const AT_ONCE: usize = 16;
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(SCHEDULER);
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(SCHEDULER);
     let queue: Arc<Queue<Key>> = Queue::new();
     let scheduler = Arc::new(Scheduler {
         recorder: Recorder::new(client.clone(), "default-scheduler"),
         client,
-        pods: stage.view.pods().clone(),
-        nodes: stage.view.nodes().clone(),
+        pods: context.view.pods().clone(),
+        nodes: context.view.nodes().clone(),
         loads: Mutex::default(),
     });
 
@@ -51,7 +51,7 @@ pub(crate) fn start(stage: &Stage) {
             wake_all(&of.pods, &wake);
         }
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         scheduler.pods.filled().await;
         scheduler.nodes.filled().await;
         let look = move |key: Key| {
@@ -62,7 +62,7 @@ pub(crate) fn start(stage: &Stage) {
     });
 }
 
-fn wake_all(pods: &Shelf<Pod>, queue: &Queue<Key>) {
+fn wake_all(pods: &ObjectCache<Pod>, queue: &Queue<Key>) {
     for pod in pods.in_drawer("").iter().filter(|pod| is_waiting(pod)) {
         queue.add(Key::of(pod.as_ref()));
     }
@@ -85,8 +85,8 @@ fn takes(
 struct Scheduler {
     client: Client,
     recorder: Recorder,
-    pods: Arc<Shelf<Pod>>,
-    nodes: Arc<Shelf<Node>>,
+    pods: Arc<ObjectCache<Pod>>,
+    nodes: Arc<ObjectCache<Node>>,
     loads: Mutex<Loads>,
 }
 

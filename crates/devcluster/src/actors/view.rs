@@ -7,17 +7,17 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
+use super::cache::{Cached, ObjectCache, fill};
 use super::kinds::{self, ControllerRevision, Deployment, Job, ReplicaSet, StatefulSet};
 use super::pods;
-use super::shelf::{Shelf, Shelved, fill};
 
 /// Runs the actors' tasks until they are told to end.
 #[derive(Clone, Default)]
-pub(crate) struct Stagehand {
+pub(crate) struct TaskGroup {
     ended: CancellationToken,
 }
 
-impl Stagehand {
+impl TaskGroup {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let ended = self.ended.clone();
         tokio::spawn(async move {
@@ -37,23 +37,23 @@ impl Stagehand {
 
 pub(crate) struct View {
     client: Client,
-    hands: Stagehand,
-    pods: OnceLock<Arc<Shelf<Pod>>>,
-    nodes: OnceLock<Arc<Shelf<Node>>>,
-    namespaces: OnceLock<Arc<Shelf<Namespace>>>,
-    replica_sets: OnceLock<Arc<Shelf<ReplicaSet>>>,
-    deployments: OnceLock<Arc<Shelf<Deployment>>>,
-    stateful_sets: OnceLock<Arc<Shelf<StatefulSet>>>,
-    revisions: OnceLock<Arc<Shelf<ControllerRevision>>>,
-    jobs: OnceLock<Arc<Shelf<Job>>>,
-    budgets: OnceLock<Arc<Shelf<PodDisruptionBudget>>>,
+    tasks: TaskGroup,
+    pods: OnceLock<Arc<ObjectCache<Pod>>>,
+    nodes: OnceLock<Arc<ObjectCache<Node>>>,
+    namespaces: OnceLock<Arc<ObjectCache<Namespace>>>,
+    replica_sets: OnceLock<Arc<ObjectCache<ReplicaSet>>>,
+    deployments: OnceLock<Arc<ObjectCache<Deployment>>>,
+    stateful_sets: OnceLock<Arc<ObjectCache<StatefulSet>>>,
+    revisions: OnceLock<Arc<ObjectCache<ControllerRevision>>>,
+    jobs: OnceLock<Arc<ObjectCache<Job>>>,
+    budgets: OnceLock<Arc<ObjectCache<PodDisruptionBudget>>>,
 }
 
 impl View {
-    pub(crate) fn new(client: Client, hands: Stagehand) -> Arc<Self> {
+    pub(crate) fn new(client: Client, tasks: TaskGroup) -> Arc<Self> {
         Arc::new(Self {
             client,
-            hands,
+            tasks,
             pods: OnceLock::new(),
             nodes: OnceLock::new(),
             namespaces: OnceLock::new(),
@@ -67,7 +67,7 @@ impl View {
     }
 
     /// Pods; a drawer holds the pods of one node, and that of the empty name those without one.
-    pub(crate) fn pods(&self) -> &Arc<Shelf<Pod>> {
+    pub(crate) fn pods(&self) -> &Arc<ObjectCache<Pod>> {
         self.pods.get_or_init(|| {
             self.start(Api::all(self.client.clone()), |pod| {
                 Some(pods::node_of(pod).unwrap_or_default().to_owned())
@@ -75,52 +75,56 @@ impl View {
         })
     }
 
-    pub(crate) fn nodes(&self) -> &Arc<Shelf<Node>> {
+    pub(crate) fn nodes(&self) -> &Arc<ObjectCache<Node>> {
         self.nodes.get_or_init(|| self.start(Api::all(self.client.clone()), |_| None))
     }
 
-    pub(crate) fn namespaces(&self) -> &Arc<Shelf<Namespace>> {
+    pub(crate) fn namespaces(&self) -> &Arc<ObjectCache<Namespace>> {
         self.namespaces.get_or_init(|| self.start(Api::all(self.client.clone()), |_| None))
     }
 
-    pub(crate) fn budgets(&self) -> &Arc<Shelf<PodDisruptionBudget>> {
+    pub(crate) fn budgets(&self) -> &Arc<ObjectCache<PodDisruptionBudget>> {
         self.budgets.get_or_init(|| self.start(Api::all(self.client.clone()), |_| None))
     }
 
-    pub(crate) fn replica_sets(&self) -> &Arc<Shelf<ReplicaSet>> {
+    pub(crate) fn replica_sets(&self) -> &Arc<ObjectCache<ReplicaSet>> {
         self.replica_sets.get_or_init(|| self.start_kind(&kinds::replica_sets()))
     }
 
-    pub(crate) fn deployments(&self) -> &Arc<Shelf<Deployment>> {
+    pub(crate) fn deployments(&self) -> &Arc<ObjectCache<Deployment>> {
         self.deployments.get_or_init(|| self.start_kind(&kinds::deployments()))
     }
 
-    pub(crate) fn stateful_sets(&self) -> &Arc<Shelf<StatefulSet>> {
+    pub(crate) fn stateful_sets(&self) -> &Arc<ObjectCache<StatefulSet>> {
         self.stateful_sets.get_or_init(|| self.start_kind(&kinds::stateful_sets()))
     }
 
-    pub(crate) fn revisions(&self) -> &Arc<Shelf<ControllerRevision>> {
+    pub(crate) fn revisions(&self) -> &Arc<ObjectCache<ControllerRevision>> {
         self.revisions.get_or_init(|| self.start_kind(&kinds::controller_revisions()))
     }
 
-    pub(crate) fn jobs(&self) -> &Arc<Shelf<Job>> {
+    pub(crate) fn jobs(&self) -> &Arc<ObjectCache<Job>> {
         self.jobs.get_or_init(|| self.start_kind(&kinds::jobs()))
     }
 
-    fn start_kind<K>(&self, kind: &kube::core::ApiResource) -> Arc<Shelf<K>>
+    fn start_kind<K>(&self, kind: &kube::core::ApiResource) -> Arc<ObjectCache<K>>
     where
-        K: Shelved + kube::Resource<DynamicType = kube::core::ApiResource>,
+        K: Cached + kube::Resource<DynamicType = kube::core::ApiResource>,
     {
         self.start(Api::all_with(self.client.clone(), kind), |_| None)
     }
 
     /// A shelf of a kind that only one actor reads.
-    pub(crate) fn start<K: Shelved>(&self, api: Api<K>, drawer: fn(&K) -> Option<String>) -> Arc<Shelf<K>>
+    pub(crate) fn start<K: Cached>(
+        &self,
+        api: Api<K>,
+        drawer: fn(&K) -> Option<String>,
+    ) -> Arc<ObjectCache<K>>
     where
         K::DynamicType: Clone + Send + Sync,
     {
-        let shelf = Arc::new(Shelf::new(drawer));
-        self.hands.spawn(fill(shelf.clone(), api));
-        shelf
+        let cache = Arc::new(ObjectCache::new(drawer));
+        self.tasks.spawn(fill(cache.clone(), api));
+        cache
     }
 }

@@ -11,7 +11,7 @@ use super::admission::Webhooks;
 use super::builtin;
 use super::clock::Clock;
 use super::failure::{Failure, Outcome};
-use super::faults::{Asked, Faults};
+use super::faults::{Faults, RequestInfo};
 use super::object::Key;
 use super::options::Options;
 use super::request::{Call, Form, Verb};
@@ -222,8 +222,8 @@ pub(crate) fn metadata_only(object: &Value, kind: &str) -> Value {
 }
 
 /// What faults see of a call.
-pub(crate) fn asked(call: &Call) -> Asked<'_> {
-    Asked {
+pub(crate) fn asked(call: &Call) -> RequestInfo<'_> {
+    RequestInfo {
         verb: call.verb.text(),
         group: &call.served.resource.group,
         resource: &call.served.resource.plural,

@@ -13,7 +13,7 @@ use super::store::Store;
 
 /// What a request wants, for choosing the ones to hit.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestInfo<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub verb: &'a str,
     /// The API group, empty for the core group.
@@ -30,28 +30,28 @@ pub struct Asked<'a> {
     pub user: &'a str,
 }
 
-type Test = Arc<dyn Fn(&Asked<'_>) -> bool + Send + Sync>;
+type Test = Arc<dyn Fn(&RequestInfo<'_>) -> bool + Send + Sync>;
 
 /// Chooses requests. Everything that is said must hold.
 #[derive(Clone, Default)]
-pub struct Which {
+pub struct RequestFilter {
     tests: Vec<Test>,
 }
 
-impl std::fmt::Debug for Which {
+impl std::fmt::Debug for RequestFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Which({} tests)", self.tests.len())
+        write!(f, "RequestFilter({} tests)", self.tests.len())
     }
 }
 
-impl Which {
+impl RequestFilter {
     /// Every request to a resource.
     pub fn any() -> Self {
         Self::default()
     }
 
     /// Requests for which `test` holds too.
-    pub fn and(mut self, test: impl Fn(&Asked<'_>) -> bool + Send + Sync + 'static) -> Self {
+    pub fn and(mut self, test: impl Fn(&RequestInfo<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.tests.push(Arc::new(test));
         self
     }
@@ -97,7 +97,7 @@ impl Which {
         self.and(move |asked| asked.user == user)
     }
 
-    fn matches(&self, asked: &Asked<'_>) -> bool {
+    fn matches(&self, asked: &RequestInfo<'_>) -> bool {
         self.tests.iter().all(|test| test(asked))
     }
 }
@@ -150,7 +150,7 @@ pub(crate) enum End {
 
 struct Rule {
     id: u64,
-    which: Which,
+    which: RequestFilter,
     what: What,
     left: Option<usize>,
     hits: watch::Sender<usize>,
@@ -167,7 +167,7 @@ enum What {
 struct State {
     last_id: u64,
     rules: Vec<Rule>,
-    ends: Vec<(u64, Which, End)>,
+    ends: Vec<(u64, RequestFilter, End)>,
 }
 
 struct Inner {
@@ -196,7 +196,7 @@ pub struct FaultGuard {
     ids: Vec<u64>,
     hits: watch::Receiver<usize>,
     undo_step: Option<SignedDuration>,
-    end_watches: Option<Which>,
+    end_watches: Option<RequestFilter>,
 }
 
 impl std::fmt::Debug for FaultGuard {
@@ -242,7 +242,7 @@ impl Drop for FaultGuard {
 }
 
 impl Inner {
-    fn end_watches(&self, which: Which, how: End) {
+    fn end_watches(&self, which: RequestFilter, how: End) {
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -258,7 +258,7 @@ impl Faults {
         Self { inner: Arc::new(inner) }
     }
 
-    fn install(&self, rules: Vec<(Which, What)>) -> FaultGuard {
+    fn install(&self, rules: Vec<(RequestFilter, What)>) -> FaultGuard {
         let hits = watch::Sender::new(0);
         let seen = hits.subscribe();
         let mut ids = Vec::new();
@@ -275,12 +275,12 @@ impl Faults {
     }
 
     /// Hits the chosen requests.
-    pub fn requests(&self, which: Which, fault: Fault) -> FaultGuard {
+    pub fn requests(&self, which: RequestFilter, fault: Fault) -> FaultGuard {
         self.install(vec![(which, What::Request(fault))])
     }
 
     /// Hits the chosen watches, those that run and those that begin.
-    pub fn watches(&self, which: Which, fault: WatchFault) -> FaultGuard {
+    pub fn watches(&self, which: RequestFilter, fault: WatchFault) -> FaultGuard {
         self.install(vec![(which, What::Watch(fault))])
     }
 
@@ -288,12 +288,12 @@ impl Faults {
     /// server that has just started answers, and one whose aggregated API servers do not.
     pub fn partial_discovery(&self, group: &str, resource: Option<&str>) -> FaultGuard {
         let what = What::Discovery { group: group.to_owned(), resource: resource.map(str::to_owned) };
-        self.install(vec![(Which::any(), what)])
+        self.install(vec![(RequestFilter::any(), what)])
     }
 
     /// Cuts a user off: requests get no answer and watches fall silent. When it is over, connections break.
     pub fn partition(&self, user: &str) -> FaultGuard {
-        let which = Which::any().user(user);
+        let which = RequestFilter::any().user(user);
         let mut guard = self.install(vec![
             (which.clone(), What::Request(Fault::Hang)),
             (which.clone(), What::Watch(WatchFault::Hold)),
@@ -311,12 +311,12 @@ impl Faults {
     }
 
     /// Ends the chosen watches that run now, as a restarted API server would.
-    pub fn cut_watches(&self, which: Which) {
+    pub fn cut_watches(&self, which: RequestFilter) {
         self.inner.end_watches(which, End::Close);
     }
 
     /// Ends the chosen watches that run now with 410 Expired: their clients list again.
-    pub fn expire_watches(&self, which: Which) {
+    pub fn expire_watches(&self, which: RequestFilter) {
         self.inner.end_watches(which, End::Expire);
     }
 
@@ -326,7 +326,7 @@ impl Faults {
     }
 
     /// What strikes this request, delays first. Counts as struck.
-    pub(crate) fn strike(&self, asked: &Asked<'_>) -> Vec<(u64, Fault)> {
+    pub(crate) fn strike(&self, asked: &RequestInfo<'_>) -> Vec<(u64, Fault)> {
         let mut state = self.inner.state.lock();
         let mut struck = Vec::new();
         for rule in &mut state.rules {
@@ -343,7 +343,7 @@ impl Faults {
     }
 
     /// What is in force for this watch now.
-    pub(crate) fn on_watch(&self, asked: &Asked<'_>) -> Option<WatchFault> {
+    pub(crate) fn on_watch(&self, asked: &RequestInfo<'_>) -> Option<WatchFault> {
         let state = self.inner.state.lock();
         state.rules.iter().find_map(|rule| match &rule.what {
             What::Watch(fault) if rule.which.matches(asked) => {
@@ -377,7 +377,7 @@ impl Faults {
     }
 
     /// Whether a watch that began at `mark` was ended since.
-    pub(crate) fn ended_since(&self, mark: u64, asked: &Asked<'_>) -> Option<End> {
+    pub(crate) fn ended_since(&self, mark: u64, asked: &RequestInfo<'_>) -> Option<End> {
         let state = self.inner.state.lock();
         state.ends.iter().find(|(id, which, _)| *id > mark && which.matches(asked)).map(|(_, _, how)| *how)
     }
@@ -404,7 +404,7 @@ impl Faults {
 
 impl Fault {
     /// The refusal this fault answers with, where it is one.
-    pub(crate) fn refusal(&self, asked: &Asked<'_>) -> Option<Failure> {
+    pub(crate) fn refusal(&self, asked: &RequestInfo<'_>) -> Option<Failure> {
         let about = super::failure::About { group: asked.group, resource: asked.resource };
         Some(match self {
             Self::Conflict => Failure::modified(about, asked.name),

@@ -95,7 +95,7 @@ mod users;
 mod watching;
 
 pub use clock::Clock;
-pub use faults::{Asked, Fault, FaultGuard, Faults, WatchFault, Which};
+pub use faults::{Fault, FaultGuard, Faults, RequestFilter, RequestInfo, WatchFault};
 pub use options::{Options, WorkloadApi};
 pub use server::{Server, ServerError};
 pub use users::User;

@@ -1,7 +1,7 @@
 //! Eviction and native budgets, behaviour by behaviour.
 
 use kube::api::PostParams;
-use quorate_devcluster::apiserver::{Fault, Which};
+use quorate_devcluster::apiserver::{Fault, RequestFilter};
 use serde_json::{Value, json};
 
 use crate::stage::{admin, budget, budgets, evict, pod, pods, post, refusal, running, server};
@@ -195,7 +195,10 @@ async fn a_conflict_on_the_budget_is_tried_again() {
     budget(&client, json!({}), numbers(1, 3, 2)).await;
     let guard = server
         .faults()
-        .requests(Which::any().resource("poddisruptionbudgets").user("system:apiserver"), Fault::Conflict)
+        .requests(
+            RequestFilter::any().resource("poddisruptionbudgets").user("system:apiserver"),
+            Fault::Conflict,
+        )
         .times(3);
     assert_eq!(evict(&client, "a", json!({}), "").await.0, 201);
     assert_eq!(guard.hits(), 3);
@@ -203,7 +206,7 @@ async fn a_conflict_on_the_budget_is_tried_again() {
     running(&client, "b", true).await;
     let patch = kube::api::Patch::Merge(json!({"status": {"disruptionsAllowed": 1}}));
     budgets(&client).patch_status("foo", &Default::default(), &patch).await.unwrap();
-    let _guard = server.faults().requests(Which::any().user("system:apiserver"), Fault::Conflict);
+    let _guard = server.faults().requests(RequestFilter::any().user("system:apiserver"), Fault::Conflict);
     assert_eq!(evict(&client, "b", json!({}), "").await.0, 409, "and given up in the end");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::SignedDuration;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
-use quorate_devcluster::apiserver::{Fault, WatchFault, Which};
+use quorate_devcluster::apiserver::{Fault, RequestFilter, WatchFault};
 use serde_json::json;
 
 use crate::stage::{admin, budgets, pod, pods, refusal, server};
@@ -19,7 +19,7 @@ async fn chosen_requests_fail_as_often_as_asked() {
     let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
     let guard = server
         .faults()
-        .requests(Which::any().verb("patch").resource("pods").name("a"), Fault::Conflict)
+        .requests(RequestFilter::any().verb("patch").resource("pods").name("a"), Fault::Conflict)
         .times(2);
     for _ in 0..2 {
         let status = refusal(label().patch("a", &PatchParams::default(), &patch).await);
@@ -34,7 +34,7 @@ async fn chosen_requests_fail_as_often_as_asked() {
         (Fault::Unavailable, 503),
         (Fault::Timeout, 504),
     ] {
-        let _guard = server.faults().requests(Which::any().user("kubernetes-admin"), fault);
+        let _guard = server.faults().requests(RequestFilter::any().user("kubernetes-admin"), fault);
         assert_eq!(refusal(pods(&client).get("a").await).code, code);
     }
     pods(&client).get("a").await.unwrap();
@@ -45,7 +45,7 @@ async fn a_forbidden_verb_of_a_kind_is_refused_as_rbac_does() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
-    let lists = Which::any().verb("list").resource("pods").user("kubernetes-admin");
+    let lists = RequestFilter::any().verb("list").resource("pods").user("kubernetes-admin");
     let guard = server.faults().requests(lists, Fault::Forbidden);
     let status = refusal(pods(&client).list(&ListParams::default()).await);
     assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
@@ -58,7 +58,7 @@ async fn a_forbidden_verb_of_a_kind_is_refused_as_rbac_does() {
     pods(&client).list(&ListParams::default()).await.unwrap();
 
     let everywhere = kube::Api::<k8s_openapi::api::core::v1::Pod>::all(client.clone());
-    let mut guard = server.faults().requests(Which::any().verb("watch"), Fault::Forbidden);
+    let mut guard = server.faults().requests(RequestFilter::any().verb("watch"), Fault::Forbidden);
     let refused = everywhere.watch(&WatchParams::default(), "0").await.map(drop);
     let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
     let says = r#"pods is forbidden: User "kubernetes-admin" cannot watch resource "pods" in API group "" at the cluster scope"#;
@@ -105,12 +105,12 @@ async fn discovery_leaves_out_what_it_is_told_to_and_the_objects_are_served() {
 async fn a_lost_reply_is_a_write_all_the_same() {
     let server = server().await;
     let client = admin(&server);
-    let guard = server.faults().requests(Which::any().verb("create"), Fault::LoseReply);
+    let guard = server.faults().requests(RequestFilter::any().verb("create"), Fault::LoseReply);
     let outcome = pods(&client).create(&PostParams::default(), &pod("a")).await;
     assert!(!matches!(outcome, Ok(_) | Err(kube::Error::Api(_))), "{outcome:?}");
     drop(guard);
     pods(&client).get("a").await.unwrap();
-    let _guard = server.faults().requests(Which::any().verb("create"), Fault::Disconnect);
+    let _guard = server.faults().requests(RequestFilter::any().verb("create"), Fault::Disconnect);
     pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap_err();
     assert_eq!(refusal(pods(&client).get("b").await).code, 404);
 }
@@ -147,12 +147,12 @@ async fn held_watches_catch_up_and_dropped_events_are_gone() {
         Some(Ok(kube::api::WatchEvent::Added(p))) => p.metadata.name.unwrap(),
         other => panic!("{other:?}"),
     };
-    let guard = server.faults().watches(Which::any().resource("pods"), WatchFault::Hold);
+    let guard = server.faults().watches(RequestFilter::any().resource("pods"), WatchFault::Hold);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), stream.next()).await.is_err());
     drop(guard);
     assert_eq!(name(stream.next().await), "a");
-    let mut guard = server.faults().watches(Which::any().resource("pods"), WatchFault::Drop);
+    let mut guard = server.faults().watches(RequestFilter::any().resource("pods"), WatchFault::Drop);
     let hits = guard.hits();
     pods(&client).create(&PostParams::default(), &pod("lost")).await.unwrap();
     guard.struck(hits + 1).await;
@@ -172,7 +172,7 @@ async fn a_delayed_watch_shows_everything_later() {
     let stream = pods(&client).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
     futures::pin_mut!(stream);
     let hour = Duration::from_secs(3600);
-    let _guard = server.faults().watches(Which::any().user("jane"), WatchFault::Delay(hour));
+    let _guard = server.faults().watches(RequestFilter::any().user("jane"), WatchFault::Delay(hour));
     let began = tokio::time::Instant::now();
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
     assert!(began.elapsed() < hour, "the write is not late");
@@ -187,7 +187,7 @@ async fn expired_watches_list_again_and_others_go_on() {
     let from = server.revision().to_string();
     let expired = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
     let kept = pods(&jane).watch(&WatchParams::default(), &from).await.unwrap();
-    server.faults().expire_watches(Which::any().user("kubernetes-admin"));
+    server.faults().expire_watches(RequestFilter::any().user("kubernetes-admin"));
     let events: Vec<_> = expired.collect().await;
     let [Ok(kube::api::WatchEvent::Error(status))] = &events[..] else { panic!("{events:?}") };
     assert_eq!(status.code, 410);
@@ -205,7 +205,7 @@ async fn a_list_breaks_off_half_way() {
     }
     let first = pods(&client).list(&ListParams::default().limit(1)).await.unwrap();
     let next = ListParams::default().limit(1).continue_token(&first.metadata.continue_.unwrap());
-    let guard = server.faults().requests(Which::any().verb("list"), Fault::Disconnect);
+    let guard = server.faults().requests(RequestFilter::any().verb("list"), Fault::Disconnect);
     pods(&client).list(&next).await.unwrap_err();
     drop(guard);
     assert_eq!(pods(&client).list(&next).await.unwrap().items[0].metadata.name.as_deref(), Some("b"));
@@ -217,7 +217,7 @@ async fn a_list_breaks_off_half_way() {
 async fn a_hanging_request_breaks_off_when_the_fault_is_over() {
     let server = server().await;
     let client = admin(&server);
-    let mut guard = server.faults().requests(Which::any().verb("create"), Fault::Hang);
+    let mut guard = server.faults().requests(RequestFilter::any().verb("create"), Fault::Hang);
     let asking = tokio::spawn({
         let pods = pods(&client);
         async move { pods.create(&PostParams::default(), &pod("a")).await }
@@ -248,7 +248,8 @@ async fn a_local_client_works_while_time_stands_still() {
     let client = server.local_client_as("jane", &["dev"]);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
     let began = tokio::time::Instant::now();
-    let _guard = server.faults().requests(Which::any().verb("get"), Fault::Delay(Duration::from_secs(3600)));
+    let _guard =
+        server.faults().requests(RequestFilter::any().verb("get"), Fault::Delay(Duration::from_secs(3600)));
     pods(&client).get("a").await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(3600));
 }

@@ -4,7 +4,7 @@ use futures::{StreamExt, TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
-use quorate_devcluster::apiserver::Which;
+use quorate_devcluster::apiserver::RequestFilter;
 use serde_json::{Value, json};
 
 use crate::stage::{admin, delete_now, get, pod, pods, server};
@@ -110,7 +110,7 @@ async fn cut_watches_end_and_others_go_on() {
     let from = server.revision().to_string();
     let cut = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
     let kept = pods(&other).watch(&WatchParams::default(), &from).await.unwrap();
-    server.faults().cut_watches(Which::any().user("kubernetes-admin"));
+    server.faults().cut_watches(RequestFilter::any().user("kubernetes-admin"));
     assert!(cut.try_collect::<Vec<_>>().await.unwrap().is_empty());
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
     let kept: Vec<_> = kept.take(1).try_collect().await.unwrap();

@@ -4,8 +4,8 @@ use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Time, Versi
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Ledger, Target};
 use quorate_engine::facts::{
-    Activity, Budget, BudgetKey, Container, Controller, Counts, Covers, Front, HealthRule, Input, Memory,
-    Operation, Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
+    Activity, Budget, BudgetKey, BudgetKind, Container, Controller, Counts, Covers, HealthRule, Input,
+    Memory, Operation, Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
 };
 use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
@@ -264,7 +264,7 @@ impl Cluster {
         Budget {
             key: BudgetKey {
                 object: ObjectKey::new(namespace(budget), app(budget)),
-                front: Front::DisruptionBudget,
+                kind: BudgetKind::DisruptionBudget,
             },
             uid: uid.into(),
             generation: 1,

@@ -46,7 +46,7 @@ impl Engine {
         let record = &mut self.budgets[id as usize];
         if old.memory != record.fact.memory && record.fact.memory.key == crate::memory_key(&record.rules) {
             let namespace = &record.fact.key.object.namespace;
-            record.tally.learn(&record.rules, namespace, &record.fact.memory, &self.world);
+            record.tally.learn(&record.rules, namespace, &record.fact.memory, &self.cluster);
         }
         let new = &self.budgets[id as usize].fact.ledger;
         let touched: Vec<Uid> = old
@@ -122,7 +122,7 @@ impl Engine {
         let pods: Vec<u32> = index.pods.clone();
         for pod in pods {
             if self.covers(id, pod) {
-                self.seat(pod, id);
+                self.slot(pod, id);
             }
         }
         let record = &mut self.budgets[id as usize];
@@ -130,14 +130,14 @@ impl Engine {
         if record.fact.spec.is_ok() {
             let known = Some(memory).filter(|memory| memory.key == crate::memory_key(&record.rules));
             record.tally.recall(&known.unwrap_or_default());
-            record.tally.regroup(&record.rules, namespace, &self.world);
+            record.tally.regroup(&record.rules, namespace, &self.cluster);
             if record.rules.units == Units::Pods {
-                for uid in self.world.counting_pods(namespace) {
-                    record.tally.consider(&record.rules, namespace, uid, &self.world);
+                for uid in self.cluster.counting_pods(namespace) {
+                    record.tally.consider(&record.rules, namespace, uid, &self.cluster);
                 }
             }
         }
-        record.tally.recall_gone(&record.rules, namespace, &gone, &self.world, self.now);
+        record.tally.recall_gone(&record.rules, namespace, &gone, &self.cluster, self.now);
         self.set_gone_alarm(id);
         self.touch(id);
     }
@@ -175,7 +175,7 @@ impl Engine {
         match &record.rules.covers {
             Covers::Selector(selector) => selector.matches(&pod.fact.labels),
             Covers::Target(kind, name) => {
-                self.world.workloads_of(&pod.fact).iter().any(|(k, n)| k == kind && n == name)
+                self.cluster.workloads_of(&pod.fact).iter().any(|(k, n)| k == kind && n == name)
             }
         }
     }
@@ -219,8 +219,8 @@ impl Engine {
             let targeted = self.namespaces.get(namespace).is_some_and(|index| !index.targets.is_empty());
             for id in &pods {
                 if targeted {
-                    self.unseat_pod(*id);
-                    self.seat_pod(*id);
+                    self.remove_from_budgets(*id);
+                    self.add_to_budgets(*id);
                 }
             }
         }
@@ -233,15 +233,15 @@ impl Engine {
 
     /// Has the budgets that count pods find out which of these controllers they expect.
     pub(super) fn consider(&mut self, controllers: &[Uid], namespace: &Text) {
-        let is_gone = controllers.first().is_some_and(|uid| self.world.controller(uid).is_none());
+        let is_gone = controllers.first().is_some_and(|uid| self.cluster.controller(uid).is_none());
         for id in self.budgets_in(namespace) {
             let record = &mut self.budgets[id as usize];
             if record.rules.units != Units::Pods || record.fact.spec.is_err() {
                 continue;
             }
-            let mut changed = is_gone && record.tally.forget_unknown(namespace, None, &self.world);
+            let mut changed = is_gone && record.tally.forget_unknown(namespace, None, &self.cluster);
             for uid in controllers {
-                changed |= record.tally.consider(&record.rules, namespace, uid, &self.world);
+                changed |= record.tally.consider(&record.rules, namespace, uid, &self.cluster);
             }
             if changed {
                 self.touch(id);
@@ -256,7 +256,7 @@ impl Engine {
             .iter_mut()
             .filter_map(|(id, record)| {
                 let namespace = &record.fact.key.object.namespace;
-                let forgets = record.tally.forget_unknown(namespace, Some(kind), &self.world);
+                let forgets = record.tally.forget_unknown(namespace, Some(kind), &self.cluster);
                 forgets.then_some(id as u32)
             })
             .collect();
@@ -270,7 +270,7 @@ impl Engine {
         let mut at = 0;
         while let Some(controller) = controllers.get(at) {
             pods.extend(self.pods_of_controller(controller));
-            let owned = self.world.owned_by(controller);
+            let owned = self.cluster.owned_by(controller);
             // Owners may be written in a circle.
             controllers
                 .extend(owned.into_iter().filter(|uid| !controllers.contains(uid)).collect::<Vec<_>>());
@@ -296,7 +296,7 @@ impl Engine {
     fn regroup(&mut self, budgets: BTreeSet<u32>) {
         for id in budgets {
             let record = &mut self.budgets[id as usize];
-            record.tally.regroup(&record.rules, &record.fact.key.object.namespace, &self.world);
+            record.tally.regroup(&record.rules, &record.fact.key.object.namespace, &self.cluster);
             self.touch(id);
         }
     }

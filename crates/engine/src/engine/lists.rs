@@ -26,18 +26,18 @@ impl Engine {
                 pods.into_iter().for_each(|pod| self.set_pod(pod, version));
                 self.pods_at(version);
             }
-            Snapshot::Budgets(front, budgets) => {
+            Snapshot::Budgets(kind, budgets) => {
                 let listed: FxHashSet<BudgetKey> = budgets.iter().map(|b| b.key.clone()).collect();
-                let of_front = self.by_key.keys().filter(|key| key.front == front);
+                let of_front = self.by_key.keys().filter(|key| key.kind == kind);
                 let gone: Vec<BudgetKey> = of_front.filter(|key| !listed.contains(*key)).cloned().collect();
                 gone.iter().for_each(|key| self.remove_budget(key));
                 budgets.into_iter().for_each(|budget| self.set_budget(budget));
             }
             Snapshot::Controllers(kind, controllers) => {
-                self.world.watches(&kind);
+                self.cluster.watches(&kind);
                 let listed: FxHashSet<Uid> = controllers.iter().map(|c| c.uid.clone()).collect();
                 let gone: Vec<Uid> = self
-                    .world
+                    .cluster
                     .controllers_of(&kind)
                     .filter(|controller| !listed.contains(&controller.uid))
                     .map(|controller| controller.uid.clone())
@@ -47,34 +47,34 @@ impl Engine {
                 self.forget_unlisted(&kind);
             }
             Snapshot::PodGroups(list) => {
-                let gone = missing(self.world.pod_group_keys(), &list);
+                let gone = missing(self.cluster.pod_group_keys(), &list);
                 gone.into_iter().for_each(|key| self.take(Input::PodGroup(key, None)));
                 list.into_iter().for_each(|(key, group)| self.take(Input::PodGroup(key, Some(group))));
                 self.forget_unlisted(&sources::pod_group_kind());
             }
             Snapshot::Workloads(source, list) => {
-                let gone = missing(self.world.workload_keys(source), &list);
+                let gone = missing(self.cluster.workload_keys(source), &list);
                 gone.into_iter().for_each(|key| self.take(Input::Workload(source, key, None)));
                 list.into_iter().for_each(|(key, w)| self.take(Input::Workload(source, key, Some(w))));
                 self.forget_unlisted(&sources::workload_kind(source));
             }
             Snapshot::Namespaces(list) => {
-                let gone = missing(self.world.namespaces.keys(), &list);
+                let gone = missing(self.cluster.namespaces.keys(), &list);
                 gone.into_iter().for_each(|name| self.take(Input::Namespace(name, None)));
                 list.into_iter().for_each(|(name, n)| self.take(Input::Namespace(name, Some(n))));
             }
             Snapshot::Nodes(list) => {
-                let gone = missing(self.world.node_names(), &list);
+                let gone = missing(self.cluster.node_names(), &list);
                 gone.into_iter().for_each(|name| self.take(Input::Node(name, None)));
                 list.into_iter().for_each(|(name, node)| self.take(Input::Node(name, Some(node))));
             }
             Snapshot::Agents(list) => {
-                let gone = missing(self.world.agent_names(), &list);
+                let gone = missing(self.cluster.agent_names(), &list);
                 gone.into_iter().for_each(|name| self.take(Input::Agent(name, None)));
                 list.into_iter().for_each(|(name, agent)| self.take(Input::Agent(name, Some(agent))));
             }
             Snapshot::NativeBudgets(list) => {
-                let known: Vec<ObjectKey> = self.world.native_keys().collect();
+                let known: Vec<ObjectKey> = self.cluster.native_keys().collect();
                 let gone = missing(known.iter(), &list);
                 gone.into_iter().for_each(|key| self.take(Input::NativeBudget(key, None)));
                 list.into_iter().for_each(|(key, b)| self.take(Input::NativeBudget(key, Some(b))));

@@ -15,9 +15,9 @@ mod budgets;
 mod index;
 mod lists;
 mod owners;
+mod pod_list;
 mod pods;
 mod preview;
-mod roster;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,19 +26,19 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
+use crate::cluster_state::ClusterState;
+use crate::decision::ProbeDoubt;
 use crate::facts::{
-    Agent, Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Pod, PodGroup, Rules,
-    Workload, WorkloadSource,
+    Agent, Budget, BudgetKey, BudgetKind, Controller, Input, Namespace, NativeBudget, Node, Pod, PodGroup,
+    Rules, Workload, WorkloadSource,
 };
 use crate::pool::Pool;
 use crate::selector::{NO_SELECTORS, SelectorIndex};
-use crate::tally::{Seat, Share, Tally};
-use crate::verdict::ProbeDoubt;
-use crate::world::World;
+use crate::tally::{PodCounts, Tally, UnitSlot};
 
 use index::PodIndex;
+use pod_list::{ControllerPods, ListPositions, PodList};
 pub(crate) use pods::why_unavailable;
-use roster::{Crew, Places, Roster};
 
 /// Which features are on, by the names of the documents that ask for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub enum Snapshot {
     /// All pods, as of a version.
     Pods(Vec<Pod>, Version),
     /// All budgets of one front.
-    Budgets(Front, Vec<Budget>),
+    Budgets(BudgetKind, Vec<Budget>),
     /// All controllers of one kind.
     Controllers(GroupKind, Vec<Controller>),
     /// All PodGroups.
@@ -92,15 +92,15 @@ pub(crate) struct PodRecord {
     pub(crate) fact: Pod,
     /// A list that should have shown it did not: it is gone, or left the budget that was listed.
     pub(crate) absent: bool,
-    places: Places,
-    pub(crate) members: SmallVec<[Member; 2]>,
+    positions: ListPositions,
+    pub(crate) members: SmallVec<[Membership; 2]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
+pub(crate) struct Membership {
     pub(crate) budget: u32,
-    pub(crate) seat: Seat,
-    pub(crate) share: Share,
+    pub(crate) slot: UnitSlot,
+    pub(crate) counts: PodCounts,
 }
 
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ pub(crate) struct BudgetRecord {
 struct NamespaceIndex {
     /// Its name, as all that lies in it shares it.
     name: Text,
-    pods: Roster,
+    pods: PodList,
     budgets: BTreeSet<u32>,
     selectors: SelectorIndex,
     /// Another number for each change of the selectors.
@@ -133,7 +133,7 @@ impl NamespaceIndex {
     fn find<'a>(all: &'a mut FxHashMap<Text, Self>, name: &Text) -> &'a mut Self {
         all.entry(name.clone()).or_insert_with(|| Self {
             name: name.clone(),
-            pods: Roster::new(),
+            pods: PodList::new(),
             budgets: BTreeSet::new(),
             selectors: SelectorIndex::default(),
             edition: NO_SELECTORS,
@@ -148,7 +148,7 @@ pub struct Engine {
     gates: Gates,
     pub(crate) pods: Slab<PodRecord>,
     index: PodIndex,
-    by_controller: FxHashMap<Uid, Crew>,
+    by_controller: FxHashMap<Uid, ControllerPods>,
     /// Pods with probes only: nobody else cares for nodes.
     probed: FxHashMap<Text, BTreeSet<u32>>,
     pub(crate) budgets: Slab<BudgetRecord>,
@@ -156,14 +156,14 @@ pub struct Engine {
     namespaces: FxHashMap<Text, NamespaceIndex>,
     /// The last edition of any namespace's selectors.
     editions: u64,
-    pub(crate) world: World,
+    pub(crate) cluster: ClusterState,
     pool: Pool,
     pub(crate) now: Time,
     pods_version: Version,
     /// Pods that a list did not show, and the version of that list: until the watch has come so far.
     absences: BTreeMap<Uid, Version>,
     /// The newest list of a budget's pods that the watch has not come up to yet, and what the budget covered then.
-    looks: BTreeMap<BudgetKey, (u64, Version)>,
+    pod_lists: BTreeMap<BudgetKey, (u64, Version)>,
     /// For tests that show why a budget is closed at first: none is.
     pub(crate) open_all: bool,
     /// For tests that show why a budget is opened again when it covers other pods: it is not.
@@ -195,12 +195,12 @@ impl Engine {
             by_key: FxHashMap::default(),
             namespaces: FxHashMap::default(),
             editions: NO_SELECTORS,
-            world: World::new(gates.disruption_probe),
+            cluster: ClusterState::new(gates.disruption_probe),
             pool: Pool::default(),
             now: Time(i64::MIN),
             pods_version: Version(0),
             absences: BTreeMap::new(),
-            looks: BTreeMap::new(),
+            pod_lists: BTreeMap::new(),
             open_all: false,
             coverage_by_uid: false,
             dirty: Vec::new(),
@@ -252,13 +252,13 @@ impl Engine {
 
     /// Whether there is a node of that name.
     pub fn knows_node(&self, name: &str) -> bool {
-        self.world.node_names().any(|node| **node == *name)
+        self.cluster.node_names().any(|node| **node == *name)
     }
 
     /// Why the probes of a pod count as a no, if it has any and they do.
     pub fn probe_doubt(&self, uid: &str) -> Option<ProbeDoubt> {
         let pod = self.pod_by_uid(uid)?;
-        self.world.doubt(pod, pod.probe.as_ref()?, self.now)
+        self.cluster.doubt(pod, pod.probe.as_ref()?, self.now)
     }
 
     /// Feeds pods, budgets and the time into a hasher; the rest of what is known does not change in a search.
@@ -268,7 +268,7 @@ impl Engine {
         pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
         let mut budgets: Vec<_> = self.budgets().collect();
         budgets.sort_by(|a, b| a.key.cmp(&b.key));
-        (pods, budgets, &self.absences, &self.looks, self.pods_version, self.now).hash(state);
+        (pods, budgets, &self.absences, &self.pod_lists, self.pods_version, self.now).hash(state);
     }
 
     /// Whether anything is known of a pod, even if only that a list did not show it.
@@ -285,7 +285,7 @@ impl Engine {
     pub(crate) fn is_guarded(&self, key: &BudgetKey) -> bool {
         let observes =
             self.budget(key).is_some_and(|budget| budget.spec.as_ref().is_ok_and(|rules| rules.observe));
-        let namespace = self.world.namespaces.get(&key.object.namespace);
+        let namespace = self.cluster.namespaces.get(&key.object.namespace);
         observes || namespace.is_some_and(|namespace| namespace.guarded || namespace.excluded)
     }
 
@@ -334,7 +334,7 @@ impl Engine {
     }
 
     pub(crate) fn pods_of_controller(&self, uid: &str) -> impl Iterator<Item = u32> {
-        self.by_controller.get(uid).into_iter().flat_map(Crew::pods)
+        self.by_controller.get(uid).into_iter().flat_map(ControllerPods::pods)
     }
 
     pub(super) fn changes(&mut self) -> Changes {
@@ -380,7 +380,7 @@ impl Engine {
     }
 
     pub(super) fn set_agent_alarm(&mut self, node: &Text) {
-        if let Some(at) = self.world.agent_expiry(node).filter(|at| *at > self.now) {
+        if let Some(at) = self.cluster.agent_expiry(node).filter(|at| *at > self.now) {
             self.alarms.insert((at, Alarm::Agent(node.clone())));
         }
     }
@@ -410,10 +410,11 @@ impl Engine {
             Input::Controller(mut controller) => {
                 let (uid, namespace) = (controller.uid.clone(), controller.key.namespace.clone());
                 controller.templates.iter_mut().flatten().for_each(|labels| self.pool.share_labels(labels));
-                let is_source = !World::is_part_of_deployment(&controller);
-                if let Some(old) = self.world.set_controller(controller) {
-                    let was_source = old.as_ref().is_some_and(|old| !World::is_part_of_deployment(old));
-                    let owner = self.world.controller(&uid).and_then(|new| new.owner.clone());
+                let is_source = !ClusterState::is_part_of_deployment(&controller);
+                if let Some(old) = self.cluster.set_controller(controller) {
+                    let was_source =
+                        old.as_ref().is_some_and(|old| !ClusterState::is_part_of_deployment(old));
+                    let owner = self.cluster.controller(&uid).and_then(|new| new.owner.clone());
                     let owner_before = old.map(|old| old.owner);
                     let moved = owner_before.as_ref() != Some(&owner);
                     self.refresh_controller(&uid, &namespace, moved, is_source || was_source);
@@ -425,7 +426,7 @@ impl Engine {
                 }
             }
             Input::ControllerGone(uid) => {
-                if let Some(old) = self.world.remove_controller(&uid) {
+                if let Some(old) = self.cluster.remove_controller(&uid) {
                     self.refresh_controller(&uid, &old.key.namespace, old.owner.is_some(), true);
                     if let Some(owner) = old.owner {
                         self.consider(&[owner.uid], &old.key.namespace);
@@ -433,21 +434,21 @@ impl Engine {
                 }
             }
             Input::PodGroup(key, group) => {
-                if self.world.set_pod_group(&key, group) {
+                if self.cluster.set_pod_group(&key, group) {
                     self.regroup_namespace(&key.namespace);
                 }
             }
             Input::Workload(source, key, workload) => {
                 let namespace = key.namespace.clone();
-                if self.world.set_workload(source, key, workload) {
+                if self.cluster.set_workload(source, key, workload) {
                     self.regroup_namespace(&namespace);
                 }
             }
             Input::Namespace(name, namespace) => {
-                let changed = self.world.namespaces.get(&name) != namespace.as_ref();
+                let changed = self.cluster.namespaces.get(&name) != namespace.as_ref();
                 match namespace {
-                    Some(namespace) => self.world.namespaces.insert(name.clone(), namespace),
-                    None => self.world.namespaces.remove(&name),
+                    Some(namespace) => self.cluster.namespaces.insert(name.clone(), namespace),
+                    None => self.cluster.namespaces.remove(&name),
                 };
                 if changed {
                     let budgets = self.budgets_in(&name);
@@ -455,18 +456,18 @@ impl Engine {
                 }
             }
             Input::Node(name, node) => {
-                if self.world.set_node(name.clone(), node) {
+                if self.cluster.set_node(name.clone(), node) {
                     self.refresh_node(&name);
                 }
             }
             Input::Agent(node, agent) => {
-                if self.world.set_agent(node.clone(), agent, self.now) {
+                if self.cluster.set_agent(node.clone(), agent, self.now) {
                     self.refresh_node(&node);
                 }
                 self.set_agent_alarm(&node);
             }
             Input::NativeBudget(key, budget) => {
-                if self.world.set_native(&key, budget) {
+                if self.cluster.set_native(&key, budget) {
                     let budgets = self.budgets_in(&key.namespace);
                     budgets.into_iter().for_each(|id| self.touch(id));
                 }

@@ -5,11 +5,11 @@
 //! is never known.
 
 use crate::basics::{GroupKind, ObjectKey, Uid};
+use crate::decision::{Denial, DenialReason, Unresolved};
 use crate::engine::{Engine, PodRecord};
 use crate::facts::{BudgetKey, Controller, Covers, Operation, Owner};
 use crate::sources;
-use crate::tally::Seat;
-use crate::verdict::{Block, Reason, Unresolved};
+use crate::tally::UnitSlot;
 
 impl Engine {
     /// The first unknown controller above a pod, with its namespace and name, where a `targetRef` of the namespace may lead
@@ -23,39 +23,40 @@ impl Engine {
 
     /// A consistent read did not find this controller.
     pub(crate) fn owner_is_absent(&mut self, uid: Uid) {
-        self.world.set_absent_owner(uid);
+        self.cluster.set_absent_owner(uid);
     }
 
     /// The budget with a `targetRef` that may cover a pod of which this is not known.
-    pub(crate) fn may_be_covered(&self, record: &PodRecord, operation: Operation) -> Option<Block> {
+    pub(crate) fn may_be_covered(&self, record: &PodRecord, operation: Operation) -> Option<Denial> {
         let owner = self.unknown_owner_of(record)?;
         let targets = self.targeting(record).map(|id| &self.budgets[id as usize]);
         let asks =
             targets.filter(|budget| budget.rules.operations.contains(operation) && !budget.rules.observe);
         let budget = asks.map(|budget| &budget.fact.key).min()?;
-        Some(Block { budget: Some(budget.clone()), reason: unknown(record, owner) })
+        Some(Denial { budget: Some(budget.clone()), reason: unknown(record, owner) })
     }
 
     /// What says that the unit of a pod is one more than there should be, where it is.
     pub(crate) fn source_of(&self, uid: &str, key: &BudgetKey) -> Option<(GroupKind, ObjectKey)> {
         let (record, budget) = (&self.pods[self.pod_id(uid)? as usize], self.budget_id(key)?);
         let member = record.members.iter().find(|member| member.budget == budget)?;
-        let Seat::Group(unit) = member.seat else { return None };
+        let UnitSlot::Group(unit) = member.slot else { return None };
         let unit = &self.budgets[budget as usize].tally.units[unit as usize];
         if !unit.surge {
             return None;
         }
-        let says = sources::says_idle(&unit.key, &unit.family, &record.fact.key.namespace, &self.world)?;
+        let says =
+            sources::says_idle(&unit.key, &unit.expected_from, &record.fact.key.namespace, &self.cluster)?;
         Some((says.kind.clone(), says.key.clone()))
     }
 
     /// The controller of a kind and a name.
     pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
-        self.world.controller_named(kind, key)
+        self.cluster.controller_named(kind, key)
     }
 
     /// A pod of the namespace of which nobody can say whether a budget with a `targetRef` covers it.
-    pub(crate) fn undecided_member(&self, record: &PodRecord, covers: &Covers) -> Option<Reason> {
+    pub(crate) fn undecided_member(&self, record: &PodRecord, covers: &Covers) -> Option<DenialReason> {
         let Covers::Target(..) = covers else { return None };
         let index = self.namespaces.get(&record.fact.key.namespace)?;
         let pods = index.pods.iter().map(|id| &self.pods[*id as usize]);
@@ -65,7 +66,7 @@ impl Engine {
 
     fn unknown_owner_of<'a>(&'a self, record: &'a PodRecord) -> Option<&'a Owner> {
         self.targeting(record).next()?;
-        self.world.unknown_owner(&record.fact)
+        self.cluster.unknown_owner(&record.fact)
     }
 
     /// The budgets of a pod's namespace that name a workload.
@@ -75,8 +76,8 @@ impl Engine {
     }
 }
 
-fn unknown(record: &PodRecord, owner: &Owner) -> Reason {
-    Reason::Unresolved(Unresolved::Owner {
+fn unknown(record: &PodRecord, owner: &Owner) -> DenialReason {
+    DenialReason::Unresolved(Unresolved::Owner {
         pod: record.fact.key.name.clone(),
         kind: owner.kind.kind.clone(),
         name: owner.name.clone(),

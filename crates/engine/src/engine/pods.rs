@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::Ledger;
-use crate::engine::roster::{self, Places};
-use crate::engine::{BudgetRecord, Changes, Crew, Engine, Member, NamespaceIndex, PodRecord};
+use crate::cluster_state::ClusterState;
+use crate::decision::Unhealthy;
+use crate::engine::pod_list::{self, ListPositions};
+use crate::engine::{BudgetRecord, Changes, ControllerPods, Engine, Membership, NamespaceIndex, PodRecord};
 use crate::facts::{BudgetKey, Covers, HealthRule, Phase, Pod};
 use crate::selector::Budgets;
-use crate::tally::{Seat, Share};
-use crate::units::{self, Place};
-use crate::verdict::Unhealthy;
-use crate::world::World;
+use crate::tally::{PodCounts, UnitSlot};
+use crate::units::{self, UnitKey};
 
 impl Engine {
     /// Takes in a pod that was like this, and there, at that version.
@@ -27,7 +27,7 @@ impl Engine {
             Some(id) => self.change_pod(id, pod),
             None => self.add_pod(pod),
         };
-        self.recall_looks(id, as_of);
+        self.recall_pod_lists(id, as_of);
     }
 
     /// Replaces what is known of a pod.
@@ -74,17 +74,17 @@ impl Engine {
 
     /// A watch that lags may show a pod for the first time which a newer list of its budget's pods did not show: it was
     /// gone by then.
-    fn recall_looks(&mut self, id: u32, as_of: Version) {
-        if self.looks.is_empty() {
+    fn recall_pod_lists(&mut self, id: u32, as_of: Version) {
+        if self.pod_lists.is_empty() {
             return;
         }
         let record = &self.pods[id as usize];
-        let looks = record.members.iter().filter_map(|member| {
+        let pod_lists = record.members.iter().filter_map(|member| {
             let budget = &self.budgets[member.budget as usize];
-            let (coverage, version) = *self.looks.get(&budget.fact.key)?;
+            let (coverage, version) = *self.pod_lists.get(&budget.fact.key)?;
             (coverage == budget.coverage).then_some(version)
         });
-        let missed = looks.filter(|version| *version > as_of).max();
+        let missed = pod_lists.filter(|version| *version > as_of).max();
         if let Some(missed) = missed.max(self.absences.get(&record.fact.uid).copied()) {
             self.begin_absence(id, missed);
         }
@@ -109,7 +109,7 @@ impl Engine {
     pub(super) fn pods_at(&mut self, version: Version) {
         self.pods_version = self.pods_version.max(version);
         let shown = self.pods_version;
-        self.looks.retain(|_, (_, looked)| *looked > shown);
+        self.pod_lists.retain(|_, (_, looked)| *looked > shown);
         if self.absences.is_empty() {
             return;
         }
@@ -126,47 +126,48 @@ impl Engine {
     }
 
     fn add_pod(&mut self, mut pod: Pod) -> u32 {
-        let crew = pod.controller().and_then(|owner| self.by_controller.get_mut(&owner.uid));
-        let known = self.pool.share_pod(&mut pod, crew.as_deref().map(Crew::owners));
-        let mut places = Places::default();
+        let group = pod.controller().and_then(|owner| self.by_controller.get_mut(&owner.uid));
+        let known = self.pool.share_pod(&mut pod, group.as_deref().map(ControllerPods::owners));
+        let mut positions = ListPositions::default();
         let id = self.pods.vacant_key() as u32;
-        match crew {
-            Some(crew) => crew.enter(id, &mut places),
+        match group {
+            Some(group) => group.enter(id, &mut positions),
             None => {
                 if let Some(controller) = pod.controller() {
-                    self.by_controller.insert(controller.uid.clone(), Crew::of(&pod, id, &mut places));
+                    self.by_controller
+                        .insert(controller.uid.clone(), ControllerPods::of(&pod, id, &mut positions));
                 }
             }
         }
         let index = NamespaceIndex::find(&mut self.namespaces, &pod.key.namespace);
         pod.key.namespace = index.name.clone();
-        roster::enter(&mut index.pods, id, places.in_namespace());
+        pod_list::enter(&mut index.pods, id, positions.in_namespace());
         let selected = known.by(index.edition).unwrap_or_else(|| {
             let found = selected_by(index, &self.budgets, &pod);
             known.keep(index.edition, &found);
             found
         });
-        self.pods.insert(PodRecord { fact: pod, absent: false, places, members: SmallVec::new() });
+        self.pods.insert(PodRecord { fact: pod, absent: false, positions, members: SmallVec::new() });
         self.index.insert(&self.pods, id);
         let fact = &self.pods[id as usize].fact;
         if let (Some(node), true) = (&fact.node, fact.probe.is_some()) {
             self.probed.entry(node.clone()).or_default().insert(id);
         }
-        self.seat_with(id, selected);
+        self.add_to_selected(id, selected);
         id
     }
 
     pub(super) fn remove_pod(&mut self, uid: &str) {
         let Some(id) = self.pod_id(uid) else { return };
-        self.unseat_pod(id);
+        self.remove_from_budgets(id);
         self.index.remove(&self.pods, id);
         let fact = &self.pods[id as usize].fact;
         let controller = fact.controller().map(|owner| owner.uid.clone());
         if let Some(index) = self.namespaces.get_mut(&fact.key.namespace) {
-            roster::strike(&mut index.pods, &mut self.pods, id, Places::in_namespace);
+            pod_list::strike(&mut index.pods, &mut self.pods, id, ListPositions::in_namespace);
         }
         if let Some(controller) = controller {
-            roster::strike_from(&mut self.by_controller, &mut self.pods, &controller, id);
+            pod_list::strike_from(&mut self.by_controller, &mut self.pods, &controller, id);
         }
         let record = self.pods.remove(id as usize);
         if record.absent {
@@ -183,54 +184,54 @@ impl Engine {
     }
 
     /// Finds the budgets that cover a pod and gives it a seat in each.
-    pub(super) fn seat_pod(&mut self, id: u32) {
+    pub(super) fn add_to_budgets(&mut self, id: u32) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
         let selected = selected_by(index, &self.budgets, fact);
-        self.seat_with(id, selected);
+        self.add_to_selected(id, selected);
     }
 
     /// Gives a pod a seat in each of the budgets that select it, and in those that name its workload.
-    fn seat_with(&mut self, id: u32, selected: Budgets) {
+    fn add_to_selected(&mut self, id: u32, selected: Budgets) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
         let mut covering = selected;
         if !index.targets.is_empty() {
-            for workload in self.world.workloads_of(fact) {
+            for workload in self.cluster.workloads_of(fact) {
                 covering.extend(index.targets.get(&workload).into_iter().flatten().copied());
             }
             covering.sort_unstable();
             covering.dedup();
         }
         for budget in covering {
-            self.seat(id, budget);
+            self.slot(id, budget);
         }
     }
 
-    pub(super) fn seat(&mut self, id: u32, budget: u32) {
+    pub(super) fn slot(&mut self, id: u32, budget: u32) {
         let record = &self.pods[id as usize];
         let home = &mut self.budgets[budget as usize];
         let rules = &home.rules;
         let place = units::place(rules, &record.fact);
-        let healthy =
-            place != Place::Stray && healthy(record, rules.health, &home.fact.ledger, &self.world, self.now);
-        let share = Share::of(&record.fact, healthy);
-        let seat = home.tally.join(rules, (id, place), &record.fact, share, &self.world);
-        self.pods[id as usize].members.push(Member { budget, seat, share });
+        let healthy = place != UnitKey::Ungrouped
+            && healthy(record, rules.health, &home.fact.ledger, &self.cluster, self.now);
+        let counts = PodCounts::of(&record.fact, healthy);
+        let slot = home.tally.join(rules, (id, place), &record.fact, counts, &self.cluster);
+        self.pods[id as usize].members.push(Membership { budget, slot, counts });
         self.touch(budget);
     }
 
-    pub(super) fn unseat_pod(&mut self, id: u32) {
+    pub(super) fn remove_from_budgets(&mut self, id: u32) {
         let members = std::mem::take(&mut self.pods[id as usize].members);
         for member in members {
             self.leave(id, member);
         }
     }
 
-    fn leave(&mut self, id: u32, member: Member) {
+    fn leave(&mut self, id: u32, member: Membership) {
         let home = &mut self.budgets[member.budget as usize];
         let fact = &self.pods[id as usize].fact;
-        home.tally.leave(&home.rules, id, fact, (member.seat, member.share), &self.world, self.now);
+        home.tally.leave(&home.rules, id, fact, (member.slot, member.counts), &self.cluster, self.now);
         self.touch(member.budget);
         self.set_gone_alarm(member.budget);
     }
@@ -247,12 +248,12 @@ impl Engine {
         let member = record.members[at];
         let home = &mut self.budgets[member.budget as usize];
         let rules = &home.rules;
-        let healthy = member.seat != Seat::Stray
-            && healthy(record, rules.health, &home.fact.ledger, &self.world, self.now);
-        let share = Share::of(&record.fact, healthy);
-        if share != member.share {
-            home.tally.change(rules, id, &record.fact, (member.seat, member.share), share, &self.world);
-            self.pods[id as usize].members[at].share = share;
+        let healthy = member.slot != UnitSlot::Ungrouped
+            && healthy(record, rules.health, &home.fact.ledger, &self.cluster, self.now);
+        let counts = PodCounts::of(&record.fact, healthy);
+        if counts != member.counts {
+            home.tally.change(rules, id, &record.fact, (member.slot, member.counts), counts, &self.cluster);
+            self.pods[id as usize].members[at].counts = counts;
             self.touch(member.budget);
         }
     }
@@ -290,7 +291,7 @@ impl Engine {
     pub(crate) fn is_available(&self, uid: &str, key: &BudgetKey) -> bool {
         let (Some(pod), Some(budget)) = (self.pod_id(uid), self.budget_id(key)) else { return false };
         let health = self.budgets[budget as usize].rules.health;
-        why_unavailable(&self.pods[pod as usize], health, &self.world, self.now).is_none()
+        why_unavailable(&self.pods[pod as usize], health, &self.cluster, self.now).is_none()
     }
 
     /// How far the pod watch has come.
@@ -300,7 +301,13 @@ impl Engine {
 
     /// Takes in one consistent list of the pods of a budget: what it should show and does not is out of the budget,
     /// gone or relabelled, until the watch tells which.
-    pub fn look(&mut self, key: &BudgetKey, pods: Vec<Pod>, version: Version, now: Time) -> Changes {
+    pub fn apply_pod_list(
+        &mut self,
+        key: &BudgetKey,
+        pods: Vec<Pod>,
+        version: Version,
+        now: Time,
+    ) -> Changes {
         self.pass_time(now);
         let listed: FxHashSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let is_news = version > self.pods_version;
@@ -316,8 +323,8 @@ impl Engine {
         }
         if let Some(budget) = self.budget_id(key).filter(|_| is_news) {
             let coverage = self.budgets[budget as usize].coverage;
-            let before = self.looks.get(key).filter(|look| look.0 == coverage).map(|look| look.1);
-            self.looks.insert(key.clone(), (coverage, version.max(before.unwrap_or(version))));
+            let before = self.pod_lists.get(key).filter(|look| look.0 == coverage).map(|look| look.1);
+            self.pod_lists.insert(key.clone(), (coverage, version.max(before.unwrap_or(version))));
         }
         self.changes()
     }
@@ -347,15 +354,15 @@ fn covers_by_label(record: &BudgetRecord, pod: &Pod) -> bool {
 }
 
 /// Whether a pod counts for a budget.
-fn healthy(record: &PodRecord, rule: HealthRule, ledger: &Ledger, world: &World, now: Time) -> bool {
-    !ledger.holds(&record.fact.uid) && why_unavailable(record, rule, world, now).is_none()
+fn healthy(record: &PodRecord, rule: HealthRule, ledger: &Ledger, cluster: &ClusterState, now: Time) -> bool {
+    !ledger.holds(&record.fact.uid) && why_unavailable(record, rule, cluster, now).is_none()
 }
 
 /// Why a pod would not count for any budget with this rule, claims apart.
 pub(crate) fn why_unavailable(
     record: &PodRecord,
     rule: HealthRule,
-    world: &World,
+    cluster: &ClusterState,
     now: Time,
 ) -> Option<Unhealthy> {
     let pod = &record.fact;
@@ -369,7 +376,7 @@ pub(crate) fn why_unavailable(
         return Some(Unhealthy::Inconsistent);
     }
     match &pod.probe {
-        Some(probe) if world.probes => world
+        Some(probe) if cluster.probes => cluster
             .doubt(pod, probe, now)
             .map(|_| if pod.ready { Unhealthy::NotDisruptable } else { Unhealthy::NotReady }),
         _ => (!pod.ready).then_some(Unhealthy::NotReady),

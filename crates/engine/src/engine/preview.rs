@@ -1,10 +1,10 @@
 //! What would be, and what is in few numbers.
 
 use crate::basics::Time;
+use crate::decision::Numbers;
 use crate::engine::Engine;
 use crate::facts::{Budget, BudgetKey, Input};
 use crate::status::Status;
-use crate::verdict::Numbers;
 
 impl Engine {
     /// The status that a budget would have if it were there now; nothing that is there is changed by it.

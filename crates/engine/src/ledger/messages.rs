@@ -1,14 +1,14 @@
 //! What goes into a replica and what comes out: events, answers, calls to the API server and their replies.
 
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Version};
+use crate::decision::Decision;
 use crate::engine::Snapshot;
-use crate::facts::{Budget, BudgetKey, Controller, Front, Input, Pod};
+use crate::facts::{Budget, BudgetKey, BudgetKind, Controller, Input, Pod};
 use crate::ledger::patch::LedgerPatch;
 use crate::request::Request;
-use crate::verdict::Verdict;
 
 /// Names a request while it is under way.
-pub type AskId = u64;
+pub type RequestId = u64;
 
 /// Names a call to the API server while it is under way.
 pub type CallId = u64;
@@ -21,9 +21,9 @@ pub enum Event {
     /// A watch was started over: this is everything.
     List(Snapshot),
     /// The watch of the budgets of one front has shown everything up to here.
-    BudgetsAt(Front, Version),
+    BudgetsAt(BudgetKind, Version),
     /// The budgets of one front are not watched any more: what is known of them is not known from now on.
-    Unwatched(Front),
+    Unwatched(BudgetKind),
     /// The pod watch is alive, though it showed nothing.
     Heard,
     /// All watches have shown everything once.
@@ -31,11 +31,11 @@ pub enum Event {
     /// This process may answer: its own Lease is written and renewed.
     Serving(bool),
     /// This process holds, or lost, the lease that makes it tend the budgets.
-    Holder(bool),
+    Leader(bool),
     /// Somebody asks.
-    Ask {
+    Request {
         /// Names the request.
-        id: AskId,
+        id: RequestId,
         /// What is asked.
         request: Box<Request>,
         /// When an answer must be there.
@@ -51,7 +51,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// The answer to a request.
-    Answer(AskId, Verdict),
+    Answer(RequestId, Decision),
     /// A call to the API server.
     Call(CallId, Call),
     /// Every budget up to this version is known here, and has been told of what was admitted before.
@@ -81,7 +81,7 @@ pub enum Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// The outcome of a write.
-    Wrote(Wrote),
+    Written(WriteOutcome),
     /// The budget as it is, or none.
     Budget(Option<Box<Budget>>),
     /// The pod as it is.
@@ -91,14 +91,14 @@ pub enum Reply {
     /// The pods of a budget, and the version of the list.
     Pods(Vec<Pod>, Version),
     /// All replicas.
-    Replicas(Vec<Member>),
+    Replicas(Vec<ReplicaLease>),
     /// Nobody knows: no answer came. A write may have happened, or may still.
     Lost,
 }
 
 /// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wrote {
+pub enum WriteOutcome {
     /// Written; this is the budget now.
     Done(Box<Budget>),
     /// A test failed: nothing was written.
@@ -128,18 +128,18 @@ pub struct Acknowledged {
 
 impl Acknowledged {
     /// Those of one front.
-    pub fn of(self, front: Front) -> Version {
-        match front {
-            Front::DisruptionBudget => self.budgets,
-            Front::PodUnavailableBudget => self.unavailable_budgets,
+    pub fn of(self, kind: BudgetKind) -> Version {
+        match kind {
+            BudgetKind::DisruptionBudget => self.budgets,
+            BudgetKind::PodUnavailableBudget => self.unavailable_budgets,
         }
     }
 
     /// The same, with another version for one front.
-    pub fn with(mut self, front: Front, version: Version) -> Self {
-        match front {
-            Front::DisruptionBudget => self.budgets = version,
-            Front::PodUnavailableBudget => self.unavailable_budgets = version,
+    pub fn with(mut self, kind: BudgetKind, version: Version) -> Self {
+        match kind {
+            BudgetKind::DisruptionBudget => self.budgets = version,
+            BudgetKind::PodUnavailableBudget => self.unavailable_budgets = version,
         }
         self
     }
@@ -147,7 +147,7 @@ impl Acknowledged {
 
 /// A replica, as its Lease shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
+pub struct ReplicaLease {
     /// The process.
     pub name: Text,
     /// It acknowledged every budget up to here.

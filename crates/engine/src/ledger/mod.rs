@@ -5,30 +5,32 @@
 //! interleaving of small cases and through long random histories of large ones.
 //!
 //! - `messages`: what goes in and what comes out.
-//! - `asks`: a request on its way through the budgets that cover its pod.
+//! - `requests`: a request on its way through the budgets that cover its pod.
 //! - `reads`: what is read of the API server before a request is decided.
-//! - `desk`: the one write at a time to each budget, and who waits for it.
-//! - `crowd`: who waits there for others.
+//! - `commit`: the one write at a time to each budget, and who waits for it.
+//! - `batch_window`: how long requests wait for others in a burst.
 //! - `replies`: what came of a write, or of a read.
 //! - `sources`: reads of what says how many groups there should be.
-//! - `tend`: what the holder of the lease does: settle, expire, open.
+//! - `leader`: what the leader does for every budget: settle, expire, open.
 //! - `patch`: what is written.
 //! - `settings`: the bounds, and the rules by name.
 
-mod asks;
-mod crowd;
-mod desk;
+mod batch_window;
+mod commit;
+mod leader;
 mod messages;
 mod patch;
 mod readings;
 mod reads;
 mod replica;
 mod replies;
+mod requests;
 mod settings;
 mod sources;
-mod tend;
 
-pub use messages::{Acknowledged, AskId, Call, CallId, Event, Member, Note, Output, PodRead, Reply, Wrote};
-pub use patch::{LedgerPatch, Step, Stored};
+pub use messages::{
+    Acknowledged, Call, CallId, Event, Note, Output, PodRead, ReplicaLease, Reply, RequestId, WriteOutcome,
+};
+pub use patch::{LedgerPatch, PatchTarget, Step};
 pub use replica::Replica;
-pub use settings::{Rule, Settings};
+pub use settings::{ProtocolRule, Settings};

@@ -40,7 +40,7 @@ pub enum Step {
 
 /// What a patch is applied to: the parts of a stored budget that steps can name.
 #[derive(Debug)]
-pub struct Stored<'a> {
+pub struct PatchTarget<'a> {
     /// The budget's UID.
     pub uid: &'a Text,
     /// The generation of its spec.
@@ -51,7 +51,7 @@ pub struct Stored<'a> {
 
 impl LedgerPatch {
     /// Applies the patch as an API server would: returns false, and changes nothing, if a step fails.
-    pub fn apply(&self, stored: &mut Stored<'_>) -> bool {
+    pub fn apply(&self, stored: &mut PatchTarget<'_>) -> bool {
         let mut ledger = stored.ledger.clone();
         for step in &self.steps {
             let holds = match step {

@@ -15,7 +15,7 @@ impl Replica {
 
     /// How long the pod watch has shown nothing.
     pub fn silence(&self, now: Time) -> Duration {
-        now.since(self.heard)
+        now.since(self.last_pod_event)
     }
 
     /// How long nothing was heard of pods, where that is too long to decide anything.
@@ -24,7 +24,7 @@ impl Replica {
     }
 
     /// Whether it admitted nothing lately that a new budget would have to be told of.
-    pub fn remembers_nothing(&self) -> bool {
-        self.memory.is_empty()
+    pub fn admitted_nothing_recently(&self) -> bool {
+        self.recent.is_empty()
     }
 }

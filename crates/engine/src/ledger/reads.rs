@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid};
-use crate::ledger::messages::AskId;
+use crate::ledger::messages::RequestId;
 
 /// Reads under way at the same time.
 const MOST: usize = 64;
@@ -26,14 +26,14 @@ const ABSENT_MOST: usize = 4096;
 
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Subject {
+pub(super) enum ReadTarget {
     /// A pod, by name.
     Pod(ObjectKey),
     /// A controller between a pod and its workload.
     Owner(GroupKind, ObjectKey, Uid),
 }
 
-impl Subject {
+impl ReadTarget {
     fn namespace(&self) -> &Text {
         match self {
             Self::Pod(key) | Self::Owner(_, key, _) => &key.namespace,
@@ -47,7 +47,7 @@ pub(super) type Absent = (ObjectKey, Option<Uid>);
 /// The requests that wait for one read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Read {
-    pub(super) asks: Vec<AskId>,
+    pub(super) requests: Vec<RequestId>,
     /// When it was sent, by the replica's own count; `None` while it waits for its turn.
     sent: Option<u64>,
 }
@@ -61,10 +61,10 @@ impl Read {
 
 /// The reads that requests wait for.
 #[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Reads {
-    reads: BTreeMap<Subject, Read>,
+pub(super) struct ConsistentReads {
+    reads: BTreeMap<ReadTarget, Read>,
     /// Reads that wait for their turn, by namespace.
-    waiting: BTreeMap<Text, VecDeque<Subject>>,
+    waiting: BTreeMap<Text, VecDeque<ReadTarget>>,
     /// Reads under way, by namespace.
     under_way: BTreeMap<Text, usize>,
     /// The namespace that had the last turn.
@@ -74,30 +74,30 @@ pub(super) struct Reads {
     forgotten_next: VecDeque<(Time, Absent)>,
 }
 
-impl Reads {
+impl ConsistentReads {
     /// A request waits for a read of this object.
-    pub(super) fn want(&mut self, subject: Subject, ask: AskId) {
-        if let Some(read) = self.reads.get_mut(&subject) {
-            read.asks.push(ask);
+    pub(super) fn want(&mut self, target: ReadTarget, pending: RequestId) {
+        if let Some(read) = self.reads.get_mut(&target) {
+            read.requests.push(pending);
             return;
         }
-        self.waiting.entry(subject.namespace().clone()).or_default().push_back(subject.clone());
-        self.reads.insert(subject, Read { asks: vec![ask], sent: None });
+        self.waiting.entry(target.namespace().clone()).or_default().push_back(target.clone());
+        self.reads.insert(target, Read { requests: vec![pending], sent: None });
     }
 
     /// The next read to send now, if there is one within the limits. A read that no request waits for any more is dropped.
-    pub(super) fn next(&mut self, sequence: u64, waits: impl Fn(AskId) -> bool) -> Option<Subject> {
+    pub(super) fn next(&mut self, sequence: u64, waits: impl Fn(RequestId) -> bool) -> Option<ReadTarget> {
         while self.under_way.values().sum::<usize>() < MOST {
             let namespace = self.turn()?;
-            let subject = self.take_waiting(&namespace)?;
-            let read = self.reads.get_mut(&subject)?;
-            if read.asks.iter().any(|ask| waits(*ask)) {
+            let target = self.take_waiting(&namespace)?;
+            let read = self.reads.get_mut(&target)?;
+            if read.requests.iter().any(|pending| waits(*pending)) {
                 read.sent = Some(sequence);
                 *self.under_way.entry(namespace.clone()).or_default() += 1;
                 self.last = Some(namespace);
-                return Some(subject);
+                return Some(target);
             }
-            self.reads.remove(&subject);
+            self.reads.remove(&target);
         }
         None
     }
@@ -110,19 +110,19 @@ impl Reads {
         rest.clone().find(after).or_else(|| rest.next()).cloned()
     }
 
-    fn take_waiting(&mut self, namespace: &Text) -> Option<Subject> {
+    fn take_waiting(&mut self, namespace: &Text) -> Option<ReadTarget> {
         let queue = self.waiting.get_mut(namespace)?;
-        let subject = queue.pop_front();
+        let target = queue.pop_front();
         if queue.is_empty() {
             self.waiting.remove(namespace);
         }
-        subject
+        target
     }
 
     /// A read came back, with an answer or without one.
-    pub(super) fn done(&mut self, subject: &Subject) -> Option<Read> {
-        let read = self.reads.remove(subject)?;
-        let namespace = subject.namespace();
+    pub(super) fn done(&mut self, target: &ReadTarget) -> Option<Read> {
+        let read = self.reads.remove(target)?;
+        let namespace = target.namespace();
         if let Some(count) = self.under_way.get_mut(namespace) {
             *count -= 1;
             if *count == 0 {
@@ -161,31 +161,31 @@ impl Reads {
 mod tests {
     use super::*;
 
-    fn pod(namespace: &str, name: &str) -> Subject {
-        Subject::Pod(ObjectKey::new(namespace, name))
+    fn pod(namespace: &str, name: &str) -> ReadTarget {
+        ReadTarget::Pod(ObjectKey::new(namespace, name))
     }
 
     /// Everything that can be sent now.
-    fn sent(reads: &mut Reads) -> Vec<Subject> {
+    fn sent(reads: &mut ConsistentReads) -> Vec<ReadTarget> {
         std::iter::from_fn(|| reads.next(1, |_| true)).collect()
     }
 
     #[test]
     fn requests_for_one_pod_share_one_read() {
-        let mut reads = Reads::default();
+        let mut reads = ConsistentReads::default();
         reads.want(pod("a", "x"), 1);
         assert_eq!(sent(&mut reads), [pod("a", "x")]);
         reads.want(pod("a", "x"), 2);
         assert_eq!(sent(&mut reads), []);
         let read = reads.done(&pod("a", "x")).expect("it was under way");
-        assert_eq!(read.asks, [1, 2]);
+        assert_eq!(read.requests, [1, 2]);
         assert!(read.is_later_than(1) && !read.is_later_than(2), "the second request came after it was sent");
         assert_eq!(reads.done(&pod("a", "x")), None);
     }
 
     #[test]
     fn one_namespace_cannot_use_up_all_reads() {
-        let mut reads = Reads::default();
+        let mut reads = ConsistentReads::default();
         for name in 0..1_000 {
             reads.want(pod("evil", &format!("ghost-{name}")), name);
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn namespaces_take_turns_below_the_limit() {
-        let mut reads = Reads::default();
+        let mut reads = ConsistentReads::default();
         for namespace in ["a", "b", "c", "d", "e", "f"] {
             for name in 0..SHARE {
                 reads.want(pod(namespace, &name.to_string()), 1);
@@ -215,18 +215,18 @@ mod tests {
 
     #[test]
     fn a_read_that_no_request_waits_for_is_not_sent() {
-        let mut reads = Reads::default();
+        let mut reads = ConsistentReads::default();
         reads.want(pod("a", "x"), 1);
         reads.want(pod("a", "y"), 2);
-        assert_eq!(reads.next(1, |ask| ask == 2), Some(pod("a", "y")));
-        assert_eq!(reads.next(1, |ask| ask == 2), None);
+        assert_eq!(reads.next(1, |pending| pending == 2), Some(pod("a", "y")));
+        assert_eq!(reads.next(1, |pending| pending == 2), None);
         reads.want(pod("a", "x"), 3);
         assert_eq!(reads.next(1, |_| true), Some(pod("a", "x")));
     }
 
     #[test]
     fn a_pod_that_was_not_there_is_remembered_for_a_second() {
-        let mut reads = Reads::default();
+        let mut reads = ConsistentReads::default();
         let absent = (ObjectKey::new("a", "x"), None);
         reads.was_absent(absent.clone(), Time(0));
         assert!(reads.is_absent(&absent, Time(999)));
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_absent_pods_is_bounded() {
-        let mut reads = Reads::default();
+        let mut reads = ConsistentReads::default();
         for name in 0..2 * ABSENT_MOST {
             reads.was_absent((ObjectKey::new("a", name.to_string()), None), Time(0));
         }

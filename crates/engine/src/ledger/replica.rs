@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::basics::{ObjectKey, Text, Time, Uid, Version};
 use crate::claims::{Token, TokenId};
 use crate::engine::{Changes, Engine, Gates, Snapshot};
-use crate::facts::{Budget, BudgetKey, Front, Input};
-use crate::ledger::asks::Ask;
-use crate::ledger::desk::{Desk, Join};
-use crate::ledger::messages::{Acknowledged, AskId, Call, CallId, Event, Member, Output};
+use crate::facts::{Budget, BudgetKey, BudgetKind, Input};
+use crate::ledger::commit::{Backfill, CommitQueue};
+use crate::ledger::messages::{Acknowledged, Call, CallId, Event, Output, ReplicaLease, RequestId};
 use crate::ledger::patch::{LedgerPatch, Step};
-use crate::ledger::reads::{Reads, Subject};
-use crate::ledger::settings::{Rule, Settings};
+use crate::ledger::reads::{ConsistentReads, ReadTarget};
+use crate::ledger::requests::PendingRequest;
+use crate::ledger::settings::{ProtocolRule, Settings};
 use crate::ledger::sources::Source;
 
 /// What this replica admitted lately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Admission {
+pub(super) struct RecentAdmission {
     pub(super) uid: Uid,
     pub(super) pod: ObjectKey,
     pub(super) token: TokenId,
@@ -37,23 +37,23 @@ pub struct Replica {
     pub(super) settings: Settings,
     pub(super) engine: Engine,
     pub(super) now: Time,
-    pub(super) heard: Time,
+    pub(super) last_pod_event: Time,
     pub(super) synced: bool,
     pub(super) serving: bool,
-    pub(super) holder: bool,
-    pub(super) asks: BTreeMap<AskId, Ask>,
+    pub(super) leader: bool,
+    pub(super) requests: BTreeMap<RequestId, PendingRequest>,
     /// Reads that requests wait for.
-    pub(super) reads: Reads,
-    pub(super) desks: BTreeMap<BudgetKey, Desk>,
+    pub(super) reads: ConsistentReads,
+    pub(super) queues: BTreeMap<BudgetKey, CommitQueue>,
     pub(super) calls: BTreeMap<CallId, Purpose>,
     pub(super) next_call: CallId,
     pub(super) next_token: u64,
     /// Counts asks and lists, to tell whether a list was sent after a request arrived.
     pub(super) sequence: u64,
-    pub(super) memory: VecDeque<Admission>,
+    pub(super) recent: VecDeque<RecentAdmission>,
     pub(super) first_seen: BTreeMap<(BudgetKey, Uid, TokenId), FirstSeen>,
     /// Which budgets have a claim on a pod.
-    pub(super) holders: BTreeMap<Uid, BTreeSet<BudgetKey>>,
+    pub(super) claims_by_pod: BTreeMap<Uid, BTreeSet<BudgetKey>>,
     /// Pods with claims that were seen to go, and the version that showed it.
     pub(super) gone_at: BTreeMap<Uid, Version>,
     /// Desks to look at in this step.
@@ -63,11 +63,11 @@ pub struct Replica {
     /// When requests have waited for others long enough.
     pub(super) wakes: BTreeSet<Time>,
     /// Budgets that have not been told yet of what was admitted before.
-    pub(super) unjoined: BTreeSet<BudgetKey>,
+    pub(super) backfilling: BTreeSet<BudgetKey>,
     /// Budgets that decide nothing yet: they wait until every replica knows them.
     pub(super) closed: BTreeSet<BudgetKey>,
     /// What the last list of replicas showed; kept for the test that takes it for the truth.
-    pub(super) mustered: Option<Vec<Member>>,
+    pub(super) last_replicas: Option<Vec<ReplicaLease>>,
     pub(super) budgets_version: Acknowledged,
     pub(super) acknowledged: Acknowledged,
     pub(super) outputs: Vec<Output>,
@@ -77,55 +77,55 @@ pub struct Replica {
 /// What a call under way is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    /// The write of a budget's desk.
+    /// The write of a budget's queue.
     Write(BudgetKey),
     /// The read of a budget after a write that failed or was lost.
     Reread(BudgetKey),
     /// A list of a budget's pods, for free passes and late watches, and what it covered when that was sent.
-    Look(BudgetKey, Option<u64>),
+    ListPods(BudgetKey, Option<u64>),
     /// The read of what requests wait for.
-    Find(Subject),
+    Read(ReadTarget),
     /// The read of what says how many groups of a budget there should be.
     Source(BudgetKey, Source),
     /// The read of a pod whose token is due.
     Expire(BudgetKey, Uid),
     /// The list of replicas before a budget opens that was first seen in this version.
-    Muster(BudgetKey, Version),
+    ListReplicas(BudgetKey, Version),
     /// The list of pods before such a budget opens.
-    Survey(BudgetKey, Version),
+    ListPodsToOpen(BudgetKey, Version),
 }
 
 impl Replica {
     /// A replica that knows nothing and answers nobody yet.
     pub fn new(settings: Settings, gates: Gates) -> Self {
         let mut engine = Engine::new(gates);
-        engine.open_all = settings.without.contains(&Rule::ClosedDenies);
-        engine.coverage_by_uid = settings.without.contains(&Rule::ReopenOnCoverage);
+        engine.open_all = settings.without.contains(&ProtocolRule::ClosedDenies);
+        engine.coverage_by_uid = settings.without.contains(&ProtocolRule::ReopenOnCoverage);
         Self {
             settings,
             engine,
             now: Time(i64::MIN),
-            heard: Time(i64::MIN),
+            last_pod_event: Time(i64::MIN),
             synced: false,
             serving: false,
-            holder: false,
-            asks: BTreeMap::new(),
-            reads: Reads::default(),
-            desks: BTreeMap::new(),
+            leader: false,
+            requests: BTreeMap::new(),
+            reads: ConsistentReads::default(),
+            queues: BTreeMap::new(),
             calls: BTreeMap::new(),
             next_call: 0,
             next_token: 0,
             sequence: 0,
-            memory: VecDeque::new(),
+            recent: VecDeque::new(),
             first_seen: BTreeMap::new(),
-            holders: BTreeMap::new(),
+            claims_by_pod: BTreeMap::new(),
             gone_at: BTreeMap::new(),
             due: BTreeSet::new(),
             busy: BTreeSet::new(),
             wakes: BTreeSet::new(),
-            unjoined: BTreeSet::new(),
+            backfilling: BTreeSet::new(),
             closed: BTreeSet::new(),
-            mustered: None,
+            last_replicas: None,
             budgets_version: Acknowledged::default(),
             acknowledged: Acknowledged::default(),
             outputs: Vec::new(),
@@ -152,7 +152,7 @@ impl Replica {
     /// write that opens the budget nobody knows yet what it changes.
     pub fn status_with(&mut self, patch: &LedgerPatch, now: Time) -> Option<crate::status::Status> {
         let opens = patch.steps.iter().any(|step| matches!(step, Step::SetEnforced(_)));
-        if !self.holder || opens {
+        if !self.leader || opens {
             return None;
         }
         let mut status = self.engine.status(&patch.budget, now)?;
@@ -174,9 +174,10 @@ impl Replica {
     pub fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.engine.fingerprint(state);
-        (self.now, self.heard, self.synced, self.serving, self.holder).hash(state);
-        (&self.asks, &self.reads, self.next_token, self.sequence, &self.memory, &self.gone_at).hash(state);
-        (&self.mustered, self.budgets_version, self.acknowledged, &self.unjoined).hash(state);
+        (self.now, self.last_pod_event, self.synced, self.serving, self.leader).hash(state);
+        (&self.requests, &self.reads, self.next_token, self.sequence, &self.recent, &self.gone_at)
+            .hash(state);
+        (&self.last_replicas, self.budgets_version, self.acknowledged, &self.backfilling).hash(state);
         (&self.due, &self.busy).hash(state);
         self.calls.values().for_each(|purpose| purpose.hash(state));
         // Whether a claim is older than the pods is asked only of a pod that was never seen; of any other the watch
@@ -185,11 +186,11 @@ impl Replica {
             let version = (!self.engine.knows(uid)).then_some(first.version);
             (key, uid, token, first.at, version).hash(state);
         }
-        for (key, desk) in &self.desks {
+        for (key, queue) in &self.queues {
             let closed = self.engine.budget(key).is_some_and(|budget| self.is_closed(key, budget));
-            let first = self.asks.values().map(|ask| ask.sequence).min();
+            let first = self.requests.values().map(|pending| pending.sequence).min();
             key.hash(state);
-            desk.fingerprint(closed, first, self.engine.pods_version(), state);
+            queue.fingerprint(closed, first, self.engine.pods_version(), state);
         }
     }
 
@@ -209,19 +210,19 @@ impl Replica {
         match event {
             Event::Fact(input) => self.fact(*input),
             Event::List(snapshot) => self.list(snapshot),
-            Event::BudgetsAt(front, version) => self.budgets_at(front, version),
-            Event::Unwatched(front) => self.unwatched(front),
-            Event::Heard => self.heard = self.now,
+            Event::BudgetsAt(kind, version) => self.budgets_at(kind, version),
+            Event::Unwatched(kind) => self.unwatched(kind),
+            Event::Heard => self.last_pod_event = self.now,
             Event::Synced => {
                 self.synced = true;
-                self.heard = self.now;
+                self.last_pod_event = self.now;
             }
             Event::Serving(serving) => self.serving = serving,
-            Event::Holder(holder) => {
-                self.holder = holder;
-                self.due.extend(self.desks.keys().cloned());
+            Event::Leader(leader) => {
+                self.leader = leader;
+                self.due.extend(self.queues.keys().cloned());
             }
-            Event::Ask { id, request, deadline } => self.ask(id, *request, deadline),
+            Event::Request { id, request, deadline } => self.receive(id, *request, deadline),
             Event::Reply(id, reply) => self.reply(id, reply),
             Event::Tick => {
                 self.wakes.retain(|wake| *wake > self.now);
@@ -232,7 +233,7 @@ impl Replica {
         std::mem::take(&mut self.outputs)
     }
 
-    pub(super) fn without(&self, rule: Rule) -> bool {
+    pub(super) fn without(&self, rule: ProtocolRule) -> bool {
         // One comparison in production, where the set is empty.
         !self.settings.without.is_empty() && self.settings.without.contains(&rule)
     }
@@ -254,25 +255,25 @@ impl Replica {
         let changes = self.engine.advance(self.now);
         self.note_changes(changes);
         self.forget();
-        self.give_up_late_asks();
-        self.work_desks();
+        self.reject_late_requests();
+        self.work_queues();
         self.acknowledge();
     }
 
     fn fact(&mut self, input: Input) {
         match &input {
             Input::Pod(pod) => {
-                self.heard = self.now;
-                self.wake_holders(&pod.uid.clone());
+                self.last_pod_event = self.now;
+                self.wake_claims_of(&pod.uid.clone());
             }
-            Input::PodsAt(_) => self.heard = self.now,
+            Input::PodsAt(_) => self.last_pod_event = self.now,
             Input::PodGone(uid, version) => {
-                self.heard = self.now;
+                self.last_pod_event = self.now;
                 self.saw_gone(uid, *version);
             }
             Input::Budget(budget) => {
                 let budget = budget.clone();
-                self.budgets_at(budget.key.front, budget.version);
+                self.budgets_at(budget.key.kind, budget.version);
                 self.take_budget(budget);
                 return;
             }
@@ -289,10 +290,10 @@ impl Replica {
     fn list(&mut self, snapshot: Snapshot) {
         match &snapshot {
             Snapshot::Pods(pods, version) => {
-                self.heard = self.now;
+                self.last_pod_event = self.now;
                 let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
                 let gone: Vec<Uid> = self
-                    .holders
+                    .claims_by_pod
                     .keys()
                     .filter(|uid| !listed.contains(uid) && self.engine.knows(uid))
                     .cloned()
@@ -300,13 +301,13 @@ impl Replica {
                 let version = *version;
                 gone.iter().for_each(|uid| self.saw_gone(uid, version));
             }
-            Snapshot::Budgets(front, budgets) => {
+            Snapshot::Budgets(kind, budgets) => {
                 let listed: BTreeSet<&BudgetKey> = budgets.iter().map(|budget| &budget.key).collect();
                 let gone: Vec<BudgetKey> = self
                     .engine
                     .budgets()
                     .map(|budget| &budget.key)
-                    .filter(|key| key.front == *front && !listed.contains(key))
+                    .filter(|key| key.kind == *kind && !listed.contains(key))
                     .cloned()
                     .collect();
                 let budgets = budgets.clone();
@@ -325,14 +326,14 @@ impl Replica {
     }
 
     fn saw_gone(&mut self, uid: &Uid, version: Version) {
-        if self.holders.contains_key(uid) {
+        if self.claims_by_pod.contains_key(uid) {
             self.gone_at.insert(uid.clone(), version);
         }
-        self.wake_holders(uid);
+        self.wake_claims_of(uid);
     }
 
-    fn wake_holders(&mut self, uid: &Uid) {
-        if let Some(budgets) = self.holders.get(uid) {
+    fn wake_claims_of(&mut self, uid: &Uid) {
+        if let Some(budgets) = self.claims_by_pod.get(uid) {
             self.due.extend(budgets.iter().cloned());
         }
     }
@@ -351,12 +352,12 @@ impl Replica {
         self.see_tokens(&budget);
         self.due.insert(key.clone());
         let coverage = self.coverage_of(&budget);
-        let desk = self.desks.entry(key.clone()).or_default();
-        let is_new = desk.coverage != Some(coverage);
-        desk.coverage = Some(coverage);
+        let queue = self.queues.entry(key.clone()).or_default();
+        let is_new = queue.coverage != Some(coverage);
+        queue.coverage = Some(coverage);
         if is_new {
-            desk.seen_at = budget.version;
-            desk.opening = None;
+            queue.seen_at = budget.version;
+            queue.opening = None;
         }
         if self.is_closed(&key, &budget) {
             self.closed.insert(key.clone());
@@ -366,7 +367,7 @@ impl Replica {
         let changes = self.engine.apply(Input::Budget(budget), self.now);
         self.note_changes(changes);
         if is_new {
-            self.join_recent(&key);
+            self.backfill_recent(&key);
         }
     }
 
@@ -392,7 +393,7 @@ impl Replica {
                 let entry = (key.clone(), uid.clone(), token.clone());
                 let seen = match old.get(&entry) {
                     Some(seen) => *seen,
-                    None if self.without(Rule::ClockPerToken) => old
+                    None if self.without(ProtocolRule::ClockPerToken) => old
                         .iter()
                         .find(|((_, other, _), _)| other == uid)
                         .map_or(FirstSeen { at: now, version: budget.version }, |(_, seen)| *seen),
@@ -404,19 +405,19 @@ impl Replica {
         self.first_seen.extend(keep);
         for (_, uid, _) in old.keys() {
             if !budget.ledger.claims.contains_key(uid) {
-                self.unhold(uid, key);
+                self.drop_claim(uid, key);
             }
         }
         for uid in budget.ledger.claims.keys() {
-            self.holders.entry(uid.clone()).or_default().insert(key.clone());
+            self.claims_by_pod.entry(uid.clone()).or_default().insert(key.clone());
         }
     }
 
-    fn unhold(&mut self, uid: &Uid, key: &BudgetKey) {
-        if let Some(budgets) = self.holders.get_mut(uid) {
+    fn drop_claim(&mut self, uid: &Uid, key: &BudgetKey) {
+        if let Some(budgets) = self.claims_by_pod.get_mut(uid) {
             budgets.remove(key);
             if budgets.is_empty() {
-                self.holders.remove(uid);
+                self.claims_by_pod.remove(uid);
                 self.gone_at.remove(uid);
             }
         }
@@ -425,29 +426,29 @@ impl Replica {
     pub(super) fn forget_budget(&mut self, key: &BudgetKey) {
         let held: Vec<Uid> =
             self.engine.budget(key).into_iter().flat_map(|b| b.ledger.claims.keys().cloned()).collect();
-        held.iter().for_each(|uid| self.unhold(uid, key));
+        held.iter().for_each(|uid| self.drop_claim(uid, key));
         self.first_seen.retain(|(other, ..), _| other != key);
-        self.unjoined.remove(key);
+        self.backfilling.remove(key);
         self.closed.remove(key);
         self.due.insert(key.clone());
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.coverage = None;
-            desk.opening = None;
-            desk.joins.clear();
-            desk.withdrawals.clear();
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.coverage = None;
+            queue.opening = None;
+            queue.backfills.clear();
+            queue.withdrawals.clear();
         }
     }
 
-    fn budgets_at(&mut self, front: Front, version: Version) {
-        let seen = self.budgets_version.of(front).max(version);
-        self.budgets_version = self.budgets_version.with(front, seen);
+    fn budgets_at(&mut self, kind: BudgetKind, version: Version) {
+        let seen = self.budgets_version.of(kind).max(version);
+        self.budgets_version = self.budgets_version.with(kind, seen);
     }
 
     /// Forgets the budgets of a front. Nobody may open one on the word of this replica before it looks at them again.
-    fn unwatched(&mut self, front: Front) {
-        self.list(Snapshot::Budgets(front, Vec::new()));
-        self.budgets_version = self.budgets_version.with(front, Version(0));
-        let without = self.acknowledged.with(front, Version(0));
+    fn unwatched(&mut self, kind: BudgetKind) {
+        self.list(Snapshot::Budgets(kind, Vec::new()));
+        self.budgets_version = self.budgets_version.with(kind, Version(0));
+        let without = self.acknowledged.with(kind, Version(0));
         if std::mem::replace(&mut self.acknowledged, without) != without {
             self.outputs.push(Output::Acknowledge(without));
         }
@@ -455,30 +456,30 @@ impl Replica {
 
     /// Forgets admissions that are too old to matter to a new budget.
     fn forget(&mut self) {
-        while self.memory.front().is_some_and(|first| self.now >= first.at.after(self.settings.memory)) {
-            self.memory.pop_front();
+        while self.recent.front().is_some_and(|first| self.now >= first.at.after(self.settings.recent_for)) {
+            self.recent.pop_front();
         }
         self.reads.forget(self.now);
     }
 
     /// Tells a budget that is new here what this replica admitted lately on the pods it covers.
-    fn join_recent(&mut self, key: &BudgetKey) {
-        if self.without(Rule::JoinOnOpening) {
+    fn backfill_recent(&mut self, key: &BudgetKey) {
+        if self.without(ProtocolRule::JoinOnOpening) {
             return;
         }
-        for admission in &self.memory {
+        for admission in &self.recent {
             let covered = self.engine.covering(&admission.uid).contains(key);
-            if covered && let Some(desk) = self.desks.get_mut(key) {
-                desk.joins.insert(
+            if covered && let Some(queue) = self.queues.get_mut(key) {
+                queue.backfills.insert(
                     admission.token.clone(),
-                    Join {
+                    Backfill {
                         uid: admission.uid.clone(),
                         pod: admission.pod.name.clone(),
                         what: admission.what.clone(),
                         binding: true,
                     },
                 );
-                self.unjoined.insert(key.clone());
+                self.backfilling.insert(key.clone());
             }
         }
     }
@@ -488,7 +489,7 @@ impl Replica {
         if !self.serving || !self.synced {
             return;
         }
-        if self.unjoined.is_empty() && self.acknowledged != self.budgets_version {
+        if self.backfilling.is_empty() && self.acknowledged != self.budgets_version {
             self.acknowledged = self.budgets_version;
             self.outputs.push(Output::Acknowledge(self.acknowledged));
         }

@@ -2,14 +2,14 @@
 
 use crate::basics::Uid;
 use crate::claims::{Ledger, TokenId};
+use crate::decision::{Decision, Denial, DenialReason};
 use crate::facts::{BudgetKey, Input};
-use crate::ledger::asks::Consent;
-use crate::ledger::desk::{Rereading, Writing};
-use crate::ledger::messages::{Call, CallId, Note, Output, Reply, Wrote};
+use crate::ledger::commit::{PendingWrite, Rereading};
+use crate::ledger::leader::{Opening, REOPEN_AFTER};
+use crate::ledger::messages::{Call, CallId, Note, Output, Reply, WriteOutcome};
 use crate::ledger::replica::{Purpose, Replica};
-use crate::ledger::settings::Rule;
-use crate::ledger::tend::{Opening, REOPEN_AFTER};
-use crate::verdict::{Block, Reason, Verdict};
+use crate::ledger::requests::Agreement;
+use crate::ledger::settings::ProtocolRule;
 
 impl Replica {
     /// A call came back.
@@ -18,66 +18,69 @@ impl Replica {
         match purpose {
             Purpose::Write(key) => self.wrote(&key, reply),
             Purpose::Reread(key) => self.reread(&key, reply),
-            Purpose::Look(key, coverage) => self.looked(&key, coverage, reply),
+            Purpose::ListPods(key, coverage) => self.pods_listed(&key, coverage, reply),
             Purpose::Source(key, source) => self.source_was_read(&key, source, &reply),
-            Purpose::Find(subject) => self.found(&subject, &reply),
+            Purpose::Read(target) => self.object_read(&target, &reply),
             Purpose::Expire(key, uid) => self.expire(&key, &uid, reply),
-            Purpose::Muster(key, seen_at) => self.mustered(&key, seen_at, reply),
-            Purpose::Survey(key, seen_at) => self.surveyed(&key, seen_at, reply),
+            Purpose::ListReplicas(key, seen_at) => self.replicas_listed(&key, seen_at, reply),
+            Purpose::ListPodsToOpen(key, seen_at) => self.pods_listed_to_open(&key, seen_at, reply),
         }
     }
 
     fn wrote(&mut self, key: &BudgetKey, reply: Reply) {
         self.due.insert(key.clone());
-        let Some(desk) = self.desks.get_mut(key) else { return };
-        let Some(writing) = desk.writing.take() else { return };
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let Some(writing) = queue.writing.take() else { return };
         match reply {
-            Reply::Wrote(Wrote::Done(budget)) => {
+            Reply::Written(WriteOutcome::Done(budget)) => {
                 // Our own write does not make a list of ours older than it was.
                 if let (Some(tested), true) = (writing.number, budget.ledger.number > 0) {
-                    for look in desk.looks_mut() {
-                        if look.number == tested && budget.ledger.number == tested + 1 {
-                            look.number = budget.ledger.number;
+                    for stamp in queue.stamps_mut() {
+                        if stamp.number == tested && budget.ledger.number == tested + 1 {
+                            stamp.number = budget.ledger.number;
                         }
                     }
                 }
                 let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
                 self.take_budget(*budget);
-                self.settle_writing(key, &writing, (&uid, &ledger), true);
+                self.finish_write(key, &writing, (&uid, &ledger), true);
             }
-            Reply::Wrote(Wrote::Gone) => {
+            Reply::Written(WriteOutcome::Gone) => {
                 self.requeue(key, &writing);
                 self.lose_budget(key, Some(&writing.budget));
             }
             // Nothing was written, so whoever opened the budget meanwhile, it was not this write.
-            Reply::Wrote(Wrote::Refused) => self.refused(key, Writing { opens: false, ..writing }),
+            Reply::Written(WriteOutcome::Refused) => {
+                self.refused(key, PendingWrite { opens: false, ..writing })
+            }
             _ => self.rereading(key, writing),
         }
     }
 
     /// Another was faster. Where the watch has shown what it wrote there is nothing to read: that is what to decide on
     /// now, and if it is not the newest either the next write will tell.
-    fn refused(&mut self, key: &BudgetKey, writing: Writing) {
+    fn refused(&mut self, key: &BudgetKey, writing: PendingWrite) {
         let shown = self.engine.budget(key).filter(|known| {
             known.uid == writing.budget && writing.number.is_some_and(|tested| known.ledger.number > tested)
         });
         match shown.map(|known| known.ledger.clone()) {
-            Some(ledger) => self.settle_writing(key, &writing, (&writing.budget, &ledger), false),
+            Some(ledger) => self.finish_write(key, &writing, (&writing.budget, &ledger), false),
             None => self.rereading(key, writing),
         }
     }
 
-    fn rereading(&mut self, key: &BudgetKey, writing: Writing) {
+    fn rereading(&mut self, key: &BudgetKey, writing: PendingWrite) {
         let uid = self.engine.budget(key).map(|budget| budget.uid.clone());
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.rereading = Some(Rereading { writing, uid });
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.rereading = Some(Rereading { writing, uid });
         }
         self.call(Call::GetBudget(key.clone()), Purpose::Reread(key.clone()));
     }
 
     fn reread(&mut self, key: &BudgetKey, reply: Reply) {
         self.due.insert(key.clone());
-        let Some(Rereading { writing, uid }) = self.desks.get_mut(key).and_then(|desk| desk.rereading.take())
+        let Some(Rereading { writing, uid }) =
+            self.queues.get_mut(key).and_then(|queue| queue.rereading.take())
         else {
             return;
         };
@@ -85,7 +88,7 @@ impl Replica {
             Reply::Budget(Some(budget)) => {
                 let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
                 self.take_budget(*budget);
-                self.settle_writing(key, &writing, (&uid, &ledger), false);
+                self.finish_write(key, &writing, (&uid, &ledger), false);
             }
             Reply::Budget(None) => {
                 self.requeue(key, &writing);
@@ -96,57 +99,59 @@ impl Replica {
     }
 
     /// Sorts out what of a write is there, now that the budget is known again.
-    fn settle_writing(
+    fn finish_write(
         &mut self,
         key: &BudgetKey,
-        writing: &Writing,
+        writing: &PendingWrite,
         (uid, ledger): (&Uid, &Ledger),
         done: bool,
     ) {
         let has = |uid: &Uid, token: &TokenId| {
             ledger.claims.get(uid).is_some_and(|claim| claim.tokens.contains_key(token))
         };
-        // What stands at the desk is meant for the budget that is there now: one that had its name before cannot have
+        // What stands at the queue is meant for the budget that is there now: one that had its name before cannot have
         // been told in its stead.
         let current = self.engine.budget(key).is_some_and(|known| known.uid == *uid);
-        if let (Some(desk), true) = (self.desks.get_mut(key), current) {
-            desk.withdrawals.retain(|token, uid| !writing.withdrawals.contains(token) || has(uid, token));
+        if let (Some(queue), true) = (self.queues.get_mut(key), current) {
+            queue.withdrawals.retain(|token, uid| !writing.withdrawals.contains(token) || has(uid, token));
             let engine = &self.engine;
-            desk.joins.retain(|token, join| {
-                let told = has(&join.uid, token) || (done && !engine.knows(&join.uid));
-                !(writing.joins.contains(token) && told)
+            queue.backfills.retain(|token, backfill| {
+                let told = has(&backfill.uid, token) || (done && !engine.knows(&backfill.uid));
+                !(writing.backfills.contains(token) && told)
             });
-            if writing.opens && ledger.enforced == desk.coverage {
+            if writing.opens && ledger.enforced == queue.coverage {
                 self.outputs.push(Output::Note(Note::Opened(key.clone())));
             } else if writing.opens && done && ledger.enforced.is_none() {
-                desk.opening = Some(Opening::Pruned(self.now.after(REOPEN_AFTER)));
+                queue.opening = Some(Opening::Pruned(self.now.after(REOPEN_AFTER)));
                 self.outputs.push(Output::Note(Note::NothingSticks(key.clone())));
             }
-            self.joined(key);
+            self.backfilled(key);
         }
-        for written in &writing.asks {
+        for written in &writing.requests {
             let stuck = has(&written.uid, &written.token);
-            let waiting = self.asks.get_mut(&written.ask);
+            let waiting = self.requests.get_mut(&written.request);
             match (waiting, stuck) {
-                (Some(ask), true) => {
-                    ask.committed
-                        .insert(key.clone(), Consent { budget: uid.clone(), ..written.consent.clone() });
-                    self.go_on(written.ask);
+                (Some(pending), true) => {
+                    pending
+                        .committed
+                        .insert(key.clone(), Agreement { budget: uid.clone(), ..written.agreement.clone() });
+                    self.advance(written.request);
                 }
                 (Some(_), false) if done => {
                     // Written, and not there: the definition that is installed does not know claims.
-                    let block = Block { budget: Some(key.clone()), reason: Reason::OutdatedDefinition };
-                    self.finish(written.ask, Verdict::Deny(vec![block]));
+                    let denial =
+                        Denial { budget: Some(key.clone()), reason: DenialReason::OutdatedDefinition };
+                    self.finish(written.request, Decision::Deny(vec![denial]));
                 }
                 (Some(_), false) => {
-                    if let Some(desk) = self.desks.get_mut(key) {
-                        desk.queue.push_back(written.ask);
+                    if let Some(queue) = self.queues.get_mut(key) {
+                        queue.waiting.push_back(written.request);
                     }
                 }
                 // It was refused, for want of time, while this was being written.
                 (None, true) => {
-                    if let (Some(desk), true) = (self.desks.get_mut(key), current) {
-                        desk.withdrawals.insert(written.token.clone(), written.uid.clone());
+                    if let (Some(queue), true) = (self.queues.get_mut(key), current) {
+                        queue.withdrawals.insert(written.token.clone(), written.uid.clone());
                     }
                 }
                 (None, false) => {}
@@ -154,14 +159,14 @@ impl Replica {
         }
     }
 
-    fn requeue(&mut self, key: &BudgetKey, writing: &Writing) {
-        if let Some(desk) = self.desks.get_mut(key) {
-            desk.queue.extend(writing.asks.iter().map(|written| written.ask));
+    fn requeue(&mut self, key: &BudgetKey, writing: &PendingWrite) {
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.waiting.extend(writing.requests.iter().map(|written| written.request));
         }
     }
 
     /// A budget is not there any more, whatever the watch says. That says nothing of another one which the watch has
-    /// shown under its name since: what that one is to be told stays at the desk.
+    /// shown under its name since: what that one is to be told stays at the queue.
     fn lose_budget(&mut self, key: &BudgetKey, lost: Option<&Uid>) {
         if self.engine.budget(key).map(|budget| &budget.uid) != lost {
             return;
@@ -172,28 +177,31 @@ impl Replica {
     }
 
     /// Every admission that the budget had to be told of is there.
-    pub(super) fn joined(&mut self, key: &BudgetKey) {
-        let binding = self.desks.get(key).is_some_and(|desk| desk.joins.values().any(|join| join.binding));
+    pub(super) fn backfilled(&mut self, key: &BudgetKey) {
+        let binding = self
+            .queues
+            .get(key)
+            .is_some_and(|queue| queue.backfills.values().any(|backfill| backfill.binding));
         if !binding {
-            self.unjoined.remove(key);
+            self.backfilling.remove(key);
         }
     }
 
-    fn looked(&mut self, key: &BudgetKey, coverage: Option<u64>, reply: Reply) {
+    fn pods_listed(&mut self, key: &BudgetKey, coverage: Option<u64>, reply: Reply) {
         self.due.insert(key.clone());
-        let of_any = self.without(Rule::ListOfCoverage);
-        let Some(desk) = self.desks.get_mut(key) else { return };
-        let look = desk.looking.take_if(|look| look.coverage == coverage);
+        let of_any = self.without(ProtocolRule::ListOfCoverage);
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let stamp = queue.listing.take_if(|stamp| stamp.coverage == coverage);
         // The list of what the budget covered before, or one of its name, is nobody's any more.
-        let is_ours = look.is_some() && desk.coverage == coverage;
+        let is_ours = stamp.is_some() && queue.coverage == coverage;
         if let Reply::Pods(pods, version) = reply
             && (is_ours || of_any)
         {
-            let changes = self.engine.look(key, pods, version, self.now);
+            let changes = self.engine.apply_pod_list(key, pods, version, self.now);
             self.note_changes(changes);
-            if let Some(desk) = self.desks.get_mut(key) {
-                desk.looked = look;
-                desk.looked_version = desk.looked_version.max(version);
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.listed = stamp;
+                queue.listed_version = queue.listed_version.max(version);
             }
         }
     }

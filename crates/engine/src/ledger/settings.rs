@@ -16,19 +16,19 @@ pub struct Settings {
     /// what was admitted.
     pub expiry: Duration,
     /// How long admissions are remembered for budgets that are new.
-    pub memory: Duration,
+    pub recent_for: Duration,
     /// How long to wait for the watch before pods are listed instead.
     pub patience: Duration,
     /// How long claims that have come to their end are gathered before a write of their own takes them out. Nobody waits
     /// for that: who still counts them is only too careful.
-    pub gather: Duration,
+    pub settle_delay: Duration,
     /// For how long nobody may have come, in a storm of requests, before those who wait are written of together.
-    pub lull: Duration,
+    pub batch_pause: Duration,
     /// Whether a budget opens before its namespace is guarded. Until it is, the API server asks about evictions and
     /// deletes alone, and takes no answer for a yes, so nothing may be promised. For tests that have no namespaces.
     pub opens_unguarded: bool,
     /// Rules of the protocol that are left out. Always empty, but in the tests which show that each is needed.
-    pub without: BTreeSet<Rule>,
+    pub without: BTreeSet<ProtocolRule>,
 }
 
 impl Settings {
@@ -38,10 +38,10 @@ impl Settings {
             name: name.into(),
             fresh_for: Duration::from_secs(90),
             expiry: Duration::from_secs(120),
-            memory: Duration::from_secs(120),
+            recent_for: Duration::from_secs(120),
             patience: Duration::from_millis(100),
-            gather: Duration::from_millis(400),
-            lull: Duration::from_millis(8),
+            settle_delay: Duration::from_millis(400),
+            batch_pause: Duration::from_millis(8),
             opens_unguarded: false,
             without: BTreeSet::new(),
         }
@@ -51,7 +51,7 @@ impl Settings {
 /// A rule of the protocol, for tests that leave it out and watch what breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "each is named by what it asks for")]
-pub enum Rule {
+pub enum ProtocolRule {
     TestUid,
     TestGeneration,
     TestNumber,
@@ -65,8 +65,8 @@ pub enum Rule {
     ExpiryReads,
     ClockPerToken,
     Expiry,
-    FreshEyes,
-    FreshEyesAfterNumber,
+    FreshList,
+    FreshListAfterNumber,
     PendingClaimed,
     ReadOther,
     DecideAfresh,

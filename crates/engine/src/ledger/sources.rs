@@ -6,7 +6,7 @@
 
 use crate::basics::{GroupKind, ObjectKey};
 use crate::facts::{Budget, BudgetKey, Input};
-use crate::ledger::desk::Look;
+use crate::ledger::commit::ReadStamp;
 use crate::ledger::messages::{Call, Reply};
 use crate::ledger::replica::{Purpose, Replica};
 
@@ -16,19 +16,19 @@ pub(super) type Source = (GroupKind, ObjectKey);
 impl Replica {
     /// Whether the source of a surplus group was read after the request arrived and after the number was read that the
     /// write will test. Where nobody says how many groups there should be, there is nothing to read.
-    pub(super) fn sees_source(&self, key: &BudgetKey, budget: &Budget, uid: &str, arrived: u64) -> bool {
+    pub(super) fn has_fresh_source(&self, key: &BudgetKey, budget: &Budget, uid: &str, arrived: u64) -> bool {
         let Some(source) = self.engine.source_of(uid, key) else { return true };
-        let look = self.desks.get(key).and_then(|desk| desk.sources_read.get(&source));
-        look.is_some_and(|look| look.is_of(budget.ledger.number, arrived))
+        let stamp = self.queues.get(key).and_then(|queue| queue.sources_read.get(&source));
+        stamp.is_some_and(|stamp| stamp.is_of(budget.ledger.number, arrived))
     }
 
     /// Reads the source of a surplus group, unless that is under way.
     pub(super) fn read_source(&mut self, key: &BudgetKey, budget: &Budget, uid: &str) {
         let Some(source) = self.engine.source_of(uid, key) else { return };
-        let Some(desk) = self.desks.get_mut(key) else { return };
-        if !desk.sources_reading.contains_key(&source) {
-            let look = Look::new(budget.ledger.number, self.sequence, desk.coverage);
-            desk.sources_reading.insert(source.clone(), look);
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        if !queue.sources_reading.contains_key(&source) {
+            let stamp = ReadStamp::new(budget.ledger.number, self.sequence, queue.coverage);
+            queue.sources_reading.insert(source.clone(), stamp);
             let call = Call::GetController(source.0.clone(), source.1.clone());
             self.call(call, Purpose::Source(key.clone(), source));
         }
@@ -37,7 +37,7 @@ impl Replica {
     /// The source of a group was read.
     pub(super) fn source_was_read(&mut self, key: &BudgetKey, source: Source, reply: &Reply) {
         self.due.insert(key.clone());
-        let look = self.desks.get_mut(key).and_then(|desk| desk.sources_reading.remove(&source));
+        let stamp = self.queues.get_mut(key).and_then(|queue| queue.sources_reading.remove(&source));
         let Reply::Controller(shown) = reply else { return };
         let known = self.engine.controller_named(&source.0, &source.1).map(|known| known.uid.clone());
         let input = match (shown, known) {
@@ -48,8 +48,8 @@ impl Replica {
             let changes = self.engine.apply(input, self.now);
             self.note_changes(changes);
         }
-        if let (Some(desk), Some(look)) = (self.desks.get_mut(key), look) {
-            desk.sources_read.insert(source, look);
+        if let (Some(queue), Some(stamp)) = (self.queues.get_mut(key), stamp) {
+            queue.sources_read.insert(source, stamp);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::Tally;
 use crate::basics::{Quantity, Text};
+use crate::cluster_state::ClusterState;
+use crate::decision::Numbers;
 use crate::facts::{Rules, Units};
 use crate::sources;
-use crate::units::{self, Family};
-use crate::verdict::Numbers;
-use crate::world::World;
+use crate::units::{self, ExpectedFrom};
 
 impl Tally {
     /// The numbers of the budget's units: of its pods where it counts pods.
@@ -19,41 +19,42 @@ impl Tally {
 
     /// The numbers of the pods that have no group.
     pub(crate) fn single_numbers(&self, rules: &Rules) -> Numbers {
-        let expected = if needs_scale(rules) { self.wants.singles_expected() } else { self.singles };
+        let expected = if needs_scale(rules) { self.scales.singles_expected() } else { self.singles };
         numbers(rules, self.singles_healthy, expected)
     }
 
     /// How many units the workloads want from now on, where they have a say.
-    pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, world: &World) -> Option<u32> {
+    pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Option<u32> {
         if matches!(rules.units, Units::Pods) {
-            return (!self.wants.nobody()).then(|| self.wants.wanted());
+            return (!self.scales.nobody()).then(|| self.scales.wanted());
         }
-        let by_pods = |source: &Family| match source {
-            Family::Observed => true,
+        let by_pods = |source: &ExpectedFrom| match source {
+            ExpectedFrom::Observed => true,
             // Nobody says how many of them there should be, but for those that are there.
-            Family::Lone(_) => {
+            ExpectedFrom::Lone(_) => {
                 self.sources.contains_key(source)
-                    || self.families.get(source).is_some_and(|family| family.units > 0)
+                    || self.source_tallies.get(source).is_some_and(|expected_from| expected_from.units > 0)
             }
             _ => false,
         };
-        let wanted = |source: &Family| match source {
-            ending if sources::is_ending(namespace, ending, world) => 0,
-            known => units::family_size(rules, namespace, known, world).unwrap_or(u32::MAX),
+        let wanted = |source: &ExpectedFrom| match source {
+            ending if sources::is_ending(namespace, ending, cluster) => 0,
+            known => units::expected_number(rules, namespace, known, cluster).unwrap_or(u32::MAX),
         };
-        let sum = |sources: &mut dyn Iterator<Item = &Family>| {
-            let (seen, known): (Vec<&Family>, Vec<&Family>) = sources.partition(|source| by_pods(source));
+        let sum = |sources: &mut dyn Iterator<Item = &ExpectedFrom>| {
+            let (seen, known): (Vec<&ExpectedFrom>, Vec<&ExpectedFrom>) =
+                sources.partition(|source| by_pods(source));
             // So many groups can be whole with the pods that are wanted.
-            let whole = self.wants.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1);
+            let whole = self.scales.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1);
             let seen = if seen.is_empty() { 0 } else { whole };
             known.into_iter().map(wanted).fold(seen, |sum, n| sum.saturating_add(n))
         };
         let sum = match rules.expected {
             Some(_) => {
-                let without_pods = self.kept_beneath(rules, namespace, world);
+                let without_pods = self.kept_beneath(rules, namespace, cluster);
                 sum(&mut self.sources.keys().chain(&without_pods))
             }
-            None => sum(&mut self.families.keys()),
+            None => sum(&mut self.source_tallies.keys()),
         };
         Some(sum)
     }
@@ -66,7 +67,10 @@ impl Tally {
         if all {
             return self.groups_whole + u32::from(crosses);
         }
-        let room = self.families.get(&unit.family).is_some_and(|f| f.whole < self.size_of(&unit.family, f));
+        let room = self
+            .source_tallies
+            .get(&unit.expected_from)
+            .is_some_and(|f| f.whole < self.size_of(&unit.expected_from, f));
         self.groups_current + u32::from(crosses && room)
     }
 
@@ -83,20 +87,22 @@ impl Tally {
     /// a minimum too high.
     pub(crate) fn expected_at_most(&self, rules: &Rules, numbers: Numbers) -> u32 {
         match rules.units {
-            Units::Pods if rules.expected.is_none() => numbers.expected.max(self.wants.scale()),
+            Units::Pods if rules.expected.is_none() => numbers.expected.max(self.scales.scale()),
             _ => numbers.expected,
         }
     }
 
     /// Whether some expected number rests on what was seen only.
     pub(crate) fn is_observed(&self) -> bool {
-        self.families.keys().any(|family| matches!(family, Family::Observed | Family::Lone(_)))
+        self.source_tallies
+            .keys()
+            .any(|expected_from| matches!(expected_from, ExpectedFrom::Observed | ExpectedFrom::Lone(_)))
     }
 
     fn pods_expected(&self, rules: &Rules) -> u32 {
         match rules.expected {
             Some(expected) => expected,
-            None if needs_scale(rules) => self.wants.scale(),
+            None if needs_scale(rules) => self.scales.scale(),
             None => self.pods,
         }
     }

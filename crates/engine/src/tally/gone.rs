@@ -2,9 +2,9 @@
 
 use super::Tally;
 use crate::basics::{Text, Time};
+use crate::cluster_state::ClusterState;
 use crate::facts::Rules;
 use crate::units;
-use crate::world::World;
 
 /// How long a group that vanished stays expected where nobody says how many there should be.
 pub const GONE_FOR: std::time::Duration = std::time::Duration::from_secs(15 * 60);
@@ -27,12 +27,12 @@ impl Tally {
         rules: &Rules,
         namespace: &Text,
         gone: &[(Text, Time)],
-        world: &World,
+        cluster: &ClusterState,
         now: Time,
     ) {
         for (name, since) in gone {
             let seen = self.units.iter().any(|(_, unit)| unit.name == *name);
-            if !seen && now < since.after(GONE_FOR) && units::is_observed(rules, namespace, name, world) {
+            if !seen && now < since.after(GONE_FOR) && units::is_observed(rules, namespace, name, cluster) {
                 self.gone.insert(name.clone(), *since);
             }
         }

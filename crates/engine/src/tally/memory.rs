@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 
 use super::Tally;
 use crate::basics::{GroupKind, ObjectKey, Text, Uid};
+use crate::cluster_state::{ClusterState, LWS_KIND};
 use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
-use crate::sources::{self, Covered, Standing};
-use crate::units::{self, Family, GroupKey};
-use crate::world::{LWS_KIND, World};
+use crate::sources::{self, Covered, SourceState};
+use crate::units::{self, ExpectedFrom, GroupKey};
 
 /// A group that was complete when the last of its pods was collected.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     /// Who says how many such groups there should be; nobody that is known yet, after a restart.
-    pub(super) family: Option<Family>,
+    pub(super) expected_from: Option<ExpectedFrom>,
     /// The object that speaks for it, once it is known: another one of that name speaks for other groups.
     uid: Option<Uid>,
     /// What made it is suspended or finished: it is not one of those that there should be.
@@ -26,12 +26,12 @@ pub(crate) struct Done {
 
 impl Done {
     fn new() -> Self {
-        Self { family: None, uid: None, idle: false }
+        Self { expected_from: None, uid: None, idle: false }
     }
 
     /// Whether it is one of those that a family need not have any more.
-    pub(super) fn counts_for(&self, family: &Family) -> bool {
-        !self.idle && self.family.as_ref() == Some(family)
+    pub(super) fn counts_for(&self, expected_from: &ExpectedFrom) -> bool {
+        !self.idle && self.expected_from.as_ref() == Some(expected_from)
     }
 }
 
@@ -50,14 +50,20 @@ impl Tally {
     }
 
     /// Takes over what another process wrote since; returns whether that changes anything.
-    pub(crate) fn learn(&mut self, rules: &Rules, namespace: &Text, memory: &Memory, world: &World) -> bool {
+    pub(crate) fn learn(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        memory: &Memory,
+        cluster: &ClusterState,
+    ) -> bool {
         let mut changed = false;
         for source in &memory.sources {
-            if !self.remembered.contains_key(source) && sources::is_known(source, namespace, world) {
+            if !self.remembered.contains_key(source) && sources::is_known(source, namespace, cluster) {
                 self.remembered.insert(Box::new(source.clone()), true);
                 changed |= match rules.units {
-                    Units::Pods => self.consider(rules, namespace, &source.uid, world),
-                    _ => self.consider_family(rules, namespace, &sources::family_of(source), world),
+                    Units::Pods => self.consider(rules, namespace, &source.uid, cluster),
+                    _ => self.consider_family(rules, namespace, &sources::expected_from_of(source), cluster),
                 };
             }
         }
@@ -92,16 +98,22 @@ impl Tally {
     }
 
     /// Looks at a controller as a source of pods again; returns whether that changes anything.
-    pub(crate) fn consider(&mut self, rules: &Rules, namespace: &Text, uid: &Uid, world: &World) -> bool {
+    pub(crate) fn consider(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        uid: &Uid,
+        cluster: &ClusterState,
+    ) -> bool {
         let before = self.remembered.len();
-        let controller = world.controller(uid).filter(|controller| controller.key.namespace == *namespace);
-        let standing = controller.and_then(|controller| sources::of_pods(rules, controller, world));
-        let has_pods = self.wants.has_pods(uid);
-        if let (Some(controller), None) = (controller, &standing) {
+        let controller = cluster.controller(uid).filter(|controller| controller.key.namespace == *namespace);
+        let requirement = controller.and_then(|controller| sources::of_pods(rules, controller, cluster));
+        let has_pods = self.scales.has_pods(uid);
+        if let (Some(controller), None) = (controller, &requirement) {
             self.remembered.remove(&sources::of_controller(controller));
         }
-        let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
-        self.wants.keep(uid, stays, world) || before != self.remembered.len()
+        let stays = requirement.is_some_and(|requirement| self.stays(requirement, has_pods));
+        self.scales.keep(uid, stays, cluster) || before != self.remembered.len()
     }
 
     /// Looks at what says how many groups of a family there should be again; returns whether that changes anything.
@@ -109,51 +121,57 @@ impl Tally {
         &mut self,
         rules: &Rules,
         namespace: &Text,
-        family: &Family,
-        world: &World,
+        expected_from: &ExpectedFrom,
+        cluster: &ClusterState,
     ) -> bool {
-        if rules.expected.is_some() && !self.families.contains_key(family) {
+        if rules.expected.is_some() && !self.source_tallies.contains_key(expected_from) {
             // The budget says how many; what else would know is remembered all the same.
-            let standing = sources::of_groups(rules, namespace, family, world);
-            if let Some(standing) = standing {
-                let has_pods = self.sources.contains_key(family);
-                self.stays(standing, has_pods);
+            let requirement = sources::of_groups(rules, namespace, expected_from, cluster);
+            if let Some(requirement) = requirement {
+                let has_pods = self.sources.contains_key(expected_from);
+                self.stays(requirement, has_pods);
             }
             return false;
         }
-        let standing = sources::of_groups(rules, namespace, family, world);
-        let has_pods = self.families.get(family).is_some_and(|family| family.units > 0);
-        let stays = standing.is_some_and(|standing| self.stays(standing, has_pods));
+        let requirement = sources::of_groups(rules, namespace, expected_from, cluster);
+        let has_pods =
+            self.source_tallies.get(expected_from).is_some_and(|expected_from| expected_from.units > 0);
+        let stays = requirement.is_some_and(|requirement| self.stays(requirement, has_pods));
         if stays {
-            self.open_family(rules, namespace, family, world);
+            self.open_source_tally(rules, namespace, expected_from, cluster);
         }
-        let Some(entry) = self.families.get_mut(family) else { return false };
+        let Some(entry) = self.source_tallies.get_mut(expected_from) else { return false };
         let before = entry.adds;
         entry.considered = true;
         entry.kept = stays;
-        self.refresh_family(family);
-        let changed = self.families.get(family).is_some_and(|entry| entry.adds != before);
-        self.drop_unused(family);
+        self.refresh_family(expected_from);
+        let changed = self.source_tallies.get(expected_from).is_some_and(|entry| entry.adds != before);
+        self.drop_unused(expected_from);
         changed
     }
 
     /// Where the budget says how many groups there should be: who else would be expected though it has no pods here.
-    pub(super) fn kept_beneath(&self, rules: &Rules, namespace: &Text, world: &World) -> BTreeSet<Family> {
-        let mut all: BTreeSet<Family> =
-            self.remembered.keys().map(|source| sources::family_of(source)).collect();
-        all.extend(sources::certain(rules, namespace, world));
-        all.retain(|family| {
-            let standing = sources::of_groups(rules, namespace, family, world);
-            let stays = |s: Standing| {
+    pub(super) fn kept_beneath(
+        &self,
+        rules: &Rules,
+        namespace: &Text,
+        cluster: &ClusterState,
+    ) -> BTreeSet<ExpectedFrom> {
+        let mut all: BTreeSet<ExpectedFrom> =
+            self.remembered.keys().map(|source| sources::expected_from_of(source)).collect();
+        all.extend(sources::certain(rules, namespace, cluster));
+        all.retain(|expected_from| {
+            let requirement = sources::of_groups(rules, namespace, expected_from, cluster);
+            let stays = |s: SourceState| {
                 s.lives && (s.covered == Covered::Yes || self.remembered.contains_key(&s.source))
             };
-            !self.sources.contains_key(family) && standing.is_some_and(stays)
+            !self.sources.contains_key(expected_from) && requirement.is_some_and(stays)
         });
         all
     }
 
     /// Whether a source stays expected without pods; remembers it, or forgets it.
-    fn stays(&mut self, Standing { source, lives, covered }: Standing, has_pods: bool) -> bool {
+    fn stays(&mut self, SourceState { source, lives, covered }: SourceState, has_pods: bool) -> bool {
         let by_memory =
             lives && covered == Covered::CannotTell && (has_pods || self.remembered.contains_key(&source));
         if by_memory {
@@ -166,11 +184,14 @@ impl Tally {
 
     fn has_pods(&self, rules: &Rules, source: &Source) -> bool {
         match rules.units {
-            Units::Pods => self.wants.has_pods(&source.uid),
+            Units::Pods => self.scales.has_pods(&source.uid),
             _ => {
-                let family = sources::family_of(source);
-                self.sources.contains_key(&family)
-                    || self.families.get(&family).is_some_and(|family| family.units > 0)
+                let expected_from = sources::expected_from_of(source);
+                self.sources.contains_key(&expected_from)
+                    || self
+                        .source_tallies
+                        .get(&expected_from)
+                        .is_some_and(|expected_from| expected_from.units > 0)
             }
         }
     }
@@ -180,11 +201,11 @@ impl Tally {
         &mut self,
         namespace: &Text,
         listed: Option<&GroupKind>,
-        world: &World,
+        cluster: &ClusterState,
     ) -> bool {
         let before = self.remembered.len();
         self.remembered.retain(|source, known| {
-            let is_known = sources::is_known(source, namespace, world);
+            let is_known = sources::is_known(source, namespace, cluster);
             let was_known = std::mem::replace(known, *known || is_known);
             is_known || !(was_known || listed == Some(&source.kind))
         });
@@ -196,15 +217,16 @@ impl Tally {
     }
 
     /// Looks at all sources again: those of a budget that counts groups.
-    pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, world: &World) {
-        self.forget_unknown(namespace, None, world);
-        let mut all: Vec<Family> = self.remembered.keys().map(|source| sources::family_of(source)).collect();
-        all.extend(self.families.keys().chain(self.sources.keys()).cloned());
-        all.extend(sources::certain(rules, namespace, world));
+    pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
+        self.forget_unknown(namespace, None, cluster);
+        let mut all: Vec<ExpectedFrom> =
+            self.remembered.keys().map(|source| sources::expected_from_of(source)).collect();
+        all.extend(self.source_tallies.keys().chain(self.sources.keys()).cloned());
+        all.extend(sources::certain(rules, namespace, cluster));
         all.sort_unstable();
         all.dedup();
-        for family in all {
-            self.consider_family(rules, namespace, &family, world);
+        for expected_from in all {
+            self.consider_family(rules, namespace, &expected_from, cluster);
         }
     }
 
@@ -214,62 +236,75 @@ impl Tally {
         rules: &Rules,
         namespace: &Text,
         before: Vec<Uid>,
-        world: &World,
+        cluster: &ClusterState,
     ) {
-        self.forget_unknown(namespace, None, world);
+        self.forget_unknown(namespace, None, cluster);
         let mut all = before;
         all.extend(self.remembered.keys().map(|source| source.uid.clone()));
-        all.extend(self.wants.workloads().cloned());
+        all.extend(self.scales.workloads().cloned());
         all.sort_unstable();
         all.dedup();
         for uid in all {
-            self.consider(rules, namespace, &uid, world);
+            self.consider(rules, namespace, &uid, cluster);
         }
     }
 
     /// The last pod of a complete group was collected.
-    pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, world: &World) {
+    pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, cluster: &ClusterState) {
         let mut done = Done::new();
-        let stays = look_again(&mut done, rules, namespace, &key, world);
-        if let (true, Some(family)) = (stays, done.family.clone()) {
+        let stays = look_again(&mut done, rules, namespace, &key, cluster);
+        if let (true, Some(expected_from)) = (stays, done.expected_from.clone()) {
             self.done.insert(key, done);
-            self.recount_done(rules, namespace, &family, world);
+            self.recount_done(rules, namespace, &expected_from, cluster);
         }
     }
 
     /// A pod of a group appears that was complete.
-    pub(super) fn begin_again(&mut self, rules: &Rules, namespace: &Text, key: &GroupKey, world: &World) {
+    pub(super) fn begin_again(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        key: &GroupKey,
+        cluster: &ClusterState,
+    ) {
         if self.done.is_empty() {
             return;
         }
-        if let Some(Done { family: Some(family), .. }) = self.done.remove(key) {
-            self.recount_done(rules, namespace, &family, world);
+        if let Some(Done { expected_from: Some(expected_from), .. }) = self.done.remove(key) {
+            self.recount_done(rules, namespace, &expected_from, cluster);
         }
     }
 
     /// Works out again for whom the complete groups count.
-    pub(super) fn refresh_done(&mut self, rules: &Rules, namespace: &Text, world: &World) {
+    pub(super) fn refresh_done(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
         if self.done.is_empty() {
             return;
         }
-        self.done.retain(|key, done| look_again(done, rules, namespace, key, world));
-        let of_done = self.done.values().filter_map(|done| done.family.as_ref());
-        let families: BTreeSet<Family> = self.families.keys().chain(of_done).cloned().collect();
-        for family in families {
-            self.recount_done(rules, namespace, &family, world);
+        self.done.retain(|key, done| look_again(done, rules, namespace, key, cluster));
+        let of_done = self.done.values().filter_map(|done| done.expected_from.as_ref());
+        let source_tallies: BTreeSet<ExpectedFrom> =
+            self.source_tallies.keys().chain(of_done).cloned().collect();
+        for expected_from in source_tallies {
+            self.recount_done(rules, namespace, &expected_from, cluster);
         }
     }
 
     /// Counts the complete groups of a family: with those that are there, never more than there should be. Others have
     /// taken the places of the rest.
-    pub(super) fn recount_done(&mut self, rules: &Rules, namespace: &Text, family: &Family, world: &World) {
-        let seated = self.families.get(family).map_or(0, |entry| entry.seated);
-        let room = units::family_room(rules, namespace, family, world);
+    pub(super) fn recount_done(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        expected_from: &ExpectedFrom,
+        cluster: &ClusterState,
+    ) {
+        let seated = self.source_tallies.get(expected_from).map_or(0, |entry| entry.seated);
+        let room = units::room_for(rules, namespace, expected_from, cluster);
         let room = room.map_or(u32::MAX, |room| room.saturating_sub(seated)) as usize;
         let mut keys: Vec<&GroupKey> = self
             .done
             .iter()
-            .filter(|(_, done)| done.family.as_ref() == Some(family))
+            .filter(|(_, done)| done.expected_from.as_ref() == Some(expected_from))
             .map(|(key, _)| key)
             .collect();
         if keys.len() > room {
@@ -277,39 +312,46 @@ impl Tally {
             let excess: Vec<GroupKey> = keys.split_off(room).into_iter().cloned().collect();
             excess.iter().for_each(|key| drop(self.done.remove(key)));
         }
-        let count = self.done.values().filter(|done| done.counts_for(family)).count() as u32;
-        if let Some(entry) = self.families.get_mut(family) {
+        let count = self.done.values().filter(|done| done.counts_for(expected_from)).count() as u32;
+        if let Some(entry) = self.source_tallies.get_mut(expected_from) {
             entry.done = count;
         }
-        self.refresh_family(family);
+        self.refresh_family(expected_from);
     }
 }
 
 /// Finds out for whom a complete group counts; returns whether it is still to be remembered.
-fn look_again(done: &mut Done, rules: &Rules, namespace: &Text, key: &GroupKey, world: &World) -> bool {
+fn look_again(
+    done: &mut Done,
+    rules: &Rules,
+    namespace: &Text,
+    key: &GroupKey,
+    cluster: &ClusterState,
+) -> bool {
     let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
     let uid = match key {
-        GroupKey::PodGroup(name) => world.pod_group(&object(name)).map(|group| group.uid.clone()),
-        GroupKey::Replica(source, name, group, _) => world
+        GroupKey::PodGroup(name) => cluster.pod_group(&object(name)).map(|group| group.uid.clone()),
+        GroupKey::Replica(source, name, group, _) => cluster
             .workload(*source, object(name))
             .filter(|workload| workload.groups.iter().any(|other| other.name == *group))
             .map(|workload| workload.uid.clone()),
         GroupKey::LeaderWorker(name, _) => {
-            world.leader_worker_set(namespace, name).map(|set| set.uid.clone())
+            cluster.leader_worker_set(namespace, name).map(|set| set.uid.clone())
         }
         GroupKey::Label(_) | GroupKey::Owner(_) => Some(Uid::default()),
     };
-    done.family = None;
+    done.expected_from = None;
     let Some(uid) = uid else { return done.uid.is_none() };
     let is_another = done.uid.as_ref().is_some_and(|known| *known != uid);
-    let standing = units::standing(rules, namespace, key, None, 0, world);
-    let family = if rules.expected.is_some() { Family::Declared } else { standing.family };
-    if is_another || standing.beyond || family == Family::Observed {
+    let requirement = units::requirement(rules, namespace, key, None, 0, cluster);
+    let expected_from =
+        if rules.expected.is_some() { ExpectedFrom::Declared } else { requirement.expected_from };
+    if is_another || requirement.beyond || expected_from == ExpectedFrom::Observed {
         return false;
     }
-    done.idle = standing.surge;
+    done.idle = requirement.surge;
     done.uid = Some(uid);
-    done.family = Some(family);
+    done.expected_from = Some(expected_from);
     true
 }
 

@@ -11,9 +11,9 @@
 //! `memory` which sources did.
 
 mod expected;
-mod family;
 mod gone;
 mod memory;
+mod source_tally;
 mod unit;
 
 pub use gone::GONE_FOR;
@@ -25,31 +25,31 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::basics::{Text, Time, Uid};
+use crate::cluster_state::ClusterState;
 use crate::facts::{Phase, Pod, Rules, Source, Units};
-use crate::units::{self, Family, GroupKey, Place};
-use crate::wants::Wants;
-use crate::world::World;
-use family::FamilyTally;
+use crate::scales::ScaleIndex;
+use crate::units::{self, ExpectedFrom, GroupKey, UnitKey};
 use memory::Done;
+use source_tally::SourceTally;
 
 /// A pod's seat in a budget, for as long as it is a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum UnitSlot {
     Pod,
     Group(u32),
     Single,
-    Stray,
+    Ungrouped,
 }
 
 /// What a pod brings to its seat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct PodCounts {
     pub(crate) healthy: bool,
     pub(crate) ended: bool,
     pub(crate) succeeded: bool,
 }
 
-impl Share {
+impl PodCounts {
     pub(crate) fn of(pod: &Pod, healthy: bool) -> Self {
         Self { healthy, ended: pod.phase.is_terminal(), succeeded: pod.phase == Phase::Succeeded }
     }
@@ -63,19 +63,19 @@ pub(crate) struct Tally {
     pub(crate) unmanaged: u32,
     pub(crate) singles: u32,
     singles_healthy: u32,
-    pub(crate) strays: BTreeSet<u32>,
+    pub(crate) ungrouped: BTreeSet<u32>,
     pub(crate) units: Slab<Unit>,
     by_key: FxHashMap<GroupKey, u32>,
-    families: FxHashMap<Family, FamilyTally>,
+    source_tallies: FxHashMap<ExpectedFrom, SourceTally>,
     /// Where the budget says how many groups there should be: who else would know, and for how many groups.
-    sources: FxHashMap<Family, u32>,
+    sources: FxHashMap<ExpectedFrom, u32>,
     /// How many groups there are of each LeaderWorkerSet.
     sets: FxHashMap<Text, u32>,
     groups_current: u32,
     /// The same without a limit: surge and all.
     groups_whole: u32,
     groups_expected: u32,
-    pub(crate) wants: Wants,
+    pub(crate) scales: ScaleIndex,
     /// Units that are down; for a budget that counts pods, pods.
     pub(crate) down: BTreeSet<u32>,
     /// Single pods that are down.
@@ -96,62 +96,62 @@ impl Tally {
     pub(crate) fn join(
         &mut self,
         rules: &Rules,
-        (id, place): (u32, Place),
+        (id, place): (u32, UnitKey),
         pod: &Pod,
-        share: Share,
-        world: &World,
-    ) -> Seat {
+        counts: PodCounts,
+        cluster: &ClusterState,
+    ) -> UnitSlot {
         self.pods += 1;
-        self.pods_healthy += u32::from(share.healthy);
-        let single = place == Place::Single;
-        if let Some(met) = self.own(pod, single, true, world)
-            && place == Place::Pod
+        self.pods_healthy += u32::from(counts.healthy);
+        let single = place == UnitKey::Single;
+        if let Some(met) = self.own(pod, single, true, cluster)
+            && place == UnitKey::Pod
         {
-            self.consider(rules, &pod.key.namespace, &met, world);
+            self.consider(rules, &pod.key.namespace, &met, cluster);
         }
         match place {
-            Place::Pod => {
-                self.mark_down(id, !share.healthy);
-                Seat::Pod
+            UnitKey::Pod => {
+                self.mark_down(id, !counts.healthy);
+                UnitSlot::Pod
             }
-            Place::Single => {
+            UnitKey::Single => {
                 self.singles += 1;
-                self.singles_healthy += u32::from(share.healthy);
-                mark(&mut self.singles_down, id, !share.healthy);
-                Seat::Single
+                self.singles_healthy += u32::from(counts.healthy);
+                mark(&mut self.singles_down, id, !counts.healthy);
+                UnitSlot::Single
             }
-            Place::Stray => {
-                self.strays.insert(id);
-                Seat::Stray
+            UnitKey::Ungrouped => {
+                self.ungrouped.insert(id);
+                UnitSlot::Ungrouped
             }
-            Place::Group(key) => {
-                self.begin_again(rules, &pod.key.namespace, &key, world);
+            UnitKey::Group(key) => {
+                self.begin_again(rules, &pod.key.namespace, &key, cluster);
                 let unit = self.unit_for(rules, key, pod);
                 self.withdraw(unit);
                 let entry = &mut self.units[unit as usize];
                 entry.members.push(id);
                 entry.tell_size(pod.group_size, true);
-                entry.healthy += u32::from(share.healthy);
-                entry.ended += u32::from(share.ended);
-                entry.succeeded += u32::from(share.succeeded);
+                entry.healthy += u32::from(counts.healthy);
+                entry.ended += u32::from(counts.ended);
+                entry.succeeded += u32::from(counts.succeeded);
                 if self.gone.remove(&self.units[unit as usize].name).is_some() {
-                    self.refresh_family(&Family::Observed);
+                    self.refresh_family(&ExpectedFrom::Observed);
                 }
-                self.stand(rules, &pod.key.namespace, unit, world);
+                self.stand(rules, &pod.key.namespace, unit, cluster);
                 if self.deposit(unit) {
                     let entry = &self.units[unit as usize];
-                    let (family, source) = (entry.family.clone(), entry.source.clone());
-                    self.consider_family(rules, &pod.key.namespace, &source, world);
-                    if let Some(family) = self.families.get_mut(&family) {
-                        family.considered = true;
+                    let (expected_from, source) = (entry.expected_from.clone(), entry.source.clone());
+                    self.consider_family(rules, &pod.key.namespace, &source, cluster);
+                    if let Some(expected_from) = self.source_tallies.get_mut(&expected_from) {
+                        expected_from.considered = true;
                     }
                 }
                 if !self.done.is_empty() {
-                    let family = self.units[unit as usize].family.clone();
-                    self.recount_done(rules, &pod.key.namespace, &family, world);
+                    let expected_from = self.units[unit as usize].expected_from.clone();
+                    self.recount_done(rules, &pod.key.namespace, &expected_from, cluster);
                 }
-                self.drop_unused(&Family::Observed);
-                Seat::Group(unit)
+                self.drop_unused(&ExpectedFrom::Observed);
+                UnitSlot::Group(unit)
             }
         }
     }
@@ -162,50 +162,50 @@ impl Tally {
         rules: &Rules,
         id: u32,
         pod: &Pod,
-        (seat, share): (Seat, Share),
-        world: &World,
+        (slot, counts): (UnitSlot, PodCounts),
+        cluster: &ClusterState,
         now: Time,
     ) {
         self.pods -= 1;
-        self.pods_healthy -= u32::from(share.healthy);
-        self.own(pod, seat == Seat::Single, false, world);
-        match seat {
-            Seat::Pod => self.mark_down(id, false),
-            Seat::Single => {
+        self.pods_healthy -= u32::from(counts.healthy);
+        self.own(pod, slot == UnitSlot::Single, false, cluster);
+        match slot {
+            UnitSlot::Pod => self.mark_down(id, false),
+            UnitSlot::Single => {
                 self.singles -= 1;
-                self.singles_healthy -= u32::from(share.healthy);
+                self.singles_healthy -= u32::from(counts.healthy);
                 self.singles_down.remove(&id);
             }
-            Seat::Stray => {
-                self.strays.remove(&id);
+            UnitSlot::Ungrouped => {
+                self.ungrouped.remove(&id);
             }
-            Seat::Group(unit) => {
+            UnitSlot::Group(unit) => {
                 self.withdraw(unit);
                 let was_complete = self.units[unit as usize].is_complete();
                 let entry = &mut self.units[unit as usize];
                 entry.members.retain(|member| *member != id);
                 entry.tell_size(pod.group_size, false);
-                entry.healthy -= u32::from(share.healthy);
-                entry.ended -= u32::from(share.ended);
-                entry.succeeded -= u32::from(share.succeeded);
+                entry.healthy -= u32::from(counts.healthy);
+                entry.ended -= u32::from(counts.ended);
+                entry.succeeded -= u32::from(counts.succeeded);
                 if entry.members.is_empty() {
                     let removed = self.units.remove(unit as usize);
                     self.by_key.remove(&removed.key);
                     self.count_set(&removed.key, false);
-                    if removed.family == Family::Observed
+                    if removed.expected_from == ExpectedFrom::Observed
                         && !was_complete
                         && !self.is_there(&removed)
-                        && units::is_observed(rules, &pod.key.namespace, &removed.name, world)
+                        && units::is_observed(rules, &pod.key.namespace, &removed.name, cluster)
                     {
                         self.gone.insert(removed.name, now);
                     }
                     if was_complete {
-                        self.finish(rules, &pod.key.namespace, removed.key, world);
+                        self.finish(rules, &pod.key.namespace, removed.key, cluster);
                     }
                     self.refresh_observed();
-                    self.drop_unused(&removed.family);
+                    self.drop_unused(&removed.expected_from);
                 } else {
-                    self.stand(rules, &pod.key.namespace, unit, world);
+                    self.stand(rules, &pod.key.namespace, unit, cluster);
                     self.deposit(unit);
                 }
             }
@@ -218,29 +218,29 @@ impl Tally {
         rules: &Rules,
         id: u32,
         pod: &Pod,
-        (seat, old): (Seat, Share),
-        new: Share,
-        world: &World,
+        (slot, old): (UnitSlot, PodCounts),
+        new: PodCounts,
+        cluster: &ClusterState,
     ) {
         let flip = |count: &mut u32, old: bool, new: bool| {
             *count = *count + u32::from(new) - u32::from(old);
         };
         flip(&mut self.pods_healthy, old.healthy, new.healthy);
-        match seat {
-            Seat::Pod => self.mark_down(id, !new.healthy),
-            Seat::Single => {
+        match slot {
+            UnitSlot::Pod => self.mark_down(id, !new.healthy),
+            UnitSlot::Single => {
                 flip(&mut self.singles_healthy, old.healthy, new.healthy);
                 mark(&mut self.singles_down, id, !new.healthy);
             }
-            Seat::Stray => {}
-            Seat::Group(unit) => {
+            UnitSlot::Ungrouped => {}
+            UnitSlot::Group(unit) => {
                 self.withdraw(unit);
                 let entry = &mut self.units[unit as usize];
                 flip(&mut entry.healthy, old.healthy, new.healthy);
                 flip(&mut entry.ended, old.ended, new.ended);
                 flip(&mut entry.succeeded, old.succeeded, new.succeeded);
                 if old.ended != new.ended {
-                    self.stand(rules, &pod.key.namespace, unit, world);
+                    self.stand(rules, &pod.key.namespace, unit, cluster);
                 }
                 self.deposit(unit);
             }
@@ -248,8 +248,8 @@ impl Tally {
     }
 
     /// Works everything out again that comes from controllers and group objects.
-    pub(crate) fn regroup(&mut self, rules: &Rules, namespace: &Text, world: &World) {
-        self.families.clear();
+    pub(crate) fn regroup(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
+        self.source_tallies.clear();
         self.sources.clear();
         self.down.retain(|_| matches!(rules.units, Units::Pods));
         self.unresolved.clear();
@@ -258,16 +258,16 @@ impl Tally {
         self.groups_expected = 0;
         let units: Vec<u32> = self.units.iter().map(|(id, _)| id as u32).collect();
         for unit in units {
-            self.stand(rules, namespace, unit, world);
+            self.stand(rules, namespace, unit, cluster);
             self.deposit(unit);
         }
-        let kept = self.wants.refresh(world);
+        let kept = self.scales.refresh(cluster);
         match rules.units {
-            Units::Pods => self.consider_controllers(rules, namespace, kept, world),
-            _ => self.consider_families(rules, namespace, world),
+            Units::Pods => self.consider_controllers(rules, namespace, kept, cluster),
+            _ => self.consider_families(rules, namespace, cluster),
         }
-        self.refresh_done(rules, namespace, world);
-        self.gone.retain(|name, _| units::is_observed(rules, namespace, name, world));
+        self.refresh_done(rules, namespace, cluster);
+        self.gone.retain(|name, _| units::is_observed(rules, namespace, name, cluster));
         self.refresh_observed();
     }
 
@@ -276,9 +276,9 @@ impl Tally {
     }
 
     /// Keeps the pods of each controller counted. Returns the workload whose first pod this is.
-    fn own(&mut self, pod: &Pod, single: bool, up: bool, world: &World) -> Option<Uid> {
+    fn own(&mut self, pod: &Pod, single: bool, up: bool, cluster: &ClusterState) -> Option<Uid> {
         match pod.controller() {
-            Some(owner) => self.wants.step(&owner.uid, single, up, world),
+            Some(owner) => self.scales.step(&owner.uid, single, up, cluster),
             None => {
                 self.unmanaged = if up { self.unmanaged + 1 } else { self.unmanaged - 1 };
                 None

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::Tally;
-use super::family::FamilyTally;
+use super::source_tally::SourceTally;
 use crate::basics::{ObjectKey, Text};
+use crate::cluster_state::ClusterState;
 use crate::facts::{Pod, Rules};
-use crate::units::{self, Family, GroupKey};
-use crate::world::World;
+use crate::units::{self, ExpectedFrom, GroupKey};
 
 /// A group of pods.
 #[derive(Clone, Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct Unit {
     /// The group sizes its pods tell, and how many pods tell each.
     sizes: SmallVec<[(u32, u32); 1]>,
     pub(crate) min_count: Option<u32>,
-    pub(crate) family: Family,
+    pub(crate) expected_from: ExpectedFrom,
     /// Who would know how many there should be if the budget did not say so.
-    pub(super) source: Family,
+    pub(super) source: ExpectedFrom,
     pub(crate) unreachable: bool,
     pub(crate) raised: bool,
     pub(crate) surge: bool,
@@ -62,14 +62,14 @@ impl Tally {
     }
 
     /// The distinct workloads its groups belong to.
-    pub(crate) fn workloads(&self, namespace: &Text, world: &World) -> BTreeSet<Text> {
+    pub(crate) fn workloads(&self, namespace: &Text, cluster: &ClusterState) -> BTreeSet<Text> {
         self.units
             .iter()
             .filter_map(|(_, unit)| match &unit.key {
                 GroupKey::Replica(_, workload, ..) => Some(workload.clone()),
                 GroupKey::PodGroup(name) => {
                     let object = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-                    world.pod_group(&object).and_then(|g| g.template.as_ref()).map(|(w, _)| w.clone())
+                    cluster.pod_group(&object).and_then(|g| g.template.as_ref()).map(|(w, _)| w.clone())
                 }
                 _ => None,
             })
@@ -89,8 +89,8 @@ impl Tally {
             succeeded: 0,
             sizes: SmallVec::new(),
             min_count: None,
-            family: Family::Observed,
-            source: Family::Observed,
+            expected_from: ExpectedFrom::Observed,
+            source: ExpectedFrom::Observed,
             unreachable: false,
             raised: false,
             surge: false,
@@ -101,31 +101,39 @@ impl Tally {
     }
 
     /// Looks up what makes a unit whole. The unit must be withdrawn while this happens.
-    pub(super) fn stand(&mut self, rules: &Rules, namespace: &Text, unit: u32, world: &World) {
+    pub(super) fn stand(&mut self, rules: &Rules, namespace: &Text, unit: u32, cluster: &ClusterState) {
         let entry = &mut self.units[unit as usize];
         let alive = entry.members.len() as u32 - entry.ended;
         let size = entry.sizes.iter().map(|(size, _)| *size).max();
-        let standing = units::standing(rules, namespace, &entry.key, size, alive, world);
-        entry.min_count = standing.min_count;
-        entry.source = standing.family.clone();
-        entry.family = if rules.expected.is_some() { Family::Declared } else { standing.family };
-        entry.unreachable = standing.unreachable;
-        entry.raised = standing.raised;
-        entry.surge = standing.surge;
-        if !self.families.contains_key(&entry.family) {
-            let family = entry.family.clone();
-            self.open_family(rules, namespace, &family, world);
+        let requirement = units::requirement(rules, namespace, &entry.key, size, alive, cluster);
+        entry.min_count = requirement.min_count;
+        entry.source = requirement.expected_from.clone();
+        entry.expected_from =
+            if rules.expected.is_some() { ExpectedFrom::Declared } else { requirement.expected_from };
+        entry.unreachable = requirement.unreachable;
+        entry.raised = requirement.raised;
+        entry.surge = requirement.surge;
+        if !self.source_tallies.contains_key(&entry.expected_from) {
+            let expected_from = entry.expected_from.clone();
+            self.open_source_tally(rules, namespace, &expected_from, cluster);
         }
     }
 
     /// Begins to count the groups of a family, where that is news.
-    pub(super) fn open_family(&mut self, rules: &Rules, namespace: &Text, family: &Family, world: &World) {
-        if self.families.contains_key(family) {
+    pub(super) fn open_source_tally(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        expected_from: &ExpectedFrom,
+        cluster: &ClusterState,
+    ) {
+        if self.source_tallies.contains_key(expected_from) {
             return;
         }
-        let size = units::family_size(rules, namespace, family, world);
-        let done = self.done.values().filter(|done| done.counts_for(family)).count() as u32;
-        self.families.insert(family.clone(), FamilyTally { size, done, ..FamilyTally::default() });
+        let size = units::expected_number(rules, namespace, expected_from, cluster);
+        let done = self.done.values().filter(|done| done.counts_for(expected_from)).count() as u32;
+        self.source_tallies
+            .insert(expected_from.clone(), SourceTally { size, done, ..SourceTally::default() });
     }
 
     /// Whether another unit goes by the name of one that has just been removed. Few kinds can share a name.

@@ -7,10 +7,12 @@ use std::time::Duration;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Claim, PROTOCOL, Target, Token};
+use quorate_engine::decision::{Allow, AllowReason, Decision};
 use quorate_engine::facts::{Budget, Input, Operation, Operations, Phase, Pod, Rules};
-use quorate_engine::ledger::{Call, CallId, Event, Output, Replica, Reply, Settings, Stored, Wrote};
+use quorate_engine::ledger::{
+    Call, CallId, Event, Output, PatchTarget, Replica, Reply, Settings, WriteOutcome,
+};
 use quorate_engine::request::Request;
-use quorate_engine::verdict::{Allow, Ground, Verdict};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
@@ -66,14 +68,15 @@ pub(super) struct Alone {
     pub(super) replica: Replica,
     pub(super) stored: Budget,
     pub(super) calls: VecDeque<(CallId, Call)>,
-    pub(super) answers: Vec<Verdict>,
+    pub(super) answers: Vec<Decision>,
     pub(super) now: Time,
     asked: u64,
 }
 
 impl Alone {
     pub(super) fn new(budget: Budget, pods: &[Pod]) -> Self {
-        let settings = Settings { gather: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") };
+        let settings =
+            Settings { settle_delay: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") };
         let mut alone = Self {
             replica: Replica::new(settings, Gates::default()),
             stored: budget,
@@ -93,7 +96,7 @@ impl Alone {
         for output in self.replica.step(event, self.now) {
             match output {
                 Output::Call(id, call) => self.calls.push_back((id, call)),
-                Output::Answer(_, verdict) => self.answers.push(verdict),
+                Output::Answer(_, decision) => self.answers.push(decision),
                 Output::Acknowledge(_) | Output::Note(_) => {}
             }
         }
@@ -110,7 +113,7 @@ impl Alone {
 
     pub(super) fn request(&mut self, request: Request) {
         self.asked += 1;
-        self.tell(Event::Ask { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
+        self.tell(Event::Request { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
     }
 
     /// The next call, which must be a list.
@@ -125,14 +128,14 @@ impl Alone {
     pub(super) fn write(&mut self) {
         let Some((id, Call::Patch(patch))) = self.calls.pop_front() else { panic!("a write is expected") };
         let (uid, generation) = (self.stored.uid.clone(), self.stored.generation);
-        assert!(patch.apply(&mut Stored { uid: &uid, generation, ledger: &mut self.stored.ledger }));
+        assert!(patch.apply(&mut PatchTarget { uid: &uid, generation, ledger: &mut self.stored.ledger }));
         self.stored.version.0 += 1;
-        self.tell(Event::Reply(id, Reply::Wrote(Wrote::Done(Box::new(self.stored.clone())))));
+        self.tell(Event::Reply(id, Reply::Written(WriteOutcome::Done(Box::new(self.stored.clone())))));
     }
 
-    pub(super) fn grounds(&self) -> Vec<Ground> {
+    pub(super) fn reasons(&self) -> Vec<AllowReason> {
         match self.answers.as_slice() {
-            [Verdict::Allow(Allow::Agreed { grounds, .. })] => grounds.iter().map(|(_, g)| *g).collect(),
+            [Decision::Allow(Allow::Agreed { reasons, .. })] => reasons.iter().map(|(_, g)| *g).collect(),
             other => panic!("the budgets should agree, once: {other:?}"),
         }
     }
@@ -144,14 +147,14 @@ fn an_answer_says_on_what_ground_the_budget_agreed() {
     let mut charged = Alone::new(open(keeps(1, ALL)), &pods);
     charged.ask(Operation::Evict, &pods[0]);
     charged.write();
-    assert_eq!(charged.grounds(), [Ground::Charged]);
+    assert_eq!(charged.reasons(), [AllowReason::Charged]);
 
     let mut free = Alone::new(open(keeps(2, ALL)), &pods);
     free.ask(Operation::Evict, &pods[2]);
     let list = free.list();
     free.tell(Event::Reply(list, Reply::Pods(pods.to_vec(), Version(2))));
     free.write();
-    assert_eq!(free.grounds(), [Ground::Unhealthy]);
+    assert_eq!(free.reasons(), [AllowReason::Unhealthy]);
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn what_only_passes_by_is_covered_all_the_same() {
     let rules = Rules { operations: Operations::of(&[Operation::Evict]), ..keeps(1, ALL) };
     let mut alone = Alone::new(open(rules), &pods);
     alone.ask(Operation::Delete, &pods[0]);
-    assert_eq!(alone.grounds(), [Ground::PassesBy]);
+    assert_eq!(alone.reasons(), [AllowReason::PassesBy]);
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn an_update_of_a_pod_that_has_ended_is_settled() {
     budget.ledger.claims.insert(x.uid.clone(), claim);
     x.ready = false;
     let mut alone = Alone::new(budget, &[x.clone()]);
-    alone.tell(Event::Holder(true));
+    alone.tell(Event::Leader(true));
     assert!(alone.calls.is_empty(), "it may still come to its end: {:?}", alone.calls);
     x.phase = Phase::Failed;
     x.version = Version(7);
@@ -205,7 +208,7 @@ fn a_list_of_what_a_budget_no_longer_covers_says_nothing_of_what_it_covers() {
     alone.calls.clear();
     alone.tell(Event::Reply(list, Reply::Pods(vec![web], Version(9))));
     alone.ask(Operation::Delete, &db[0]);
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "y is there: {:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "y is there: {:?}", alone.answers);
 }
 
 /// A budget was deleted and made again while its pods were being listed, and they are being listed for the new one.
@@ -230,7 +233,7 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     assert!(alone.calls.is_empty(), "the pods as they were before: {:?}", alone.calls);
     alone.tell(Event::Reply(new, Reply::Pods(vec![x, y], Version(2))));
     alone.write();
-    assert_eq!(alone.grounds(), [Ground::Unhealthy]);
+    assert_eq!(alone.reasons(), [AllowReason::Unhealthy]);
 }
 
 /// Another replica admits something of the same budget; whether the watch shows that before the late write is refused.
@@ -252,7 +255,7 @@ fn comes_too_late(shown: bool) -> Alone {
     if shown {
         alone.show();
     }
-    alone.tell(Event::Reply(late, Reply::Wrote(Wrote::Refused)));
+    alone.tell(Event::Reply(late, Reply::Written(WriteOutcome::Refused)));
     alone
 }
 
@@ -260,7 +263,7 @@ fn comes_too_late(shown: bool) -> Alone {
 fn what_the_watch_has_shown_is_not_read_again_after_a_write_that_came_too_late() {
     let mut alone = comes_too_late(true);
     alone.write();
-    assert_eq!(alone.grounds(), [Ground::Charged]);
+    assert_eq!(alone.reasons(), [AllowReason::Charged]);
     assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
 }
 
@@ -270,7 +273,7 @@ fn what_the_watch_has_not_shown_is_read_after_a_write_that_came_too_late() {
     let Some((read, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
     alone.tell(Event::Reply(read, Reply::Budget(Some(Box::new(alone.stored.clone())))));
     alone.write();
-    assert_eq!(alone.grounds(), [Ground::Charged]);
+    assert_eq!(alone.reasons(), [AllowReason::Charged]);
     assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
 }
 
@@ -335,7 +338,7 @@ fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
         other => panic!("a write is expected, not {other:?}"),
     };
     assert_eq!(alone.replica.status_with(&patch(&alone), Time(0)), None, "others tell of it");
-    alone.tell(Event::Holder(true));
+    alone.tell(Event::Leader(true));
     let status = alone.replica.status_with(&patch(&alone), Time(0)).expect("a status");
     assert_eq!((status.units.allowed, status.disrupted.len()), (0, 1), "what is about to be admitted counts");
     alone.write();

@@ -1,21 +1,21 @@
 //! Budgets of two kinds: how far one watch has come says nothing of the other.
 
 use quorate_engine::basics::{Time, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Front, Input};
-use quorate_engine::ledger::{Acknowledged, Call, Event, Member, Output, Replica, Reply, Settings};
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Input};
+use quorate_engine::ledger::{Acknowledged, Call, Event, Output, Replica, ReplicaLease, Reply, Settings};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
 use super::world::budget_key;
 
-fn key(front: Front) -> BudgetKey {
-    BudgetKey { front, ..budget_key("a") }
+fn key(kind: BudgetKind) -> BudgetKey {
+    BudgetKey { kind, ..budget_key("a") }
 }
 
-fn budget(front: Front, version: u64) -> Budget {
+fn budget(kind: BudgetKind, version: u64) -> Budget {
     Budget {
-        key: key(front),
-        uid: format!("{front:?}").as_str().into(),
+        key: key(kind),
+        uid: format!("{kind:?}").as_str().into(),
         generation: 1,
         version: Version(version),
         spec: Ok(keeps(1, ALL)),
@@ -29,7 +29,7 @@ fn replica() -> Replica {
     let mut replica =
         Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     let pods = Event::List(Snapshot::Pods(Vec::new(), Version(1)));
-    for event in [pods, Event::Synced, Event::Serving(true), Event::Holder(true)] {
+    for event in [pods, Event::Synced, Event::Serving(true), Event::Leader(true)] {
         replica.step(event, Time(0));
     }
     replica
@@ -45,31 +45,31 @@ fn acknowledged(outputs: &[Output]) -> Option<Acknowledged> {
 #[test]
 fn each_kind_is_acknowledged_by_itself() {
     let mut replica = replica();
-    let told = replica.step(Event::BudgetsAt(Front::DisruptionBudget, Version(9)), Time(0));
+    let told = replica.step(Event::BudgetsAt(BudgetKind::DisruptionBudget, Version(9)), Time(0));
     let known = acknowledged(&told).expect("it says how far it has come");
     assert_eq!((known.budgets, known.unavailable_budgets), (Version(9), Version(0)));
-    let told = replica.step(Event::BudgetsAt(Front::PodUnavailableBudget, Version(5)), Time(0));
+    let told = replica.step(Event::BudgetsAt(BudgetKind::PodUnavailableBudget, Version(5)), Time(0));
     let known = acknowledged(&told).expect("it says how far it has come");
     assert_eq!((known.budgets, known.unavailable_budgets), (Version(9), Version(5)));
 }
 
 #[test]
 fn a_budget_stays_closed_while_a_replica_knows_only_those_of_the_other_kind() {
-    let knows = |front| Acknowledged::default().with(front, Version(9));
+    let knows = |kind| Acknowledged::default().with(kind, Version(9));
     for (known, opens) in
-        [(knows(Front::DisruptionBudget), false), (knows(Front::PodUnavailableBudget), true)]
+        [(knows(BudgetKind::DisruptionBudget), false), (knows(BudgetKind::PodUnavailableBudget), true)]
     {
         let mut replica = replica();
-        let fact = Event::Fact(Box::new(Input::Budget(budget(Front::PodUnavailableBudget, 5))));
+        let fact = Event::Fact(Box::new(Input::Budget(budget(BudgetKind::PodUnavailableBudget, 5))));
         let outputs = replica.step(fact, Time(0));
         let lists = outputs.iter().find_map(|output| match output {
             Output::Call(id, Call::ListReplicas) => Some(*id),
             _ => None,
         });
-        let member = Member { name: "r1".into(), acknowledged: known, vanished: false };
+        let member = ReplicaLease { name: "r1".into(), acknowledged: known, vanished: false };
         let reply = Event::Reply(lists.expect("the replicas are listed"), Reply::Replicas(vec![member]));
         let goes_on = replica.step(reply, Time(0)).iter().any(|output| {
-            matches!(output, Output::Call(_, Call::ListPods(of)) if *of == key(Front::PodUnavailableBudget))
+            matches!(output, Output::Call(_, Call::ListPods(of)) if *of == key(BudgetKind::PodUnavailableBudget))
         });
         assert_eq!(goes_on, opens, "{known:?}");
     }
@@ -78,22 +78,22 @@ fn a_budget_stays_closed_while_a_replica_knows_only_those_of_the_other_kind() {
 #[test]
 fn a_list_of_one_kind_leaves_the_other_alone() {
     let mut replica = replica();
-    for front in Front::ALL {
-        replica.step(Event::List(Snapshot::Budgets(front, vec![budget(front, 2)])), Time(0));
+    for kind in BudgetKind::ALL {
+        replica.step(Event::List(Snapshot::Budgets(kind, vec![budget(kind, 2)])), Time(0));
     }
     assert_eq!(replica.engine().budgets().count(), 2);
-    replica.step(Event::List(Snapshot::Budgets(Front::DisruptionBudget, Vec::new())), Time(0));
-    let left: Vec<Front> = replica.engine().budgets().map(|budget| budget.key.front).collect();
-    assert_eq!(left, [Front::PodUnavailableBudget]);
+    replica.step(Event::List(Snapshot::Budgets(BudgetKind::DisruptionBudget, Vec::new())), Time(0));
+    let left: Vec<BudgetKind> = replica.engine().budgets().map(|budget| budget.key.kind).collect();
+    assert_eq!(left, [BudgetKind::PodUnavailableBudget]);
 }
 
 #[test]
 fn what_is_not_watched_any_more_is_not_acknowledged_any_more() {
     let mut replica = replica();
-    let front = Front::PodUnavailableBudget;
-    replica.step(Event::List(Snapshot::Budgets(front, vec![budget(front, 2)])), Time(0));
-    replica.step(Event::BudgetsAt(front, Version(5)), Time(0));
-    let told = replica.step(Event::Unwatched(front), Time(0));
+    let kind = BudgetKind::PodUnavailableBudget;
+    replica.step(Event::List(Snapshot::Budgets(kind, vec![budget(kind, 2)])), Time(0));
+    replica.step(Event::BudgetsAt(kind, Version(5)), Time(0));
+    let told = replica.step(Event::Unwatched(kind), Time(0));
     assert_eq!(acknowledged(&told), Some(Acknowledged::default()));
     assert_eq!(replica.engine().budgets().count(), 0);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
 use quorate_engine::claims::{Claim, Ledger, PROTOCOL, Target, Token};
-use quorate_engine::facts::{Budget, Front, HealthRule, Input, Operation, Phase, Pod, Rules};
-use quorate_engine::ledger::{Call, Event, Output, Replica, Reply, Settings, Stored, Wrote};
+use quorate_engine::facts::{Budget, BudgetKind, HealthRule, Input, Operation, Phase, Pod, Rules};
+use quorate_engine::ledger::{Call, Event, Output, PatchTarget, Replica, Reply, Settings, WriteOutcome};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
@@ -28,7 +28,7 @@ pub(super) fn pod(version: u64, labelled: bool) -> Pod {
 /// A budget with one admitted label.
 fn budget() -> Budget {
     let mut key = budget_key("a");
-    key.front = Front::PodUnavailableBudget;
+    key.kind = BudgetKind::PodUnavailableBudget;
     let rules = Rules { health: HealthRule::Strict, ..keeps(1, ALL) };
     let target = Target { label: Some(LABEL.into()), ..Target::default() };
     let token = Token { operation: Operation::Update, by: "ann".into(), at: Time(0), target };
@@ -59,10 +59,10 @@ fn tell(replica: &mut Replica, stored: &mut Budget, event: Event) -> bool {
         for output in replica.step(event, Time(0)) {
             let Output::Call(id, Call::Patch(patch)) = output else { continue };
             let uid = stored.uid.clone();
-            let mut place = Stored { uid: &uid, generation: 1, ledger: &mut stored.ledger };
+            let mut place = PatchTarget { uid: &uid, generation: 1, ledger: &mut stored.ledger };
             assert!(patch.apply(&mut place), "{patch:?}");
             stored.version = Version(stored.version.0 + 1);
-            events.push(Event::Reply(id, Reply::Wrote(Wrote::Done(Box::new(stored.clone())))));
+            events.push(Event::Reply(id, Reply::Written(WriteOutcome::Done(Box::new(stored.clone())))));
             wrote = true;
         }
     }
@@ -79,7 +79,7 @@ fn a_pod_is_held_until_the_label_was_seen_and_has_gone_again() {
         Event::List(Snapshot::Pods(vec![pod(1, false)], Version(1))),
         Event::Synced,
         Event::Serving(true),
-        Event::Holder(true),
+        Event::Leader(true),
     ] {
         tell(&mut replica, &mut stored, event);
     }

@@ -3,12 +3,13 @@
 use quorate_engine::basics::{Text, Time, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::decision::{Decision, DenialReason};
 use quorate_engine::facts::{Budget, Input, Namespace, Operation, Rules};
 use quorate_engine::ledger::{
-    Acknowledged, Call, CallId, Event, Member, Note, Output, Replica, Reply, Settings, Stored, Wrote,
+    Acknowledged, Call, CallId, Event, Note, Output, PatchTarget, Replica, ReplicaLease, Reply, Settings,
+    WriteOutcome,
 };
 use quorate_engine::request::Request;
-use quorate_engine::verdict::{Reason, Verdict};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
@@ -43,7 +44,7 @@ fn stored() -> Budget {
 /// What makes a replica serve, and hold the lease.
 fn serving() -> [Event; 4] {
     let pods = Event::List(Snapshot::Pods(Vec::new(), Version(1)));
-    [pods, Event::Synced, Event::Serving(true), Event::Holder(true)]
+    [pods, Event::Synced, Event::Serving(true), Event::Leader(true)]
 }
 
 #[test]
@@ -64,10 +65,10 @@ fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
                     // It is taken, and nothing of it is kept.
                     Output::Call(id, Call::Patch(_)) => {
                         *writes += 1;
-                        (id, Reply::Wrote(Wrote::Done(Box::new(stored.clone()))))
+                        (id, Reply::Written(WriteOutcome::Done(Box::new(stored.clone()))))
                     }
-                    Output::Answer(_, verdict) => {
-                        answers.push(verdict);
+                    Output::Answer(_, decision) => {
+                        answers.push(decision);
                         continue;
                     }
                     _ => continue,
@@ -78,7 +79,7 @@ fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
     };
     let pods = Event::List(Snapshot::Pods(vec![pod.clone()], Version(1)));
     let known = Event::Fact(Box::new(Input::Budget(stored.clone())));
-    for event in [pods, Event::Synced, Event::Serving(true), Event::Holder(true), known] {
+    for event in [pods, Event::Synced, Event::Serving(true), Event::Leader(true), known] {
         step(event, 0, &mut writes);
     }
     assert_eq!(writes, 1);
@@ -93,19 +94,19 @@ fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
         dry_run: false,
         target: Target::default(),
     };
-    let ask = Event::Ask { id: 1, request: Box::new(request), deadline: Time(30_000) };
+    let ask = Event::Request { id: 1, request: Box::new(request), deadline: Time(30_000) };
     step(ask, 20_000, &mut writes);
     step(Event::Heard, 31_000, &mut writes);
     step(Event::Tick, 31_000, &mut writes);
     assert_eq!(writes, 2, "somebody may have installed the right one");
-    let reasons: Vec<&Reason> = answers.iter().flat_map(reasons).collect();
-    assert_eq!(reasons, [&Reason::OutdatedDefinition]);
+    let reasons: Vec<&DenialReason> = answers.iter().flat_map(reasons).collect();
+    assert_eq!(reasons, [&DenialReason::OutdatedDefinition]);
 }
 
-fn reasons(verdict: &Verdict) -> Vec<&Reason> {
-    match verdict {
-        Verdict::Allow(_) => Vec::new(),
-        Verdict::Deny(blocks) => blocks.iter().map(|block| &block.reason).collect(),
+fn reasons(decision: &Decision) -> Vec<&DenialReason> {
+    match decision {
+        Decision::Allow(_) => Vec::new(),
+        Decision::Deny(denials) => denials.iter().map(|denial| &denial.reason).collect(),
     }
 }
 
@@ -121,7 +122,7 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
     let (mut writes, mut told_at) = (0, Vec::new());
     while let Some((id, call)) = next {
         let reply = match call {
-            Call::ListReplicas => Reply::Replicas(vec![Member {
+            Call::ListReplicas => Reply::Replicas(vec![ReplicaLease {
                 name: Text::from("r0"),
                 acknowledged: Acknowledged { budgets: Version(1), ..Acknowledged::default() },
                 vanished: false,
@@ -133,10 +134,10 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
             Call::Patch(patch) => {
                 writes += 1;
                 if writes == 1 {
-                    Reply::Wrote(Wrote::Refused)
+                    Reply::Written(WriteOutcome::Refused)
                 } else {
                     let uid = stored.uid.clone();
-                    let mut place = Stored { uid: &uid, generation: 1, ledger: &mut stored.ledger };
+                    let mut place = PatchTarget { uid: &uid, generation: 1, ledger: &mut stored.ledger };
                     assert!(patch.apply(&mut place));
                     stored.version = Version(2);
                     Reply::Lost

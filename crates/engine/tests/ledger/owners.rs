@@ -2,9 +2,9 @@
 
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{GroupKind, ObjectKey, Version};
+use quorate_engine::decision::{Allow, Decision};
 use quorate_engine::facts::{Controller, Counts, Covers, Input, Operation, Owner, Pod, Rules};
 use quorate_engine::ledger::{Call, CallId, Event, Reply};
-use quorate_engine::verdict::{Allow, Verdict};
 
 use super::alone::{Alone, open, pod};
 use super::scenarios::{ALL, keeps};
@@ -54,7 +54,7 @@ fn read(alone: &mut Alone, name: &str) -> CallId {
 }
 
 fn is_denied(alone: &Alone) -> bool {
-    matches!(alone.answers.as_slice(), [Verdict::Deny(_)])
+    matches!(alone.answers.as_slice(), [Decision::Deny(_)])
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_owner_that_is_not_there_ends_the_way() {
         alone.ask(Operation::Evict, &x);
         let get = read(&mut alone, "web-2");
         alone.tell(Event::Reply(get, Reply::Controller(gone.map(Box::new))));
-        assert!(matches!(alone.answers.as_slice(), [Verdict::Allow(Allow::NotCovered { .. })]));
+        assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
         // It does not come back, so it is not read again.
         alone.ask(Operation::Evict, &x);
         assert_eq!((alone.answers.len(), alone.calls.len()), (2, 0));
@@ -101,5 +101,5 @@ fn a_kind_that_is_not_watched_ends_the_way() {
     let y = Pod { owners: [owner].into(), version: Version(2), ..pod("y", "web", true) };
     alone.tell(Event::Fact(Box::new(Input::Pod(y.clone()))));
     alone.ask(Operation::Evict, &y);
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Allow(Allow::NotCovered { .. })]));
+    assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
 }

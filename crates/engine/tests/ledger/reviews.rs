@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use quorate_engine::basics::Version;
+use quorate_engine::decision::{Allow, Decision, NoEffect};
 use quorate_engine::facts::{Operation, Pod};
 use quorate_engine::ledger::{Call, CallId, Event, PodRead, Reply};
 use quorate_engine::request::Request;
-use quorate_engine::verdict::{Allow, Moot, Verdict};
 
 use super::alone::{Alone, open, pod, request};
 use super::scenarios::{ALL, keeps};
@@ -38,7 +38,7 @@ fn invented_pods_change_no_count() {
         alone.ask(Operation::Delete, pod);
     }
     assert_eq!(alone.answers.len(), 3);
-    assert!(alone.answers.iter().all(|answer| matches!(answer, Verdict::Deny(_))), "{:?}", alone.answers);
+    assert!(alone.answers.iter().all(|answer| matches!(answer, Decision::Deny(_))), "{:?}", alone.answers);
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn read(alone: &mut Alone) -> CallId {
     }
 }
 
-fn is_moot(alone: &Alone, expected: Moot) -> bool {
-    matches!(alone.answers.as_slice(), [Verdict::Allow(Allow::Moot { why, .. })] if *why == expected)
+fn is_moot(alone: &Alone, expected: NoEffect) -> bool {
+    matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NoEffect { why, .. })] if *why == expected)
 }
 
 fn there(pod: &Pod) -> Reply {
@@ -76,7 +76,7 @@ fn a_pod_that_is_newer_in_the_review_is_read() {
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, there(&new)));
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_pod_that_is_as_old_in_the_review_is_not_read() {
     let x = pod("x", "web", true);
     let mut alone = Alone::new(open(keeps(1, ALL)), std::slice::from_ref(&x));
     alone.ask(Operation::Delete, &x);
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     assert!(alone.calls.is_empty());
 }
 
@@ -98,7 +98,7 @@ fn what_was_reviewed_is_gone_where_the_name_has_another_pod_or_none() {
         alone.ask(Operation::Delete, &reviewed);
         let get = read(&mut alone);
         alone.tell(Event::Reply(get, reply));
-        assert!(is_moot(&alone, Moot::Gone), "{:?}", alone.answers);
+        assert!(is_moot(&alone, NoEffect::Gone), "{:?}", alone.answers);
     }
 }
 
@@ -112,13 +112,13 @@ fn the_pod_that_a_caller_insists_on_is_read_before_it_counts_as_another() {
     alone.request(evict("x'"));
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, there(&successor)));
-    assert!(!alone.answers.iter().any(Verdict::is_allowed), "{:?}", alone.answers);
+    assert!(!alone.answers.iter().any(Decision::is_allowed), "{:?}", alone.answers);
 
     let mut alone = Alone::new(open(keeps(1, ALL)), &[x.clone(), y]);
     alone.request(evict("gone long ago"));
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, there(&x)));
-    assert!(is_moot(&alone, Moot::OtherUid), "{:?}", alone.answers);
+    assert!(is_moot(&alone, NoEffect::OtherUid), "{:?}", alone.answers);
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn a_read_that_was_sent_before_a_request_proves_no_absence_to_it() {
     alone.ask(Operation::Delete, &successor);
     assert!(alone.calls.is_empty(), "one read at a time: {:?}", alone.calls);
     alone.tell(Event::Reply(first, Reply::Pod(PodRead::Gone)));
-    assert!(is_moot(&alone, Moot::Gone), "the second pod may have come since: {:?}", alone.answers);
+    assert!(is_moot(&alone, NoEffect::Gone), "the second pod may have come since: {:?}", alone.answers);
     let second = read(&mut alone);
     alone.tell(Event::Reply(second, there(&successor)));
-    assert!(matches!(alone.answers.as_slice(), [_, Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [_, Decision::Deny(_)]), "{:?}", alone.answers);
 }
 
 #[test]
@@ -163,5 +163,5 @@ fn a_read_without_an_answer_is_sent_again() {
     alone.tell(Event::Reply(get, Reply::Lost));
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, Reply::Pod(PodRead::Gone)));
-    assert!(is_moot(&alone, Moot::Gone), "{:?}", alone.answers);
+    assert!(is_moot(&alone, NoEffect::Gone), "{:?}", alone.answers);
 }

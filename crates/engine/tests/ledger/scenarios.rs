@@ -8,7 +8,7 @@ use quorate_engine::facts::{
 };
 use quorate_engine::selector::Selector;
 
-use super::world::{Ask, Change, Deed, Mishaps, Scenario, Then};
+use super::world::{At, Change, Deed, Mishaps, Scenario, Then};
 
 use Operation::{Delete, Evict, Update};
 
@@ -37,7 +37,7 @@ fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario 
         pods: ["x", "y", "z"].map(|name| (name, Phase::Running, true)).to_vec(),
         budgets: vec![("a", keeps(2, ALL))],
         replicas: vec![(true, true), (true, false)],
-        requests: requests.iter().map(|(operation, pod)| (*operation, *pod, Ask::Any)).collect(),
+        requests: requests.iter().map(|(operation, pod)| (*operation, *pod, At::Any)).collect(),
         changes: Vec::new(),
         deeds: Vec::new(),
         mishaps: Mishaps::default(),
@@ -93,7 +93,7 @@ impl Scenario {
     /// Says to which replica each request comes.
     fn at(mut self, replicas: &[usize]) -> Self {
         for (request, replica) in self.requests.iter_mut().zip(replicas) {
-            request.2 = Ask::At(*replica);
+            request.2 = At::At(*replica);
         }
         self
     }

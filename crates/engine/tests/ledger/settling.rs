@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Claim, Ledger, PROTOCOL, Target, Token};
-use quorate_engine::facts::{Budget, Front, Input, Operation, Phase, Pod};
+use quorate_engine::facts::{Budget, BudgetKind, Input, Operation, Phase, Pod};
 use quorate_engine::ledger::{Call, Event, LedgerPatch, Output, Replica, Settings, Step};
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
@@ -58,10 +58,10 @@ fn holder() -> Replica {
         Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     for event in [
         Event::List(Snapshot::Pods(pods.to_vec(), Version(4))),
-        Event::List(Snapshot::Budgets(Front::DisruptionBudget, vec![budget])),
+        Event::List(Snapshot::Budgets(BudgetKind::DisruptionBudget, vec![budget])),
         Event::Synced,
         Event::Serving(true),
-        Event::Holder(true),
+        Event::Leader(true),
     ] {
         assert_eq!(writes(&mut replica, event, 0), []);
     }
@@ -117,7 +117,7 @@ fn a_commit_takes_along_what_has_ended() {
         dry_run: false,
         target: Target::default(),
     };
-    let ask = Event::Ask { id: 1, request: Box::new(request), deadline: Time(9_000) };
+    let ask = Event::Request { id: 1, request: Box::new(request), deadline: Time(9_000) };
     let written = writes(&mut replica, ask, 1_010);
     assert_eq!(written.iter().map(removed).collect::<Vec<_>>(), [["x"]], "y is still there");
     let steps = &written[0].steps;

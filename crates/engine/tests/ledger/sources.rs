@@ -1,9 +1,9 @@
 //! A group beyond the replicas of its LeaderWorkerSet, and a watch that has not shown the latest number of them.
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Version};
+use quorate_engine::decision::{AllowReason, Decision};
 use quorate_engine::facts::{Controller, Counts, Input, Operation, Pod, Rules, Units};
 use quorate_engine::ledger::{Call, CallId, Event, Reply};
-use quorate_engine::verdict::{Ground, Verdict};
 
 use super::alone::{Alone, open, pod};
 use super::scenarios::{ALL, keeps};
@@ -55,18 +55,18 @@ fn a_group_that_seems_to_be_too_many_is_free_only_if_the_set_says_so_now() {
     let get = read(&mut alone);
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
     alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     // What the watch shows late is older than that.
     alone.tell(Event::Fact(Box::new(Input::Controller(set(1, 7)))));
     alone.ask(Operation::Evict, &surplus);
-    assert!(matches!(alone.answers.as_slice(), [_, Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [_, Decision::Deny(_)]), "{:?}", alone.answers);
 
     let (mut alone, surplus) = scaled_up_unseen();
     alone.ask(Operation::Evict, &surplus);
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
     alone.write();
-    assert_eq!(alone.grounds(), [Ground::Surge]);
+    assert_eq!(alone.reasons(), [AllowReason::Surge]);
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn a_read_of_the_set_is_repeated_after_a_race_was_lost() {
     alone.stored.ledger.number += 1;
     alone.stored.version.0 += 1;
     alone.tell(Event::Fact(Box::new(Input::Budget(alone.stored.clone()))));
-    alone.tell(Event::Reply(late, Reply::Wrote(quorate_engine::ledger::Wrote::Refused)));
+    alone.tell(Event::Reply(late, Reply::Written(quorate_engine::ledger::WriteOutcome::Refused)));
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
 }
 
 #[test]
@@ -91,5 +91,5 @@ fn a_set_that_is_gone_leaves_its_groups_to_be_observed() {
     alone.ask(Operation::Evict, &surplus);
     let get = read(&mut alone);
     alone.tell(Event::Reply(get, Reply::Controller(None)));
-    assert!(matches!(alone.answers.as_slice(), [Verdict::Deny(_)]), "{:?}", alone.answers);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers, ProbeDoubt, Unresolved};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::Request;
-use quorate_engine::verdict::{Allow, Ground, Numbers, ProbeDoubt, Reason, Unresolved, Verdict};
 
 use super::count::{Count, Family, Group, asked, is_lone};
 use super::{LWS, Oracle, Seen};
@@ -13,9 +13,9 @@ use super::{LWS, Oracle, Seen};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
     Exempt,
-    Moot(&'static str),
+    NoEffect(&'static str),
     NotCovered,
-    Agreed(Vec<(String, Ground)>),
+    Agreed(Vec<(String, AllowReason)>),
     Denied(Vec<(String, No)>),
 }
 
@@ -28,41 +28,43 @@ pub(crate) enum No {
 }
 
 impl Answer {
-    pub(crate) fn of(verdict: &Verdict) -> Self {
-        match verdict {
-            Verdict::Allow(Allow::Exempt(_)) => Self::Exempt,
-            Verdict::Allow(Allow::Moot { why, .. }) => Self::Moot(match format!("{why:?}").as_str() {
-                "Gone" => "Gone",
-                "Terminal" => "Terminal",
-                "Terminating" => "Terminating",
-                "NamespaceTerminating" => "NamespaceTerminating",
-                _ => "OtherUid",
-            }),
-            Verdict::Allow(Allow::NotCovered { .. }) => Self::NotCovered,
-            Verdict::Allow(Allow::Agreed { grounds, .. }) => Self::Agreed(
-                grounds.iter().map(|(budget, ground)| (format!("{budget:?}"), *ground)).collect(),
+    pub(crate) fn of(decision: &Decision) -> Self {
+        match decision {
+            Decision::Allow(Allow::Exempt(_)) => Self::Exempt,
+            Decision::Allow(Allow::NoEffect { why, .. }) => {
+                Self::NoEffect(match format!("{why:?}").as_str() {
+                    "Gone" => "Gone",
+                    "Terminal" => "Terminal",
+                    "Terminating" => "Terminating",
+                    "NamespaceTerminating" => "NamespaceTerminating",
+                    _ => "OtherUid",
+                })
+            }
+            Decision::Allow(Allow::NotCovered { .. }) => Self::NotCovered,
+            Decision::Allow(Allow::Agreed { reasons, .. }) => Self::Agreed(
+                reasons.iter().map(|(budget, reason)| (format!("{budget:?}"), *reason)).collect(),
             ),
-            Verdict::Deny(blocks) => Self::Denied(
-                blocks.iter().map(|block| (format!("{:?}", block.budget), no(&block.reason))).collect(),
+            Decision::Deny(denials) => Self::Denied(
+                denials.iter().map(|denial| (format!("{:?}", denial.budget), no(&denial.reason))).collect(),
             ),
         }
     }
 }
 
-fn no(reason: &Reason) -> No {
+fn no(reason: &DenialReason) -> No {
     match reason {
-        Reason::Invalid(_) => No::Plain("Invalid"),
-        Reason::Protocol(_) => No::Plain("Protocol"),
-        Reason::NotOpen => No::Plain("NotOpen"),
-        Reason::NoGroup { .. } => No::Plain("NoGroup"),
-        Reason::Native { .. } => No::Plain("Native"),
-        Reason::SeveralNative { .. } => No::Plain("SeveralNative"),
-        Reason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
-        Reason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
-        Reason::Unresolved(Unresolved::Owner { .. }) => No::Unresolved("Owner"),
-        Reason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
-        Reason::Unresolved(Unresolved::Sources { .. }) => No::Unresolved("Sources"),
-        Reason::Probe { why, .. } => No::Probe(match why {
+        DenialReason::Invalid(_) => No::Plain("Invalid"),
+        DenialReason::Protocol(_) => No::Plain("Protocol"),
+        DenialReason::NotOpen => No::Plain("NotOpen"),
+        DenialReason::NoGroup { .. } => No::Plain("NoGroup"),
+        DenialReason::Native { .. } => No::Plain("Native"),
+        DenialReason::SeveralNative { .. } => No::Plain("SeveralNative"),
+        DenialReason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
+        DenialReason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
+        DenialReason::Unresolved(Unresolved::Owner { .. }) => No::Unresolved("Owner"),
+        DenialReason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
+        DenialReason::Unresolved(Unresolved::Sources { .. }) => No::Unresolved("Sources"),
+        DenialReason::Probe { why, .. } => No::Probe(match why {
             ProbeDoubt::SaysNo(_) => "SaysNo",
             ProbeDoubt::Silent => "Silent",
             ProbeDoubt::Malformed(_) => "Malformed",
@@ -71,7 +73,7 @@ fn no(reason: &Reason) -> No {
             ProbeDoubt::NodeNotReady => "NodeNotReady",
             ProbeDoubt::Outdated => "Outdated",
         }),
-        Reason::Exhausted(why) => No::Exhausted { numbers: why.numbers, is_down: why.unit_is_down },
+        DenialReason::Exhausted(why) => No::Exhausted { numbers: why.numbers, is_down: why.unit_is_down },
         other => panic!("the engine does not say this by itself: {other:?}"),
     }
 }
@@ -101,10 +103,10 @@ impl Oracle {
             return Answer::Exempt;
         }
         if request.object.as_ref().is_some_and(|object| object.terminating) {
-            return Answer::Moot("Terminating");
+            return Answer::NoEffect("Terminating");
         }
         if self.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
-            return Answer::Moot("NamespaceTerminating");
+            return Answer::NoEffect("NamespaceTerminating");
         }
         let found = match &request.object {
             Some(object) => self.pods.get(&object.uid),
@@ -113,12 +115,12 @@ impl Oracle {
                 named.max_by_key(|seen| (seen.absent.is_none(), seen.pod.version))
             }
         };
-        let Some(seen) = found.filter(|seen| seen.absent.is_none()) else { return Answer::Moot("Gone") };
+        let Some(seen) = found.filter(|seen| seen.absent.is_none()) else { return Answer::NoEffect("Gone") };
         let pod = &seen.pod;
         match &request.precondition {
-            Some(uid) if *uid != pod.uid => return Answer::Moot("OtherUid"),
-            _ if pod.terminating => return Answer::Moot("Terminating"),
-            _ if pod.phase.is_terminal() => return Answer::Moot("Terminal"),
+            Some(uid) if *uid != pod.uid => return Answer::NoEffect("OtherUid"),
+            _ if pod.terminating => return Answer::NoEffect("Terminating"),
+            _ if pod.phase.is_terminal() => return Answer::NoEffect("Terminal"),
             _ => {}
         }
         // A budget that names a workload may cover a pod whose owners are not all known.
@@ -134,28 +136,28 @@ impl Oracle {
                 return Answer::Denied(vec![(format!("{:?}", Some(&budget.key)), No::Unresolved("Owner"))]);
             }
         }
-        let (mut grounds, mut blocks) = (Vec::new(), Vec::new());
+        let (mut reasons, mut denials) = (Vec::new(), Vec::new());
         for budget in self.covering(&pod.uid) {
             let name = format!("{:?}", budget.key);
             match self.ask(request, seen, budget) {
-                Ok(ground) => grounds.push((name, ground)),
+                Ok(reason) => reasons.push((name, reason)),
                 Err(_) if budget.spec.as_ref().is_ok_and(|rules| rules.observe) => {
-                    grounds.push((name, Ground::Observed));
+                    reasons.push((name, AllowReason::Observed));
                 }
-                Err(no) => blocks.push((format!("{:?}", Some(&budget.key)), no)),
+                Err(no) => denials.push((format!("{:?}", Some(&budget.key)), no)),
             }
         }
-        let evicts = request.operation == Operation::Evict && !grounds.is_empty();
-        if blocks.is_empty()
+        let evicts = request.operation == Operation::Evict && !reasons.is_empty();
+        if denials.is_empty()
             && evicts
             && let Some(no) = self.native_refusal(pod)
         {
-            blocks.push((format!("{:?}", None::<BudgetKey>), No::Plain(no)));
+            denials.push((format!("{:?}", None::<BudgetKey>), No::Plain(no)));
         }
-        match (grounds.is_empty(), blocks.is_empty()) {
+        match (reasons.is_empty(), denials.is_empty()) {
             (true, true) => Answer::NotCovered,
-            (_, true) => Answer::Agreed(grounds),
-            (_, false) => Answer::Denied(blocks),
+            (_, true) => Answer::Agreed(reasons),
+            (_, false) => Answer::Denied(denials),
         }
     }
 
@@ -175,13 +177,13 @@ impl Oracle {
         (native.current && guarded && native.allowed <= 0).then_some("Native")
     }
 
-    fn ask(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<Ground, No> {
+    fn ask(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<AllowReason, No> {
         let (operation, pod) = (request.operation, &seen.pod);
         if !self.operations(budget).contains(operation) {
-            return Ok(Ground::PassesBy);
+            return Ok(AllowReason::PassesBy);
         }
         if pod.waives && self.rules(budget).0.waivable {
-            return Ok(Ground::PassesBy);
+            return Ok(AllowReason::PassesBy);
         }
         let Ok(spec) = &budget.spec else { return Err(No::Plain("Invalid")) };
         if budget.ledger.protocol.is_some_and(|protocol| protocol != quorate_engine::claims::PROTOCOL) {
@@ -191,7 +193,7 @@ impl Oracle {
             return Err(No::Plain("NotOpen"));
         }
         if pod.phase == Phase::Pending && operation.removes() {
-            return Ok(Ground::Pending);
+            return Ok(AllowReason::Pending);
         }
         // Its own tokens are not there.
         let count = self.count_without(budget, Some(&pod.uid));
@@ -209,22 +211,22 @@ impl Oracle {
         }
         let scaled = pod.controller().and_then(|owner| self.scaled(&owner.uid));
         if own && scaled.is_some_and(|scaled| scaled.recreate) {
-            return Ok(Ground::Recreate);
+            return Ok(AllowReason::Recreate);
         }
         let group = count.groups.iter().find(|group| group.pods.contains(&pod.uid));
         if group.is_some_and(|group| group.surge) {
-            return Ok(Ground::Surge);
+            return Ok(AllowReason::Surge);
         }
         let numbers = self.numbers(budget, &count, seen, group, own);
         let waits =
             operation == Operation::Evict && count.rules.unhealthy == UnhealthyPolicy::IfHealthyBudget;
         let met = numbers.current >= numbers.desired && numbers.expected > 0;
-        let free = |ground| match waits && !met {
+        let free = |reason| match waits && !met {
             true => Err(No::Exhausted { numbers, is_down: true }),
-            false => Ok(ground),
+            false => Ok(reason),
         };
         if stray || !self.is_available(seen, count.rules.health) {
-            return free(Ground::Unhealthy);
+            return free(AllowReason::Unhealthy);
         }
         match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {
             Some(std::cmp::Ordering::Less) => {
@@ -236,14 +238,14 @@ impl Oracle {
                 {
                     return Err(No::Unresolved("Owner"));
                 }
-                return free(Ground::Broken);
+                return free(AllowReason::Broken);
             }
-            Some(std::cmp::Ordering::Greater) => return Ok(Ground::Surplus),
+            Some(std::cmp::Ordering::Greater) => return Ok(AllowReason::Surplus),
             Some(std::cmp::Ordering::Equal) | None => {}
         }
         match numbers.allowed {
             0 => Err(No::Exhausted { numbers, is_down: false }),
-            _ => Ok(Ground::Charged),
+            _ => Ok(AllowReason::Charged),
         }
     }
 

@@ -153,9 +153,9 @@ impl Oracle {
                 pods.into_iter().for_each(|pod| self.see(pod, version));
                 self.shown_up_to(version);
             }
-            Snapshot::Budgets(front, budgets) => {
+            Snapshot::Budgets(kind, budgets) => {
                 let listed: BTreeSet<BudgetKey> = budgets.iter().map(|budget| budget.key.clone()).collect();
-                self.budgets.retain(|key, _| key.front != front || listed.contains(key));
+                self.budgets.retain(|key, _| key.kind != kind || listed.contains(key));
                 budgets.into_iter().for_each(|budget| self.apply(Input::Budget(budget)));
             }
             Snapshot::Controllers(kind, list) => {

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use quorate_engine::basics::Time;
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::decision::{Allow, Decision};
 use quorate_engine::facts::Operation;
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
 use quorate_engine::status::Status;
-use quorate_engine::verdict::{Allow, Verdict};
 
 use super::cluster::{Cluster, key};
 use super::words::Words;
@@ -79,30 +79,30 @@ fn decide(
         dry_run: words.flag("dry-run"),
         target: Target::default(),
     };
-    let verdict = cluster.engine.decide(&request, cluster.now);
-    if let (true, Verdict::Allow(Allow::Agreed { uid, grounds })) = (verb == "take", &verdict) {
+    let decision = cluster.engine.decide(&request, cluster.now);
+    if let (true, Decision::Allow(Allow::Agreed { uid, reasons })) = (verb == "take", &decision) {
         let token = format!("{verb}-{name}");
-        for (budget, _) in grounds {
+        for (budget, _) in reasons {
             cluster.add_claim(budget, uid, &name, &token, operation, &by);
         }
     }
-    Ok(format!("{verb} {name}: {}", tell(&verdict, cluster.now)))
+    Ok(format!("{verb} {name}: {}", tell(&decision, cluster.now)))
 }
 
-fn tell(verdict: &Verdict, now: Time) -> String {
-    match verdict {
-        Verdict::Allow(Allow::Exempt(who)) => format!("allowed, {who} is never held up\n"),
-        Verdict::Allow(Allow::Moot { why, .. }) => format!("allowed, {why:?}\n"),
-        Verdict::Allow(Allow::NotCovered { .. }) => "allowed, no budget covers it\n".to_owned(),
-        Verdict::Allow(Allow::Agreed { grounds, .. }) => {
+fn tell(decision: &Decision, now: Time) -> String {
+    match decision {
+        Decision::Allow(Allow::Exempt(who)) => format!("allowed, {who} is never held up\n"),
+        Decision::Allow(Allow::NoEffect { why, .. }) => format!("allowed, {why:?}\n"),
+        Decision::Allow(Allow::NotCovered { .. }) => "allowed, no budget covers it\n".to_owned(),
+        Decision::Allow(Allow::Agreed { reasons, .. }) => {
             let each: Vec<_> =
-                grounds.iter().map(|(budget, ground)| format!("{} {ground:?}", budget.object.name)).collect();
+                reasons.iter().map(|(budget, reason)| format!("{} {reason:?}", budget.object.name)).collect();
             format!("allowed, {}\n", each.join(", "))
         }
-        Verdict::Deny(blocks) => {
+        Decision::Deny(denials) => {
             let mut text = "denied\n".to_owned();
-            for block in blocks {
-                let _ = writeln!(text, "  {}", sentence::block(block, now));
+            for denial in denials {
+                let _ = writeln!(text, "  {}", sentence::denial(denial, now));
             }
             text
         }

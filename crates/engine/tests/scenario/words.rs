@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorate_engine::basics::{GroupKind, Quantity};
-use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::selector::{Operator, Requirement, Selector};
 
 pub(crate) struct Words {
     plain: Vec<String>,
@@ -139,17 +139,17 @@ pub(crate) fn selector(text: &str) -> Result<Selector, String> {
     }
     let values = |list: &str| list.split('|').map(Into::into).collect();
     let requirement = |part: &str| {
-        let (key, ask) = match part.split(':').collect::<Vec<_>>().as_slice() {
-            [key, "in", list] => (*key, Ask::In(values(list))),
-            [key, "notin", list] => (*key, Ask::NotIn(values(list))),
+        let (key, operator) = match part.split(':').collect::<Vec<_>>().as_slice() {
+            [key, "in", list] => (*key, Operator::In(values(list))),
+            [key, "notin", list] => (*key, Operator::NotIn(values(list))),
             [one] => match (one.split_once('='), one.strip_prefix('!')) {
-                (Some((key, value)), _) => (key, Ask::In([value.into()].into())),
-                (None, Some(key)) => (key, Ask::Absent),
-                (None, None) => (*one, Ask::Exists),
+                (Some((key, value)), _) => (key, Operator::In([value.into()].into())),
+                (None, Some(key)) => (key, Operator::Absent),
+                (None, None) => (*one, Operator::Exists),
             },
             _ => return Err(format!("no selector: {text}")),
         };
-        Ok(Requirement { key: key.into(), ask })
+        Ok(Requirement { key: key.into(), operator })
     };
     Ok(Selector(text.split(',').map(requirement).collect::<Result<_, _>>()?))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Uid, Version};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Input, Operation, Pod, Rules};
-use quorate_engine::ledger::{Call, CallId, LedgerPatch, PodRead, Reply, Stored, Wrote};
+use quorate_engine::ledger::{Call, CallId, LedgerPatch, PatchTarget, PodRead, Reply, WriteOutcome};
 use quorate_engine::selector::Selector;
 
 use super::cluster::{Cluster, Happening, Process};
@@ -114,7 +114,7 @@ impl Cluster {
             self.tallies.count("late write");
         }
         let reply = match &sent.call {
-            Call::Patch(patch) => Reply::Wrote(self.patch(process, patch, sent.seen)),
+            Call::Patch(patch) => Reply::Written(self.patch(process, patch, sent.seen)),
             Call::GetBudget(key) => Reply::Budget(self.budgets.get(key).cloned().map(Box::new)),
             Call::GetPod(key) => Reply::Pod(self.read_pod(key)),
             Call::ListPods(_) => {
@@ -159,14 +159,14 @@ impl Cluster {
         }
     }
 
-    fn patch(&mut self, process: Process, patch: &LedgerPatch, seen: Version) -> Wrote {
-        let Some(mut budget) = self.budgets.get(&patch.budget).cloned() else { return Wrote::Gone };
+    fn patch(&mut self, process: Process, patch: &LedgerPatch, seen: Version) -> WriteOutcome {
+        let Some(mut budget) = self.budgets.get(&patch.budget).cloned() else { return WriteOutcome::Gone };
         let (uid, was_open) = (budget.uid.clone(), is_open(&budget));
         let before = budget.ledger.clone();
-        let mut stored = Stored { uid: &uid, generation: budget.generation, ledger: &mut budget.ledger };
+        let mut stored = PatchTarget { uid: &uid, generation: budget.generation, ledger: &mut budget.ledger };
         if !patch.apply(&mut stored) {
             self.tallies.count("write refused");
-            return Wrote::Refused;
+            return WriteOutcome::Refused;
         }
         budget.version = self.next_revision();
         if !was_open && is_open(&budget) {
@@ -197,7 +197,7 @@ impl Cluster {
         }
         self.show_budget(budget.version, &Input::Budget(budget.clone()));
         self.budgets.insert(budget.key.clone(), budget.clone());
-        Wrote::Done(Box::new(budget))
+        WriteOutcome::Done(Box::new(budget))
     }
 }
 

@@ -6,8 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Text, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Front, Pod};
-use quorate_engine::ledger::{CallId, Reply, Rule};
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Pod};
+use quorate_engine::ledger::{CallId, ProtocolRule, Reply};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -122,7 +122,7 @@ pub(crate) struct Cluster {
     pub(crate) tokens: Standing,
     pub(crate) truth: Truth,
     pub(crate) tallies: Tallies,
-    pub(crate) without: BTreeSet<Rule>,
+    pub(crate) without: BTreeSet<ProtocolRule>,
     /// Nothing goes wrong any more and nobody asks.
     pub(crate) calm: bool,
     /// The first thing that must not happen and did.
@@ -135,7 +135,7 @@ impl Cluster {
     pub(crate) fn live(
         seed: u64,
         decisions: u64,
-        without: &BTreeSet<Rule>,
+        without: &BTreeSet<ProtocolRule>,
         tell: bool,
     ) -> Result<Tallies, String> {
         let mut cluster = Self::new(seed, without.clone(), tell);
@@ -153,7 +153,7 @@ impl Cluster {
         }
     }
 
-    fn new(seed: u64, without: BTreeSet<Rule>, tell: bool) -> Self {
+    fn new(seed: u64, without: BTreeSet<ProtocolRule>, tell: bool) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let plan = Plan::make(&mut rng);
         let mut cluster = Self {
@@ -285,7 +285,7 @@ impl Cluster {
 }
 
 pub(crate) fn budget_key(slot: usize) -> BudgetKey {
-    BudgetKey { object: ObjectKey::new(NAMESPACE, format!("b{slot}")), front: Front::DisruptionBudget }
+    BudgetKey { object: ObjectKey::new(NAMESPACE, format!("b{slot}")), kind: BudgetKind::DisruptionBudget }
 }
 
 /// What happened, counted: a simulation in which nothing happens shows nothing.

@@ -23,7 +23,7 @@ mod truth;
 
 use std::collections::BTreeSet;
 
-use quorate_engine::ledger::Rule;
+use quorate_engine::ledger::ProtocolRule;
 
 use cluster::{Cluster, Tallies};
 
@@ -83,8 +83,8 @@ fn other_clusters_live_and_no_budget_is_broken() {
 }
 
 /// Leaves rules out, and lives until that is noticed.
-fn is_noticed(rules: &[Rule]) {
-    let without: BTreeSet<Rule> = rules.iter().copied().collect();
+fn is_noticed(rules: &[ProtocolRule]) {
+    let without: BTreeSet<ProtocolRule> = rules.iter().copied().collect();
     for seed in SEED..SEED + 20 {
         if let Err(what) = Cluster::live(seed, LIFE, &without, false) {
             println!("without {rules:?}, seed {seed}: {what}");
@@ -96,15 +96,15 @@ fn is_noticed(rules: &[Rule]) {
 
 #[test]
 fn a_commit_that_tests_no_number_is_noticed() {
-    is_noticed(&[Rule::TestNumber]);
+    is_noticed(&[ProtocolRule::TestNumber]);
 }
 
 #[test]
 fn tokens_that_never_expire_are_noticed() {
-    is_noticed(&[Rule::Expiry]);
+    is_noticed(&[ProtocolRule::Expiry]);
 }
 
 #[test]
 fn free_passes_on_stale_pods_are_noticed() {
-    is_noticed(&[Rule::FreshEyes]);
+    is_noticed(&[ProtocolRule::FreshList]);
 }

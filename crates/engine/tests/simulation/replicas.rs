@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Text, Time, Version};
-use quorate_engine::facts::{Front, Input, WorkloadSource};
-use quorate_engine::ledger::{Acknowledged, CallId, Event, Member, Output, Replica, Settings};
+use quorate_engine::facts::{BudgetKind, Input, WorkloadSource};
+use quorate_engine::ledger::{Acknowledged, CallId, Event, Output, Replica, ReplicaLease, Settings};
 use quorate_engine::{Gates, Snapshot};
 use rand::Rng;
 
@@ -209,15 +209,15 @@ impl Cluster {
         let name = Self::process_name(process.node, process.life);
         if let Some(lease) = self.leases.get_mut(&name) {
             let known = lease.acknowledged.budgets.max(version);
-            lease.acknowledged = lease.acknowledged.with(Front::DisruptionBudget, known);
+            lease.acknowledged = lease.acknowledged.with(BudgetKind::DisruptionBudget, known);
         }
     }
 
     /// The Leases, as a consistent list shows them.
-    pub(crate) fn members(&mut self) -> Vec<Member> {
+    pub(crate) fn members(&mut self) -> Vec<ReplicaLease> {
         let now = self.now;
         self.leases.retain(|_, lease| now < lease.renewed.after(LEASE_HOLDS + LEASE_KEPT));
-        let member = |(name, lease): (&Text, &Lease)| Member {
+        let member = |(name, lease): (&Text, &Lease)| ReplicaLease {
             name: name.clone(),
             acknowledged: lease.acknowledged,
             vanished: now >= lease.renewed.after(LEASE_HOLDS),
@@ -268,7 +268,7 @@ impl Cluster {
         if self.nodes.iter().filter(|node| node.holder).count() > 1 {
             self.tallies.count("two holders");
         }
-        self.step(process, Event::Holder(holds));
+        self.step(process, Event::Leader(holds));
     }
 
     /// Lets a replica take a step, and sees to what it wants.
@@ -283,7 +283,7 @@ impl Cluster {
                 Output::Acknowledge(known) => {
                     self.plan_in(1..300, Happening::Publish(process, known.budgets));
                 }
-                Output::Answer(id, verdict) => self.answered(process, id, &verdict),
+                Output::Answer(id, decision) => self.answered(process, id, &decision),
                 Output::Note(note) => self.noted(process, &note),
             }
         }
@@ -350,7 +350,7 @@ impl Cluster {
             match self.nodes[process.node].budgets.next(self.now) {
                 Next::Shown(version, input) => {
                     self.step(process, Event::Fact(input));
-                    self.step(process, Event::BudgetsAt(Front::DisruptionBudget, version));
+                    self.step(process, Event::BudgetsAt(BudgetKind::DisruptionBudget, version));
                 }
                 Next::At(at) => return self.plan_at(at, Happening::ShowBudgets(process)),
                 Next::Nothing => return,
@@ -393,8 +393,8 @@ impl Cluster {
         let version = Version(self.revision);
         let budgets = self.budgets.values().cloned().collect();
         self.nodes[process.node].budgets.cut = false;
-        self.step(process, Event::List(Snapshot::Budgets(Front::DisruptionBudget, budgets)));
-        self.step(process, Event::BudgetsAt(Front::DisruptionBudget, version));
+        self.step(process, Event::List(Snapshot::Budgets(BudgetKind::DisruptionBudget, budgets)));
+        self.step(process, Event::BudgetsAt(BudgetKind::DisruptionBudget, version));
     }
 
     /// What every running process has been shown.

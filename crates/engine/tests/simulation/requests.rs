@@ -6,10 +6,10 @@ use std::time::Duration;
 use quorate_engine::basics::{Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{ContainerChange, Target, Token, TokenId};
+use quorate_engine::decision::{Decision, DenialReason};
 use quorate_engine::facts::{Operation, Pod};
-use quorate_engine::ledger::{Event, Note, Rule};
+use quorate_engine::ledger::{Event, Note, ProtocolRule};
 use quorate_engine::request::Request;
-use quorate_engine::verdict::{Reason, Verdict};
 use rand::Rng;
 
 use super::cluster::{Cluster, Happening, Process};
@@ -51,12 +51,12 @@ impl Journey {
     }
 }
 
-fn word(reason: &Reason) -> &'static str {
+fn word(reason: &DenialReason) -> &'static str {
     match reason {
-        Reason::Exhausted(_) => "denied: no room",
-        Reason::NotOpen => "denied: not open",
-        Reason::NotSynced | Reason::NotFresh { .. } => "denied: blind",
-        Reason::Deadline => "denied: no time",
+        DenialReason::Exhausted(_) => "denied: no room",
+        DenialReason::NotOpen => "denied: not open",
+        DenialReason::NotSynced | DenialReason::NotFresh { .. } => "denied: blind",
+        DenialReason::Deadline => "denied: no time",
         _ => "denied: other",
     }
 }
@@ -142,7 +142,7 @@ impl Cluster {
         self.tell(|| format!("{id}: {operation:?} {} of {process:?}", pod.uid));
         self.requests.insert(id, Journey { operation, pod: name, image, dry_run, process, stage });
         let deadline = self.clock(process.node).after(DEADLINE);
-        self.step(process, Event::Ask { id, request: Box::new(request), deadline });
+        self.step(process, Event::Request { id, request: Box::new(request), deadline });
         if self.requests.get(&id).is_some_and(Journey::is_waiting) {
             self.plan_in(10_000..10_001, Happening::GiveUp(id));
         }
@@ -172,29 +172,29 @@ impl Cluster {
         };
         self.requests.insert(id, journey);
         let deadline = self.clock(process.node).after(DEADLINE);
-        self.step(process, Event::Ask { id, request: Box::new(request), deadline });
+        self.step(process, Event::Request { id, request: Box::new(request), deadline });
         if self.requests.remove(&id).map(|journey| journey.stage) != Some(Stage::Over(true)) {
             self.fail(format!("the kubelet was held up over {}", pod.uid));
         }
         self.terminate(&pod.uid, None);
     }
 
-    pub(crate) fn answered(&mut self, process: Process, id: RequestId, verdict: &Verdict) {
-        self.tell(|| format!("{id} answered: {verdict:?}"));
+    pub(crate) fn answered(&mut self, process: Process, id: RequestId, decision: &Decision) {
+        self.tell(|| format!("{id} answered: {decision:?}"));
         let Some(journey) = self.requests.get(&id).filter(|journey| journey.is_waiting()).cloned() else {
             return;
         };
-        let struck = match verdict {
-            Verdict::Allow(allow) => allow.pin().cloned(),
-            Verdict::Deny(blocks) => {
-                match blocks.first().map(|block| &block.reason) {
+        let struck = match decision {
+            Decision::Allow(allow) => allow.pin().cloned(),
+            Decision::Deny(denials) => {
+                match denials.first().map(|denial| &denial.reason) {
                     None => self.fail(format!("{id} was denied without a reason")),
                     Some(reason) => self.tallies.count(word(reason)),
                 }
                 None
             }
         };
-        let allowed = verdict.is_allowed();
+        let allowed = decision.is_allowed();
         self.tallies.count(if allowed { "allowed" } else { "denied" });
         let strikes = struck.filter(|uid| !journey.dry_run && self.pods.contains_key(uid));
         let stage = match strikes {
@@ -256,7 +256,7 @@ impl Cluster {
         let Some(journey) = self.requests.remove(&id) else { return };
         let Stage::Admitted(uid) = journey.stage.clone() else { return };
         let named = self.by_name.get(&journey.pod).cloned();
-        let pinned = journey.operation != Operation::Evict || !self.without.contains(&Rule::Pin);
+        let pinned = journey.operation != Operation::Evict || !self.without.contains(&ProtocolRule::Pin);
         let struck = if pinned { Some(uid.clone()) } else { named };
         if self.chance(100) && !self.calm {
             self.tallies.count("refused elsewhere");

@@ -368,9 +368,9 @@ impl Truth {
             .filter(|(name, _)| account.units.get(*name).is_none_or(|unit| !unit.whole))
             .map(|(name, since)| (name.clone(), *since))
             .collect();
-        let verdict = account.excuse(&charged, after, deed, &self.losses);
+        let decision = account.excuse(&charged, after, deed, &self.losses);
         account.charges.insert(deed.process.clone(), at);
-        match verdict {
+        match decision {
             Ok(()) => Ok(true),
             Err(why) => Err(format!("{key}: {why}, by {}", deed.process)),
         }

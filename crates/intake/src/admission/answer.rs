@@ -2,8 +2,8 @@
 
 use k8s_openapi::ByteString;
 use quorate_engine::basics::{ObjectKey, Time};
+use quorate_engine::decision::{Decision, Denial};
 use quorate_engine::sentence;
-use quorate_engine::verdict::{Block, Verdict};
 use serde_json::{Value, json};
 
 use super::request::{Disruption, Pin};
@@ -11,10 +11,10 @@ use super::review::{Fault, Rejected};
 use crate::error::Problem;
 
 /// The answer to a disruption. An eviction that may go ahead is pinned to the only pod it may strike.
-pub fn answer(uid: &str, disruption: &Disruption, verdict: &Verdict, now: Time) -> Value {
-    match verdict {
-        Verdict::Deny(blocks) => deny(uid, &disruption.request.pod, blocks, now),
-        Verdict::Allow(ground) => match (disruption.pin, ground.pin()) {
+pub fn answer(uid: &str, disruption: &Disruption, decision: &Decision, now: Time) -> Value {
+    match decision {
+        Decision::Deny(denials) => deny(uid, &disruption.request.pod, denials, now),
+        Decision::Allow(reason) => match (disruption.pin, reason.pin()) {
             (Some(pin), Some(pod)) if pin != Pin::Pinned => allow_with_patch(uid, &pin_patch(pin, pod)),
             _ => allow(uid),
         },
@@ -42,16 +42,16 @@ pub fn allow_with_patch(uid: &str, patch: &Value) -> Value {
 
 /// Not now. 429 is what makes `kubectl drain` and the autoscalers ask again; with `retryAfterSeconds` the client
 /// libraries would do so by themselves and tell nobody.
-pub fn deny(uid: &str, pod: &ObjectKey, blocks: &[Block], now: Time) -> Value {
-    let causes: Vec<Value> = blocks
+pub fn deny(uid: &str, pod: &ObjectKey, denials: &[Denial], now: Time) -> Value {
+    let causes: Vec<Value> = denials
         .iter()
-        .map(|block| json!({ "reason": "DisruptionBudget", "message": sentence::block(block, now) }))
+        .map(|denial| json!({ "reason": "DisruptionBudget", "message": sentence::denial(denial, now) }))
         .collect();
     let status = json!({
         "status": "Failure",
         "code": 429,
         "reason": "TooManyRequests",
-        "message": sentence::refusal(blocks, now),
+        "message": sentence::refusal(denials, now),
         "details": { "name": &*pod.name, "kind": "pods", "causes": causes },
     });
     review(uid, json!({ "allowed": false, "status": status }))

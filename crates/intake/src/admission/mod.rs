@@ -3,12 +3,12 @@
 mod answer;
 mod change;
 mod delete_options;
-mod newborn;
-mod own;
+mod pod_creation;
 mod request;
 mod review;
+mod validate;
 
 pub use answer::{allow, allow_with_patch, allow_with_warnings, answer, deny, pin_patch, refuse, reject};
-pub use newborn::{Creator, Newborn, give_owners};
-pub use request::{Asked, Disruption, Harmless, Pin};
+pub use pod_creation::{Creator, PodCreation, give_owners};
+pub use request::{Disruption, Harmless, Pin, ReviewedOperation};
 pub use review::{Fault, Rejected, Review, read};

@@ -16,9 +16,9 @@ use crate::objects;
 
 /// What a review asks for.
 #[derive(Debug)]
-pub enum Asked {
+pub enum ReviewedOperation {
     /// Nothing that could disrupt a pod: it may go ahead.
-    Nothing(Harmless),
+    NoDisruption(Harmless),
     /// To disrupt a pod.
     Disruption(Box<Disruption>),
 }
@@ -74,10 +74,10 @@ struct EvictionMeta {
 
 impl<'a> Review<'a> {
     /// What is asked for.
-    pub fn asked(&self) -> Result<Asked, Rejected> {
+    pub fn asked(&self) -> Result<ReviewedOperation, Rejected> {
         let call = &self.call;
         if call.resource.resource != "pods" || !call.resource.group.is_empty() {
-            return Ok(Asked::Nothing(Harmless::OtherResource));
+            return Ok(ReviewedOperation::NoDisruption(Harmless::OtherResource));
         }
         let sub_resource = call.sub_resource.as_deref().unwrap_or_default();
         match (sub_resource, call.operation.as_str()) {
@@ -86,11 +86,11 @@ impl<'a> Review<'a> {
             ("", "UPDATE") => self.change(change::update, Operation::Update),
             ("resize", "UPDATE") => self.change(change::resize, Operation::Resize),
             ("status", "UPDATE") => self.change(change::announcement, Operation::Update),
-            _ => Ok(Asked::Nothing(Harmless::OtherResource)),
+            _ => Ok(ReviewedOperation::NoDisruption(Harmless::OtherResource)),
         }
     }
 
-    fn eviction(&self) -> Result<Asked, Rejected> {
+    fn eviction(&self) -> Result<ReviewedOperation, Rejected> {
         let body: Value = self.object()?;
         let malformed = |why: String| self.rejected(Fault::Object { field: "object", why });
         if !body.is_object() {
@@ -111,10 +111,10 @@ impl<'a> Review<'a> {
         let pod = self.key(meta.name.as_deref(), meta.namespace.as_deref())?;
         let pin = Some(pin(&body));
         let request = self.request(Operation::Evict, pod, None, &options, Target::default());
-        Ok(Asked::Disruption(Box::new(Disruption { request, pin })))
+        Ok(ReviewedOperation::Disruption(Box::new(Disruption { request, pin })))
     }
 
-    fn deletion(&self) -> Result<Asked, Rejected> {
+    fn deletion(&self) -> Result<ReviewedOperation, Rejected> {
         let options = match self.call.options {
             Some(_) => self.decode("options", self.call.options),
             None => Ok(DeleteOptions::default()),
@@ -125,7 +125,7 @@ impl<'a> Review<'a> {
         let options = options?;
         match self.old_pod()? {
             Some(old) => self.disruption(Operation::Delete, &old, &options, Target::default()),
-            None => Ok(Asked::Nothing(Harmless::Terminating)),
+            None => Ok(ReviewedOperation::NoDisruption(Harmless::Terminating)),
         }
     }
 
@@ -133,24 +133,26 @@ impl<'a> Review<'a> {
         &self,
         leads_to: fn(&slim::Pod, &slim::Pod) -> Option<Target>,
         operation: Operation,
-    ) -> Result<Asked, Rejected> {
+    ) -> Result<ReviewedOperation, Rejected> {
         if let Some(exempt) = self.exempt(operation, None) {
             return Ok(exempt);
         }
         let old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
         let new: slim::Pod = self.decode("object", self.call.object)?;
-        let Some(target) = leads_to(&old, &new) else { return Ok(Asked::Nothing(Harmless::NoRestart)) };
+        let Some(target) = leads_to(&old, &new) else {
+            return Ok(ReviewedOperation::NoDisruption(Harmless::NoRestart));
+        };
         match self.old_pod()? {
             Some(old) => {
                 let target = Target { base: Some(old.version), ..target };
                 self.disruption(operation, &old, &DeleteOptions::default(), target)
             }
-            None => Ok(Asked::Nothing(Harmless::Terminating)),
+            None => Ok(ReviewedOperation::NoDisruption(Harmless::Terminating)),
         }
     }
 
     /// A caller that is never held up is not held up by an object that cannot be read either.
-    fn exempt(&self, operation: Operation, options: Option<&DeleteOptions>) -> Option<Asked> {
+    fn exempt(&self, operation: Operation, options: Option<&DeleteOptions>) -> Option<ReviewedOperation> {
         let none = DeleteOptions::default();
         let options = options.unwrap_or(&none);
         Exempt::find(&self.caller(options), operation)?;
@@ -159,7 +161,7 @@ impl<'a> Review<'a> {
             self.call.name.as_deref().unwrap_or_default(),
         );
         let request = self.request(operation, pod, None, options, Target::default());
-        Some(Asked::Disruption(Box::new(Disruption { request, pin: None })))
+        Some(ReviewedOperation::Disruption(Box::new(Disruption { request, pin: None })))
     }
 
     /// The pod as it is before the request; `None` where it is terminating.
@@ -180,10 +182,10 @@ impl<'a> Review<'a> {
         pod: &Pod,
         options: &DeleteOptions,
         target: Target,
-    ) -> Result<Asked, Rejected> {
+    ) -> Result<ReviewedOperation, Rejected> {
         // A delete of a collection is asked about pod by pod, without a name.
         let request = self.request(operation, pod.key.clone(), Some(pod.into()), options, target);
-        Ok(Asked::Disruption(Box::new(Disruption { request, pin: None })))
+        Ok(ReviewedOperation::Disruption(Box::new(Disruption { request, pin: None })))
     }
 
     fn request(

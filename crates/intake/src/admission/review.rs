@@ -55,12 +55,12 @@ pub enum Fault {
 /// What the API server asks.
 #[derive(Debug)]
 pub struct Review<'a> {
-    pub(super) call: Call<'a>,
+    pub(super) call: ReviewRequest<'a>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Call<'a> {
+pub(super) struct ReviewRequest<'a> {
     #[serde(default)]
     pub(super) uid: String,
     #[serde(default)]
@@ -100,7 +100,7 @@ pub(super) struct UserInfo {
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
-    request: Option<Call<'a>>,
+    request: Option<ReviewRequest<'a>>,
 }
 
 #[derive(Default, Deserialize)]

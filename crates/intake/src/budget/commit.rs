@@ -1,7 +1,7 @@
 //! Writes to the ledger, as JSON Patches on `/status`.
 
 use quorate_api::budget::StoredBudget;
-use quorate_engine::facts::Front;
+use quorate_engine::facts::BudgetKind;
 use quorate_engine::ledger::{LedgerPatch, Step};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::ledger::{claim_to_json, coverage_to_json};
 /// status that is not there. So the first write fills the places in, on the condition that nobody has written the
 /// object since. Whoever writes keeps one of these per budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Base {
+pub struct MissingFields {
     version: String,
     /// OpenKruise's definition does not take a status without its numbers; ours is another, but may not be there yet.
     kruise: bool,
@@ -23,14 +23,14 @@ pub struct Base {
     settled: bool,
 }
 
-impl Base {
+impl MissingFields {
     /// What there is in a budget.
-    pub fn of(front: Front, budget: &StoredBudget) -> Self {
+    pub fn of(kind: BudgetKind, budget: &StoredBudget) -> Self {
         let status = &budget.status;
         let has = |name: &str| status.get(name).is_some_and(|value| !value.is_null());
         Self {
             version: budget.metadata.resource_version.clone().unwrap_or_default(),
-            kruise: front == Front::PodUnavailableBudget,
+            kruise: kind == BudgetKind::PodUnavailableBudget,
             status: status.is_object(),
             ledger: has("ledger"),
             claims: has("claims"),
@@ -63,8 +63,8 @@ impl Base {
 }
 
 /// A write to the ledger as a JSON Patch on `/status` of the budget, whose places are as `base` has seen them.
-pub fn json_patch(patch: &LedgerPatch, base: &Base) -> Value {
-    let mut steps = base.fill_in();
+pub fn json_patch(patch: &LedgerPatch, missing: &MissingFields) -> Value {
+    let mut steps = missing.fill_in();
     steps.extend(patch.steps.iter().map(|step| match step {
         Step::TestUid(uid) => test("/metadata/uid", json!(&**uid)),
         Step::TestGeneration(generation) => test("/metadata/generation", json!(generation)),

@@ -10,16 +10,16 @@ mod spec;
 mod status;
 mod warnings;
 
-pub use commit::{Base, json_patch};
+pub use commit::{MissingFields, json_patch};
 pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
 pub use spec::validate;
-pub(crate) use spec::{Reading, read_covers, read_quantity, required};
+pub(crate) use spec::{ParsedSpec, read_covers, read_quantity, required};
 pub use status::{patch as status_patch, steps as status_steps};
 pub use warnings::{Known, warnings};
 
 use quorate_api::DisruptionBudget;
 use quorate_api::budget::StoredBudget;
-use quorate_engine::facts::{self, Broken, BudgetKey, Front, Rules};
+use quorate_engine::facts::{self, Broken, BudgetKey, BudgetKind, Rules};
 use serde_json::Value;
 
 use crate::error::{Problem, Unreadable};
@@ -28,16 +28,16 @@ use crate::objects::Incoming;
 
 /// A stored `DisruptionBudget` as a fact.
 pub fn budget(object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
-    fact(Front::DisruptionBudget, object)
+    fact(BudgetKind::DisruptionBudget, object)
 }
 
 /// A stored budget of either kind as a fact. Only one without a name, a UID or a version cannot become one.
-pub fn fact(front: Front, object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
-    let (kind, reading) = match front {
-        Front::DisruptionBudget => ("DisruptionBudget", spec::read(&object.spec)),
-        Front::PodUnavailableBudget => ("PodUnavailableBudget", kruise::read(object)),
+pub fn fact(kind: BudgetKind, object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
+    let (name, reading) = match kind {
+        BudgetKind::DisruptionBudget => ("DisruptionBudget", spec::read(&object.spec)),
+        BudgetKind::PodUnavailableBudget => ("PodUnavailableBudget", kruise::read(object)),
     };
-    let incoming = Incoming::new(kind, &object.metadata);
+    let incoming = Incoming::new(name, &object.metadata);
     let mut problems = reading.refused;
     let ledger = ledger::read(&object.status, &mut problems);
     let spec = match problems.first() {
@@ -49,7 +49,7 @@ pub fn fact(front: Front, object: &StoredBudget) -> Result<facts::Budget, Unread
         }),
     };
     Ok(facts::Budget {
-        key: BudgetKey { object: incoming.key()?, front },
+        key: BudgetKey { object: incoming.key()?, kind },
         uid: incoming.uid()?,
         generation: object.metadata.generation.unwrap_or_default(),
         version: incoming.version()?,

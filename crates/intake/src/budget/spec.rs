@@ -16,7 +16,7 @@ const MAX_NUMBER: u32 = 999_999_999;
 const ALL: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
 
 /// What a spec says, as far as it can be read.
-pub(crate) struct Reading {
+pub(crate) struct ParsedSpec {
     /// Only good as a whole where nothing was refused. What the budget covers is good in any case: where that cannot
     /// be read, it is every pod of the namespace.
     pub(crate) rules: Rules,
@@ -35,7 +35,7 @@ pub fn validate(spec: &Value) -> Vec<Problem> {
     reading.refused
 }
 
-pub(super) fn read(spec: &Value) -> Reading {
+pub(super) fn read(spec: &Value) -> ParsedSpec {
     let mut refused = Vec::new();
     let mut tolerated = Vec::new();
     let spec = Field::new("spec", spec);
@@ -79,7 +79,7 @@ pub(super) fn read(spec: &Value) -> Reading {
         health: HealthRule::Ready,
         waivable: false,
     };
-    Reading { rules, operations_if_broken, refused, tolerated }
+    ParsedSpec { rules, operations_if_broken, refused, tolerated }
 }
 
 /// Which pods; every pod of the namespace where that cannot be read.

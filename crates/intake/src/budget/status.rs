@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{Text, Time};
-use quorate_engine::facts::Front;
+use quorate_engine::facts::BudgetKind;
 use quorate_engine::status::{Condition, ConditionType, Group, Status, reason};
 use serde_json::{Map, Value, json};
 
@@ -15,10 +15,10 @@ use crate::time;
 ///
 /// It holds counters, groups and conditions, and nothing of the ledger, so that it never stands in the way of a commit.
 /// Conditions of other writers stay as they are. A condition keeps its time while its status is the same.
-pub fn patch(front: Front, seen: &Value, status: &Status, now: Time) -> Option<Value> {
+pub fn patch(kind: BudgetKind, seen: &Value, status: &Status, now: Time) -> Option<Value> {
     let pruned = claims_were_pruned(seen).then(|| nothing_sticks(status));
     let status = pruned.as_ref().unwrap_or(status);
-    let mut wanted = numbers(front, status);
+    let mut wanted = numbers(kind, status);
     wanted.extend([
         ("observedGeneration", json!(status.generation)),
         ("groups", or_null(!status.groups.is_empty(), status.groups.iter().map(group).collect())),
@@ -41,11 +41,11 @@ pub fn patch(front: Front, seen: &Value, status: &Status, now: Time) -> Option<V
 
 /// The same as steps of a JSON Patch, to go along with a write to the ledger. There are none where something else than
 /// counts has changed: people are told of that, so it needs a write of its own.
-pub fn steps(front: Front, seen: &Value, status: &Status, now: Time) -> Vec<Value> {
+pub fn steps(kind: BudgetKind, seen: &Value, status: &Status, now: Time) -> Vec<Value> {
     if claims_were_pruned(seen) || !status.conditions.iter().all(|condition| only_counts(seen, condition)) {
         return Vec::new();
     }
-    let changes = patch(front, seen, status, now).unwrap_or_default();
+    let changes = patch(kind, seen, status, now).unwrap_or_default();
     let changes = changes.get("status").and_then(Value::as_object).into_iter().flatten();
     changes.map(|(name, change)| step(&format!("/status/{name}"), seen.get(name), change)).collect()
 }
@@ -82,10 +82,10 @@ fn step(path: &str, seen: Option<&Value>, change: &Value) -> Value {
 }
 
 /// What is counted, by the names that each kind has for it.
-fn numbers(front: Front, status: &Status) -> Vec<(&'static str, Value)> {
+fn numbers(kind: BudgetKind, status: &Status) -> Vec<(&'static str, Value)> {
     let units = status.units;
-    match front {
-        Front::DisruptionBudget => vec![
+    match kind {
+        BudgetKind::DisruptionBudget => vec![
             ("disruptionsAllowed", count(units.allowed)),
             ("currentHealthy", count(status.pods_healthy)),
             ("desiredHealthy", count(status.pods_desired)),
@@ -95,7 +95,7 @@ fn numbers(front: Front, status: &Status) -> Vec<(&'static str, Value)> {
             ("desiredHealthyReplicas", count(units.desired)),
             ("expectedReplicas", count(units.expected)),
         ],
-        Front::PodUnavailableBudget => vec![
+        BudgetKind::PodUnavailableBudget => vec![
             ("unavailableAllowed", count(units.allowed)),
             ("currentAvailable", count(units.current)),
             ("desiredAvailable", count(units.desired)),

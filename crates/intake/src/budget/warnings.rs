@@ -2,7 +2,7 @@
 
 use quorate_api::names::lws;
 use quorate_engine::basics::Quantity;
-use quorate_engine::facts::{Covers, Front, Operation, Rules, Units};
+use quorate_engine::facts::{BudgetKind, Covers, Operation, Rules, Units};
 
 /// What is known of the pods that a budget covers, where something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Known {
 }
 
 /// What to tell whoever creates or changes a budget. It does what it says, but that may not be what was meant.
-pub fn warnings(front: Front, rules: &Rules, known: Known) -> Vec<String> {
+pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |text: String| warnings.push(text);
     let groups = rules.units != Units::Pods;
@@ -37,13 +37,15 @@ pub fn warnings(front: Front, rules: &Rules, known: Known) -> Vec<String> {
         warn("spec.selector is empty: the budget covers every pod of the namespace.".to_owned());
     }
     if !rules.operations.contains(Operation::Evict) {
-        let left_out = match front {
-            Front::DisruptionBudget => "spec.operations leaves out Evict",
-            Front::PodUnavailableBudget => "the annotation kruise.io/pub-protect-operations leaves out EVICT",
+        let left_out = match kind {
+            BudgetKind::DisruptionBudget => "spec.operations leaves out Evict",
+            BudgetKind::PodUnavailableBudget => {
+                "the annotation kruise.io/pub-protect-operations leaves out EVICT"
+            }
         };
         warn(format!("{left_out}: kubectl drain and autoscalers will not be held up."));
     }
-    if let (Front::PodUnavailableBudget, Covers::Target(kind, name)) = (front, &rules.covers)
+    if let (BudgetKind::PodUnavailableBudget, Covers::Target(kind, name)) = (kind, &rules.covers)
         && kind.group.is_empty()
         && &*kind.kind != "ReplicationController"
     {

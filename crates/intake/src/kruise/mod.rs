@@ -18,12 +18,12 @@ use quorate_api::names::kruise::{PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS};
 use quorate_engine::facts::Rules;
 use serde_json::Value;
 
-use crate::budget::Reading;
+use crate::budget::ParsedSpec;
 use crate::error::Problem;
 use crate::field::Field;
 
 /// What a stored budget says, as far as it can be read.
-pub(crate) fn read(object: &StoredBudget) -> Reading {
+pub(crate) fn read(object: &StoredBudget) -> ParsedSpec {
     let none = BTreeMap::new();
     spec::read(&object.spec, object.metadata.annotations.as_ref().unwrap_or(&none))
 }
@@ -73,7 +73,7 @@ pub fn rules(object: &Value) -> Option<Rules> {
     reading.refused.is_empty().then_some(reading.rules)
 }
 
-fn of_value(object: &Value) -> Reading {
+fn of_value(object: &Value) -> ParsedSpec {
     let mut problems = Vec::new();
     let mut annotations = BTreeMap::new();
     let metadata = object.get("metadata").unwrap_or(&Value::Null);

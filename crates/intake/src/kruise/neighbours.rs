@@ -2,7 +2,7 @@
 
 use quorate_engine::basics::Text;
 use quorate_engine::facts::Covers;
-use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::selector::{Operator, Requirement, Selector};
 
 use crate::error::Problem;
 
@@ -46,19 +46,21 @@ fn overlap(a: &Selector, b: &Selector) -> bool {
     let names = |selector: &Selector, key: &Text| selector.0.iter().any(|other| other.key == *key);
     let alike = a.0.iter().all(|ours| names(b, &ours.key)) && b.0.iter().all(|theirs| names(a, &theirs.key));
     let meet = |ours: &Requirement, theirs: &Requirement| {
-        ours.key != theirs.key || intersect(&ours.ask, &theirs.ask)
+        ours.key != theirs.key || intersect(&ours.operator, &theirs.operator)
     };
     alike && a.0.iter().all(|ours| b.0.iter().all(|theirs| meet(ours, theirs)))
 }
 
 /// Whether a label can be as both ask.
-fn intersect(a: &Ask, b: &Ask) -> bool {
+fn intersect(a: &Operator, b: &Operator) -> bool {
     match (a, b) {
-        (Ask::In(a), Ask::In(b)) => a.iter().any(|value| b.contains(value)),
-        (Ask::In(one_of), Ask::NotIn(none_of)) | (Ask::NotIn(none_of), Ask::In(one_of)) => {
+        (Operator::In(a), Operator::In(b)) => a.iter().any(|value| b.contains(value)),
+        (Operator::In(one_of), Operator::NotIn(none_of))
+        | (Operator::NotIn(none_of), Operator::In(one_of)) => {
             one_of.iter().any(|value| !none_of.contains(value))
         }
-        (Ask::Absent, Ask::In(_) | Ask::Exists) | (Ask::In(_) | Ask::Exists, Ask::Absent) => false,
+        (Operator::Absent, Operator::In(_) | Operator::Exists)
+        | (Operator::In(_) | Operator::Exists, Operator::Absent) => false,
         _ => true,
     }
 }

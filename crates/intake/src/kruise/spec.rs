@@ -6,7 +6,7 @@ use quorate_api::names::kruise::{PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS};
 use quorate_engine::facts::{Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units};
 use serde_json::Value;
 
-use crate::budget::{Reading, read_covers, read_quantity, required};
+use crate::budget::{ParsedSpec, read_covers, read_quantity, required};
 use crate::error::Problem;
 use crate::field::Field;
 use crate::objects::group_kind;
@@ -17,7 +17,7 @@ const UPDATE: [Operation; 2] = [Operation::Update, Operation::Resize];
 
 const DEFAULT: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
 
-pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Reading {
+pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> ParsedSpec {
     let mut refused = Vec::new();
     let mut tolerated = Vec::new();
     let spec = Field::new("spec", spec);
@@ -69,7 +69,7 @@ pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Read
         health: HealthRule::Strict,
         waivable: true,
     };
-    Reading { rules, operations_if_broken, refused, tolerated }
+    ParsedSpec { rules, operations_if_broken, refused, tolerated }
 }
 
 /// OpenKruise takes any API version that is not empty.

@@ -1,8 +1,8 @@
 //! What the API server is told.
 
 use quorate_engine::basics::{ObjectKey, Text};
-use quorate_engine::facts::{BudgetKey, Front};
-use quorate_engine::verdict::{Allow, Block, Ground, Moot, NOBODY, Reason, Verdict};
+use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason, NO_POD, NoEffect};
+use quorate_engine::facts::{BudgetKey, BudgetKind};
 use quorate_intake::Problem;
 use quorate_intake::admission::{self, Pin};
 use serde_json::{Value, json};
@@ -11,16 +11,19 @@ use crate::data::{TEN, load, with};
 use crate::reviews::{asked, disruption};
 
 fn budget(name: &str) -> BudgetKey {
-    BudgetKey { object: ObjectKey::new("inference", name), front: Front::DisruptionBudget }
+    BudgetKey { object: ObjectKey::new("inference", name), kind: BudgetKind::DisruptionBudget }
 }
 
-fn agreed(uid: &str) -> Verdict {
-    Verdict::Allow(Allow::Agreed { uid: Text::from(uid), grounds: vec![(budget("llm"), Ground::Charged)] })
+fn agreed(uid: &str) -> Decision {
+    Decision::Allow(Allow::Agreed {
+        uid: Text::from(uid),
+        reasons: vec![(budget("llm"), AllowReason::Charged)],
+    })
 }
 
-fn answer(review: &Value, verdict: &Verdict) -> Value {
+fn answer(review: &Value, decision: &Decision) -> Value {
     let uid = review["request"]["uid"].as_str().unwrap();
-    let answer = admission::answer(uid, &disruption(review), verdict, TEN);
+    let answer = admission::answer(uid, &disruption(review), decision, TEN);
     assert_eq!(answer["apiVersion"], json!("admission.k8s.io/v1"));
     assert_eq!(answer["kind"], json!("AdmissionReview"));
     assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
@@ -69,14 +72,14 @@ fn an_admitted_eviction_is_for_one_pod() {
 #[test]
 fn an_eviction_that_changes_nothing_strikes_no_successor() {
     let review = load("review/drain.json");
-    let pinned = |ground: Allow| {
-        let response = answer(&review, &Verdict::Allow(ground));
+    let pinned = |reason: Allow| {
+        let response = answer(&review, &Decision::Allow(reason));
         body_after(&review, &response).pointer("/deleteOptions/preconditions/uid").cloned()
     };
-    let moot = |why, uid: Option<&str>| Allow::Moot { why, uid: uid.map(Text::from) };
-    assert_eq!(pinned(moot(Moot::Gone, Some(NOBODY))), Some(json!(NOBODY)));
-    assert_eq!(pinned(moot(Moot::Terminating, Some("u-1"))), Some(json!("u-1")));
-    assert_eq!(pinned(moot(Moot::NamespaceTerminating, None)), None);
+    let no_effect = |why, uid: Option<&str>| Allow::NoEffect { why, uid: uid.map(Text::from) };
+    assert_eq!(pinned(no_effect(NoEffect::Gone, Some(NO_POD))), Some(json!(NO_POD)));
+    assert_eq!(pinned(no_effect(NoEffect::Terminating, Some("u-1"))), Some(json!("u-1")));
+    assert_eq!(pinned(no_effect(NoEffect::NamespaceTerminating, None)), None);
     assert_eq!(pinned(Allow::NotCovered { uid: "u-2".into() }), Some(json!("u-2")));
     assert_eq!(pinned(Allow::Exempt("kubelet")), None);
 }
@@ -89,12 +92,12 @@ fn a_validating_webhook_sends_no_patch() {
 
 #[test]
 fn a_refusal_is_one_that_clients_wait_on() {
-    let blocks = vec![
-        Block { budget: Some(budget("llm")), reason: Reason::NotOpen },
-        Block { budget: Some(budget("web")), reason: Reason::TooManyClaims },
+    let denials = vec![
+        Denial { budget: Some(budget("llm")), reason: DenialReason::NotOpen },
+        Denial { budget: Some(budget("web")), reason: DenialReason::TooManyClaims },
     ];
     for file in ["review/drain.json", "review/delete.json"] {
-        let response = answer(&load(file), &Verdict::Deny(blocks.clone()));
+        let response = answer(&load(file), &Decision::Deny(denials.clone()));
         assert_eq!(response["allowed"], json!(false));
         assert!(response.get("patch").is_none());
         let status = &response["status"];

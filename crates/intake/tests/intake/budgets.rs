@@ -3,10 +3,10 @@
 use quorate_api::budget::StoredBudget;
 use quorate_engine::basics::{GroupKind, ObjectKey, Quantity, Version};
 use quorate_engine::facts::{
-    Broken, Budget, BudgetKey, Covers, Front, HealthRule, Operation, Operations, Rules, UnhealthyPolicy,
+    Broken, Budget, BudgetKey, BudgetKind, Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy,
     Units,
 };
-use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::selector::{Operator, Requirement, Selector};
 use quorate_intake::budget;
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn everything() -> Covers {
 fn a_budget() {
     let budget = fact(load("budget.json"));
     let key = ObjectKey::new("inference", "llm");
-    assert_eq!(budget.key, BudgetKey { object: key, front: Front::DisruptionBudget });
+    assert_eq!(budget.key, BudgetKey { object: key, kind: BudgetKind::DisruptionBudget });
     assert_eq!((&*budget.uid, budget.generation, budget.version), ("b-1", 4, Version(100)));
     let rules = Rules {
         covers: Covers::Selector(Selector::labels([("app", "llm")])),
@@ -72,14 +72,14 @@ fn what_a_budget_covers_and_counts() {
         ],
     });
     let rules = spec(json!({ "selector": selector, "minAvailable": 1 })).unwrap();
-    let ask = |key: &str, ask: Ask| Requirement { key: key.into(), ask };
+    let ask = |key: &str, operator: Operator| Requirement { key: key.into(), operator };
     let expected = [
-        ask("app", Ask::In(["llm".into()].into())),
-        ask("empty", Ask::In(["".into()].into())),
-        ask("a", Ask::In(["1".into(), "".into()].into())),
-        ask("b", Ask::NotIn(["2".into()].into())),
-        ask("c", Ask::Exists),
-        ask("d", Ask::Absent),
+        ask("app", Operator::In(["llm".into()].into())),
+        ask("empty", Operator::In(["".into()].into())),
+        ask("a", Operator::In(["1".into(), "".into()].into())),
+        ask("b", Operator::NotIn(["2".into()].into())),
+        ask("c", Operator::Exists),
+        ask("d", Operator::Absent),
     ];
     let Covers::Selector(selector) = rules.covers else { panic!("{:?}", rules.covers) };
     for requirement in &expected {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, Time};
-use quorate_engine::facts::Front;
+use quorate_engine::facts::BudgetKind;
 use quorate_intake::{admission, budget, kruise, objects, probe, workload};
 use serde_json::{Map, Value, json};
 
@@ -112,16 +112,16 @@ fn take_in_budget(value: &Value) {
         let _ = budget::validate(&stored.spec);
         let _ = kruise::validate_new(value, &[]);
         let _ = kruise::validate_change(&serde_json::Value::Null, value);
-        for front in Front::ALL {
-            let Ok(fact) = budget::fact(front, &stored) else { continue };
-            let base = budget::Base::of(fact.key.front, &stored);
+        for kind in BudgetKind::ALL {
+            let Ok(fact) = budget::fact(kind, &stored) else { continue };
+            let missing = budget::MissingFields::of(fact.key.kind, &stored);
             for claim in fact.ledger.claims.values() {
                 let _ = budget::claim_to_json(claim);
             }
             let patch = quorate_engine::ledger::LedgerPatch { budget: fact.key, steps: Vec::new() };
-            let _ = budget::json_patch(&patch, &base);
+            let _ = budget::json_patch(&patch, &missing);
             if let Ok(rules) = fact.spec {
-                let _ = budget::warnings(front, &rules, budget::Known::default());
+                let _ = budget::warnings(kind, &rules, budget::Known::default());
             }
         }
     }

@@ -3,7 +3,7 @@
 use quorate_api::budget::StoredBudget;
 use quorate_engine::basics::{GroupKind, Quantity};
 use quorate_engine::facts::{
-    Covers, Front, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units,
+    BudgetKind, Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units,
 };
 use quorate_engine::selector::Selector;
 use quorate_intake::budget;
@@ -26,7 +26,8 @@ fn stored(annotations: Value, spec: Value) -> Value {
 }
 
 fn fact(annotations: Value, spec: Value) -> quorate_engine::facts::Budget {
-    budget::fact(Front::PodUnavailableBudget, &object::<StoredBudget>(stored(annotations, spec))).unwrap()
+    budget::fact(BudgetKind::PodUnavailableBudget, &object::<StoredBudget>(stored(annotations, spec)))
+        .unwrap()
 }
 
 fn rules(annotations: Value, spec: Value) -> Rules {
@@ -40,7 +41,7 @@ fn web() -> Value {
 #[test]
 fn what_it_means_where_it_says_no_more_than_it_must() {
     let budget = fact(json!({}), web());
-    assert_eq!((budget.key.front, &*budget.key.object.name), (Front::PodUnavailableBudget, "web"));
+    assert_eq!((budget.key.kind, &*budget.key.object.name), (BudgetKind::PodUnavailableBudget, "web"));
     let expected = Rules {
         covers: Covers::Selector(Selector::labels([("app", "web")])),
         min_available: None,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
-use quorate_engine::facts::{BudgetKey, Front, Operation};
-use quorate_engine::ledger::{LedgerPatch, Step, Stored};
-use quorate_intake::budget::{self, Base};
+use quorate_engine::facts::{BudgetKey, BudgetKind, Operation};
+use quorate_engine::ledger::{LedgerPatch, PatchTarget, Step};
+use quorate_intake::budget::{self, MissingFields};
 use serde_json::{Value, json};
 
 use crate::budgets::any as stored_budget;
@@ -85,7 +85,7 @@ fn claim(by: &str) -> Claim {
 fn patch(steps: Vec<Step>) -> LedgerPatch {
     let key = stored_budget(load("budget.json")).metadata;
     let object = quorate_engine::basics::ObjectKey::new(key.namespace.unwrap(), key.name.unwrap());
-    LedgerPatch { budget: BudgetKey { object, front: Front::DisruptionBudget }, steps }
+    LedgerPatch { budget: BudgetKey { object, kind: BudgetKind::DisruptionBudget }, steps }
 }
 
 fn steps_of(json: Value) -> json_patch::Patch {
@@ -96,12 +96,15 @@ fn steps_of(json: Value) -> json_patch::Patch {
 fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
     let seen = stored_budget(stored.clone());
     let patch = patch(steps);
-    let json = budget::json_patch(&patch, &Base::of(Front::DisruptionBudget, &seen));
+    let json = budget::json_patch(&patch, &MissingFields::of(BudgetKind::DisruptionBudget, &seen));
     let mut written = stored.clone();
     let outcome = json_patch::patch(&mut written, &steps_of(json));
     let mut fact = budget::budget(&seen).unwrap();
-    let holds =
-        patch.apply(&mut Stored { uid: &fact.uid, generation: fact.generation, ledger: &mut fact.ledger });
+    let holds = patch.apply(&mut PatchTarget {
+        uid: &fact.uid,
+        generation: fact.generation,
+        ledger: &mut fact.ledger,
+    });
     assert_eq!(outcome.is_ok(), holds, "{outcome:?}");
     match outcome {
         Ok(()) => {
@@ -166,14 +169,14 @@ fn the_first_write_fills_in_what_is_missing() {
         let stored = with(load("budget.json"), "/status", status);
         write(&stored, steps()).unwrap();
         // It must not overwrite what somebody else began in the meantime.
-        let base = Base::of(Front::DisruptionBudget, &stored_budget(stored.clone()));
-        let patch = steps_of(budget::json_patch(&patch(steps()), &base));
+        let missing = MissingFields::of(BudgetKind::DisruptionBudget, &stored_budget(stored.clone()));
+        let patch = steps_of(budget::json_patch(&patch(steps()), &missing));
         let mut newer = with(stored, "/metadata/resourceVersion", json!("101"));
         assert!(json_patch::patch(&mut newer, &patch).is_err());
     }
     let whole = budget::json_patch(
         &patch(steps()),
-        &Base::of(Front::DisruptionBudget, &stored_budget(load("budget.json"))),
+        &MissingFields::of(BudgetKind::DisruptionBudget, &stored_budget(load("budget.json"))),
     );
     assert_eq!(whole.as_array().unwrap().len(), steps().len(), "counters may change under a commit");
 }
@@ -232,8 +235,8 @@ proptest! {
 /// The value stands in the status of budgets in clusters: the same object must lead to it in every release.
 #[test]
 fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
-    let of = |front, object: &Value| {
-        let budget = budget::fact(front, &serde_json::from_value(object.clone()).unwrap()).unwrap();
+    let of = |kind, object: &Value| {
+        let budget = budget::fact(kind, &serde_json::from_value(object.clone()).unwrap()).unwrap();
         format!("{:016x}", quorate_engine::coverage(&budget.uid, budget.spec.as_ref().unwrap()))
     };
     let object = |spec: Value| {
@@ -246,8 +249,8 @@ fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
     ]);
     let selector = json!({"matchLabels": {"app": "web"}, "matchExpressions": expressions});
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let own = Front::DisruptionBudget;
-    let kruise = Front::PodUnavailableBudget;
+    let own = BudgetKind::DisruptionBudget;
+    let kruise = BudgetKind::PodUnavailableBudget;
     assert_eq!(of(own, &object(json!({"selector": selector, "maxUnavailable": 1}))), "db3e8fc9cf253b39");
     assert_eq!(of(own, &object(json!({"targetRef": target, "minAvailable": "50%"}))), "cb8da30a08ed79c7");
     assert_eq!(of(kruise, &object(json!({"selector": selector, "maxUnavailable": 1}))), "db6e23c9cf4da777");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cel::objects::{Key, Map};
 use cel::{Context, Env};
 use quorate_engine::callers::{EXEMPT, When, Who};
-use quorate_intake::admission::Asked;
+use quorate_intake::admission::ReviewedOperation;
 use quorate_intake::match_conditions::{Entry, match_conditions};
 use serde_json::{Value, json};
 
@@ -147,7 +147,7 @@ fn what_is_kept_out_is_what_would_pass() {
     for (review, expected) in cases {
         let out = kept_out_by(Entry::Changes, &review);
         assert_eq!(out.as_deref(), expected, "{}", review["request"]["object"]);
-        let asks = matches!(asked(&review).unwrap(), Asked::Disruption(_));
+        let asks = matches!(asked(&review).unwrap(), ReviewedOperation::Disruption(_));
         assert_eq!(out.is_none(), asks, "{}", review["request"]["object"]);
     }
 }
@@ -189,7 +189,7 @@ fn only_a_readiness_gate_that_announces_an_update_is_asked_about() {
         let out = kept_out_by(Entry::Announcements, &review);
         let kept = (!expected).then_some("announces-an-update");
         assert_eq!(out.as_deref(), kept, "{}", review["request"]["object"]["status"]);
-        let asks = matches!(asked(&review).unwrap(), Asked::Disruption(_));
+        let asks = matches!(asked(&review).unwrap(), ReviewedOperation::Disruption(_));
         assert_eq!(asks, expected, "{}", review["request"]["object"]["status"]);
         let kubelets = by("system:node:worker-1", review.clone());
         assert_eq!(kept_out_by(Entry::Announcements, &kubelets).as_deref(), Some("not-kubelet"));
@@ -274,7 +274,7 @@ fn only_a_pod_with_a_controller_is_asked_about() {
         assert_eq!(out.as_deref(), (!asked).then_some("has-a-controller"), "{pod}");
         let body = review.to_string();
         let read = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
-        assert_eq!(read.newborn().unwrap().is_some(), asked, "{pod}");
+        assert_eq!(read.creation().unwrap().is_some(), asked, "{pod}");
         let mirror = by("system:node:worker-1", review.clone());
         assert_eq!(
             kept_out_by(Entry::Owners, &mirror).as_deref(),

@@ -4,27 +4,27 @@ use quorate_engine::basics::ObjectKey;
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
 use quorate_engine::facts::Operation;
-use quorate_intake::admission::{self, Asked, Disruption, Fault, Harmless, Pin, Rejected};
+use quorate_intake::admission::{self, Disruption, Fault, Harmless, Pin, Rejected, ReviewedOperation};
 use serde_json::{Value, json};
 
 use crate::data::{load, with};
 
 const LIMIT: usize = 3 << 20;
 
-pub(crate) fn asked(review: &Value) -> Result<Asked, Rejected> {
+pub(crate) fn asked(review: &Value) -> Result<ReviewedOperation, Rejected> {
     admission::read(review.to_string().as_bytes(), LIMIT)?.asked()
 }
 
 pub(crate) fn disruption(review: &Value) -> Disruption {
     match asked(review) {
-        Ok(Asked::Disruption(disruption)) => *disruption,
+        Ok(ReviewedOperation::Disruption(disruption)) => *disruption,
         other => panic!("{other:?}"),
     }
 }
 
 pub(crate) fn harmless(review: &Value) -> Harmless {
     match asked(review) {
-        Ok(Asked::Nothing(why)) => why,
+        Ok(ReviewedOperation::NoDisruption(why)) => why,
         other => panic!("{other:?}"),
     }
 }

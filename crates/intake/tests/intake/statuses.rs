@@ -1,9 +1,9 @@
 //! What is written to a budget's status.
 
 use quorate_engine::basics::Time;
-use quorate_engine::facts::Front;
+use quorate_engine::decision::Numbers;
+use quorate_engine::facts::BudgetKind;
 use quorate_engine::status::{Condition, ConditionType, Group, Status};
-use quorate_engine::verdict::Numbers;
 use quorate_intake::budget::{status_patch, status_steps};
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn written(mut stored: Value, patch: &Value) -> Value {
 }
 
 fn patched(stored: &Value, status: &Status, now: Time) -> Value {
-    let patch = status_patch(Front::DisruptionBudget, &stored["status"], status, now).expect("a change");
+    let patch = status_patch(BudgetKind::DisruptionBudget, &stored["status"], status, now).expect("a change");
     written(stored.clone(), &patch)
 }
 
@@ -59,7 +59,7 @@ fn counters_groups_and_conditions_and_nothing_of_the_ledger() {
     let after = patched(&stored, &status(), TEN);
     for part in ["claims", "ledger", "settledVersion", "protocol", "openedFor"] {
         assert_eq!(after["status"][part], stored["status"][part], "{part}");
-        let patch = status_patch(Front::DisruptionBudget, &stored["status"], &status(), TEN).unwrap();
+        let patch = status_patch(BudgetKind::DisruptionBudget, &stored["status"], &status(), TEN).unwrap();
         assert!(patch["status"].get(part).is_none(), "{part} in {patch}");
     }
     let numbers = [
@@ -111,12 +111,12 @@ fn a_condition_keeps_its_time_while_its_status_is_the_same() {
 fn what_has_not_changed_is_not_written() {
     let after = patched(&load("budget.json"), &status(), TEN);
     assert_eq!(
-        status_patch(Front::DisruptionBudget, &after["status"], &status(), Time(TEN.0 + 60_000)),
+        status_patch(BudgetKind::DisruptionBudget, &after["status"], &status(), Time(TEN.0 + 60_000)),
         None
     );
     let mut one = status();
     one.pods_healthy = 12;
-    let patch = status_patch(Front::DisruptionBudget, &after["status"], &one, TEN).unwrap();
+    let patch = status_patch(BudgetKind::DisruptionBudget, &after["status"], &one, TEN).unwrap();
     assert_eq!(patch, json!({ "status": { "currentHealthy": 12 } }));
 }
 
@@ -131,28 +131,28 @@ fn what_is_over_goes_away() {
     calm.groups = Vec::new();
     let empty = patched(&changed, &calm, TEN);
     assert!(empty["status"].get("disruptedPods").is_none() && empty["status"].get("groups").is_none());
-    assert_eq!(status_patch(Front::DisruptionBudget, &empty["status"], &calm, TEN), None);
+    assert_eq!(status_patch(BudgetKind::DisruptionBudget, &empty["status"], &calm, TEN), None);
 }
 
 #[test]
 fn the_first_status() {
-    let patch = status_patch(Front::DisruptionBudget, &Value::Null, &status(), TEN).unwrap();
+    let patch = status_patch(BudgetKind::DisruptionBudget, &Value::Null, &status(), TEN).unwrap();
     let after = written(json!({}), &patch);
     assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3);
-    assert_eq!(status_patch(Front::DisruptionBudget, &after["status"], &status(), TEN), None);
+    assert_eq!(status_patch(BudgetKind::DisruptionBudget, &after["status"], &status(), TEN), None);
 }
 
 #[test]
 fn numbers_beyond_the_schema() {
     let mut huge = status();
     huge.pods_expected = u32::MAX;
-    let patch = status_patch(Front::DisruptionBudget, &Value::Null, &huge, Time(i64::MAX)).unwrap();
+    let patch = status_patch(BudgetKind::DisruptionBudget, &Value::Null, &huge, Time(i64::MAX)).unwrap();
     assert_eq!(patch["status"]["expectedPods"], json!(i32::MAX));
 }
 
 #[test]
 fn openkruise_has_its_own_names_for_the_numbers() {
-    let patch = status_patch(Front::PodUnavailableBudget, &Value::Null, &status(), TEN).unwrap();
+    let patch = status_patch(BudgetKind::PodUnavailableBudget, &Value::Null, &status(), TEN).unwrap();
     let after = &patch["status"];
     let numbers = ["unavailableAllowed", "currentAvailable", "desiredAvailable", "totalReplicas"];
     assert_eq!(numbers.map(|name| after[name].as_u64()), [Some(0), Some(3), Some(3), Some(4)], "groups");
@@ -163,7 +163,7 @@ fn openkruise_has_its_own_names_for_the_numbers() {
 
 /// Carries out what goes along with a write to the ledger.
 fn carried(stored: &Value, status: &Status) -> Value {
-    let steps = status_steps(Front::DisruptionBudget, &stored["status"], status, TEN);
+    let steps = status_steps(BudgetKind::DisruptionBudget, &stored["status"], status, TEN);
     assert!(!steps.is_empty(), "there is something to tell");
     let mut stored = stored.clone();
     json_patch::patch(&mut stored, &serde_json::from_value::<json_patch::Patch>(json!(steps)).unwrap())
@@ -187,7 +187,10 @@ fn what_goes_along_with_a_commit_is_what_a_write_of_its_own_would_say() {
     for next in [more, fewer, none] {
         let after = carried(&stored, &next);
         assert_eq!(after, patched(&stored, &next, TEN));
-        assert_eq!(status_steps(Front::DisruptionBudget, &after["status"], &next, TEN), [] as [Value; 0]);
+        assert_eq!(
+            status_steps(BudgetKind::DisruptionBudget, &after["status"], &next, TEN),
+            [] as [Value; 0]
+        );
         stored = after;
     }
 }
@@ -204,11 +207,11 @@ fn what_people_are_told_of_does_not_go_along_with_a_commit() {
     for (status, seen) in
         [(&trouble, &stored["status"]), (&closed, &stored["status"]), (&status(), &Value::Null)]
     {
-        assert_eq!(status_steps(Front::DisruptionBudget, seen, status, TEN), [] as [Value; 0]);
+        assert_eq!(status_steps(BudgetKind::DisruptionBudget, seen, status, TEN), [] as [Value; 0]);
     }
     let mut pruned = stored;
     pruned["status"].as_object_mut().unwrap().remove("claims");
     let mut more = status();
     more.units.allowed = 1;
-    assert_eq!(status_steps(Front::DisruptionBudget, &pruned["status"], &more, TEN), [] as [Value; 0]);
+    assert_eq!(status_steps(BudgetKind::DisruptionBudget, &pruned["status"], &more, TEN), [] as [Value; 0]);
 }

@@ -1,6 +1,6 @@
 //! What is let in, what is refused, and what is only warned of.
 
-use quorate_engine::facts::Front;
+use quorate_engine::facts::BudgetKind;
 use quorate_intake::budget::{self, Known};
 use quorate_intake::{kruise, workload};
 use serde::Deserialize;
@@ -159,7 +159,7 @@ fn a_long_value_is_shown_in_part() {
 fn warnings(part: &Value, known: Known) -> Vec<String> {
     let mut spec = json!({ "selector": { "matchLabels": { "app": "llm" } } });
     spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
-    budget::warnings(Front::DisruptionBudget, &budget::rules(&spec).unwrap(), known)
+    budget::warnings(BudgetKind::DisruptionBudget, &budget::rules(&spec).unwrap(), known)
 }
 
 #[test]

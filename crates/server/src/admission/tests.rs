@@ -13,10 +13,10 @@ use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::actor::{self, Outbox};
 use crate::calls::Calls;
-use crate::keeper::{self, Outbox};
-use crate::members::{Acknowledgement, Members};
-use crate::stored::Stored;
+use crate::raw_budgets::RawBudgets;
+use crate::replicas::{Acknowledgement, ReplicaLeases};
 
 /// A client whose API server never answers.
 fn silence() -> kube::Client {
@@ -27,13 +27,14 @@ fn silence() -> kube::Client {
 }
 
 /// A keeper that has seen the pod `p` and nothing else, whose API server never answers; `synced` if it may decide.
-async fn desk(synced: bool) -> Desk {
+async fn state(synced: bool) -> AdmissionState {
     let client = silence();
-    let members =
-        Arc::new(Members::new(client.clone(), "quorate".to_owned(), "test".to_owned(), Duration::ZERO));
-    let stored = Arc::new(Stored::default());
-    let calls = Arc::new(Calls::new(client.clone(), stored.clone(), members, Arc::default()));
-    let (events, metrics) = (Events::start(client, "test".to_owned(), stored), Arc::new(Metrics::default()));
+    let leases =
+        Arc::new(ReplicaLeases::new(client.clone(), "quorate".to_owned(), "test".to_owned(), Duration::ZERO));
+    let raw_budgets = Arc::new(RawBudgets::default());
+    let calls = Arc::new(Calls::new(client.clone(), raw_budgets.clone(), leases, Arc::default()));
+    let (events, metrics) =
+        (Events::start(client, "test".to_owned(), raw_budgets), Arc::new(Metrics::default()));
     let outbox = Outbox {
         statuses: mpsc::unbounded_channel().0,
         acknowledged: watch::channel(Acknowledgement::default()).0,
@@ -43,19 +44,19 @@ async fn desk(synced: bool) -> Desk {
         events: events.clone(),
         metrics: metrics.clone(),
     };
-    let keeper = keeper::start(Settings::new("test"), Gates::default(), calls, outbox);
+    let replica = actor::start(Settings::new("test"), Gates::default(), calls, outbox);
     if synced {
         let pod = quorate_intake::objects::pod(&serde_json::from_value(pod()).unwrap()).unwrap();
-        keeper.tell(Event::List(Snapshot::Pods(vec![pod], Version(5)))).await;
-        keeper.tell(Event::Synced).await;
-        keeper.tell(Event::Serving(true)).await;
+        replica.send(Event::List(Snapshot::Pods(vec![pod], Version(5)))).await;
+        replica.send(Event::Synced).await;
+        replica.send(Event::Serving(true)).await;
     }
-    Desk::new(keeper, Gates::default(), events, metrics, watch::channel(Some(true)).1, || true)
+    AdmissionState::new(replica, Gates::default(), events, metrics, watch::channel(Some(true)).1, || true)
 }
 
-async fn post(desk: Desk, path: &str, body: impl Into<Body>) -> Value {
+async fn post(state: AdmissionState, path: &str, body: impl Into<Body>) -> Value {
     let request = Request::post(path).body(body.into()).unwrap();
-    let response = router(desk, || false).oneshot(request).await.unwrap();
+    let response = router(state, || false).oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK, "an answer is an answer, whatever it says");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
@@ -94,7 +95,7 @@ fn deletion() -> Value {
 
 #[tokio::test]
 async fn before_everything_was_seen_the_answer_is_not_now() {
-    let response = post(desk(false).await, EVICTIONS, review(&eviction("alice"))).await;
+    let response = post(state(false).await, EVICTIONS, review(&eviction("alice"))).await;
     assert_eq!(response["allowed"], false);
     assert_eq!(response["uid"], "u-1");
     assert_eq!(response["status"]["code"], 429);
@@ -107,21 +108,21 @@ async fn before_everything_was_seen_the_answer_is_not_now() {
 
 #[tokio::test]
 async fn a_kubelet_is_never_held_up() {
-    let response = post(desk(false).await, EVICTIONS, review(&eviction("system:node:worker-1"))).await;
+    let response = post(state(false).await, EVICTIONS, review(&eviction("system:node:worker-1"))).await;
     assert_eq!(response["allowed"], true, "{response}");
 }
 
 #[tokio::test]
 async fn a_pod_without_a_budget_may_go() {
-    let response = post(desk(true).await, PODS, review(&deletion())).await;
+    let response = post(state(true).await, PODS, review(&deletion())).await;
     assert_eq!(response["allowed"], true, "{response}");
     assert!(response.get("patch").is_none(), "a delete needs no pin");
 }
 
 #[tokio::test]
 async fn a_process_that_was_taken_for_dead_admits_nothing() {
-    let desk = Desk { may_answer: Arc::new(|| false), ..desk(true).await };
-    let response = post(desk, PODS, review(&deletion())).await;
+    let state = AdmissionState { may_answer: Arc::new(|| false), ..state(true).await };
+    let response = post(state, PODS, review(&deletion())).await;
     assert_eq!(response["status"]["code"], 429, "{response}");
 }
 
@@ -138,12 +139,13 @@ fn creation() -> Value {
 #[tokio::test]
 async fn a_probe_that_makes_no_sense_is_refused_where_probes_are_read() {
     // Also before everything was seen: nothing but the pod itself is looked at.
-    let response = post(desk(false).await, PROBES, review(&creation())).await;
+    let response = post(state(false).await, PROBES, review(&creation())).await;
     assert_eq!(response["status"]["code"], 422, "{response}");
     let field = &response["status"]["details"]["causes"][0]["field"];
     assert_eq!(field, "metadata.annotations[quorate.dev/disruption-probe.main]");
 
-    let off = Desk { gates: Gates { disruption_probe: false, ..Gates::default() }, ..desk(true).await };
+    let off =
+        AdmissionState { gates: Gates { disruption_probe: false, ..Gates::default() }, ..state(true).await };
     assert_eq!(post(off, PROBES, review(&creation())).await["allowed"], true);
 }
 
@@ -153,11 +155,11 @@ async fn a_pod_is_made_though_nobody_adds_owners() {
     let mut odd = creation();
     odd["object"]["metadata"] = json!(7);
     for body in [review(&creation()), review(&odd)] {
-        let off = desk(false).await;
+        let off = state(false).await;
         let owners = Owners::new(silence(), off.events.clone());
-        let on = desk(false).await.with_owners(Some(owners));
-        for desk in [off, on] {
-            let response = post(desk, OWNERS, body.clone()).await;
+        let on = state(false).await.with_owners(Some(owners));
+        for state in [off, on] {
+            let response = post(state, OWNERS, body.clone()).await;
             assert_eq!(response, json!({"uid": "u-3", "allowed": true}));
         }
     }
@@ -170,7 +172,7 @@ async fn an_answer_comes_before_the_api_server_gives_up() {
     unknown["name"] = json!("unknown");
     unknown["object"]["metadata"]["name"] = json!("unknown");
     let started = std::time::Instant::now();
-    let response = post(desk(true).await, "/evictions?timeout=1s", review(&unknown)).await;
+    let response = post(state(true).await, "/evictions?timeout=1s", review(&unknown)).await;
     assert_eq!(response["status"]["code"], 429, "{response}");
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
 }
@@ -184,11 +186,11 @@ async fn what_cannot_be_understood_is_refused() {
         (json!({"request": {"uid": "u-3"}}).to_string(), "u-3"),
         (review(&json!({"uid": "u-4", "operation": "DELETE", "resource": {"resource": "pods"}})), "u-4"),
     ] {
-        let response = post(desk(true).await, PODS, body.clone()).await;
+        let response = post(state(true).await, PODS, body.clone()).await;
         assert_eq!(response["allowed"], false, "{body}");
         assert_eq!(response["uid"], uid, "{body}");
         assert_eq!(response["status"]["code"], 400, "{body}");
     }
-    let response = post(desk(true).await, PODS, vec![b' '; LIMIT + 1]).await;
+    let response = post(state(true).await, PODS, vec![b' '; LIMIT + 1]).await;
     assert_eq!(response["status"]["code"], 413);
 }

@@ -19,7 +19,7 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use quorate_api::names::OWNER_REFERENCES;
-use quorate_intake::admission::{self as reviews, Newborn, Rejected};
+use quorate_intake::admission::{self as reviews, PodCreation, Rejected};
 use quorate_intake::template::{self, Sorted};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -60,25 +60,25 @@ impl Owners {
     /// Answers a review of a pod that is being made: always with yes.
     pub(crate) async fn answer(&self, body: &[u8], limit: usize) -> Result<Value, Rejected> {
         let review = reviews::read(body, limit)?;
-        let Some(newborn) = review.newborn()? else { return Ok(reviews::allow(review.uid())) };
-        let outcome = self.find(&newborn, Instant::now() + LONGEST).await;
-        let controller = &newborn.controller;
+        let Some(creation) = review.creation()? else { return Ok(reviews::allow(review.uid())) };
+        let outcome = self.find(&creation, Instant::now() + LONGEST).await;
+        let controller = &creation.controller;
         if !outcome.added.is_empty() {
             let names: Vec<&str> = outcome.added.iter().map(|owner| owner.name.as_str()).collect();
-            info!(controller = controller.name, namespace = newborn.namespace, owners = ?names, "given to a pod");
+            info!(controller = controller.name, namespace = creation.namespace, owners = ?names, "given to a pod");
         }
-        if !newborn.dry_run {
+        if !creation.dry_run {
             for (about, note) in outcome.left_out {
-                self.events.owner_left_out(&newborn.namespace, controller, about, note);
+                self.events.owner_left_out(&creation.namespace, controller, about, note);
             }
         }
         Ok(reviews::give_owners(review.uid(), &outcome.added))
     }
 
-    async fn find(&self, newborn: &Newborn, deadline: Instant) -> Outcome {
+    async fn find(&self, creation: &PodCreation, deadline: Instant) -> Outcome {
         let mut outcome = Outcome::default();
-        let named = self.named(newborn, deadline, &mut outcome).await;
-        let Sorted { mut added, flawed } = template::sort(&named, &newborn.present);
+        let named = self.named(creation, deadline, &mut outcome).await;
+        let Sorted { mut added, flawed } = template::sort(&named, &creation.present);
         let left_out = |owner: &OwnerReference, why: &str| {
             let about = format!("{}/{}", owner.name, owner.uid);
             let who = format!("{} {}", owner.kind, owner.name);
@@ -90,7 +90,7 @@ impl Owners {
             outcome.left_out.push(left_out(&owner, &why));
         }
         let checked = stream::iter(added).map(|owner| async {
-            let checked = timeout_at(deadline, self.check(newborn, &owner)).await;
+            let checked = timeout_at(deadline, self.check(creation, &owner)).await;
             (owner, checked.unwrap_or_else(|_| Err(Absence::Unknown("no answer in time".to_owned()))))
         });
         let checked: Vec<_> = checked.buffered(AT_ONCE).collect().await;
@@ -106,12 +106,12 @@ impl Owners {
     /// Everything that is named: in the controller's template, in the template's annotation, in the pod's copy of it.
     async fn named(
         &self,
-        newborn: &Newborn,
+        creation: &PodCreation,
         deadline: Instant,
         outcome: &mut Outcome,
     ) -> Vec<OwnerReference> {
-        let controller = &newborn.controller;
-        let template = timeout_at(deadline, self.lookup.template(&newborn.namespace, controller)).await;
+        let controller = &creation.controller;
+        let template = timeout_at(deadline, self.lookup.template(&creation.namespace, controller)).await;
         let template = match template {
             Ok(Ok(template)) => template,
             // The pod is there to be made; what its annotation says holds anyway.
@@ -127,7 +127,7 @@ impl Owners {
         let template = template.unwrap_or_default();
         let mut named = template.owner_references;
         let annotated = template.annotations.and_then(|mut all| all.remove(OWNER_REFERENCES));
-        let texts: BTreeSet<String> = annotated.into_iter().chain(newborn.annotation.clone()).collect();
+        let texts: BTreeSet<String> = annotated.into_iter().chain(creation.annotation.clone()).collect();
         for text in texts {
             match template::annotated(&text) {
                 Ok(owners) => named.extend(owners),
@@ -144,13 +144,13 @@ impl Owners {
     }
 
     /// The owner as the pod may have it.
-    async fn check(&self, newborn: &Newborn, owner: &OwnerReference) -> Result<OwnerReference, Absence> {
-        let kind = self.lookup.find(&newborn.namespace, owner).await?;
+    async fn check(&self, creation: &PodCreation, owner: &OwnerReference) -> Result<OwnerReference, Absence> {
+        let kind = self.lookup.find(&creation.namespace, owner).await?;
         let mut owner = owner.clone();
         // An API server that enforces it would refuse the pod: whoever makes the pod must be allowed to keep the owner
         // from being deleted.
         if owner.block_owner_deletion == Some(true)
-            && !self.lookup.may_block(&newborn.creator, &newborn.namespace, &kind, &owner.name).await
+            && !self.lookup.may_block(&creation.creator, &creation.namespace, &kind, &owner.name).await
         {
             owner.block_owner_deletion = Some(false);
         }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::stored::Stored;
+use crate::raw_budgets::RawBudgets;
 
 const GROUPS: &str = "/apis/example.com/v1/namespaces/lab/jobgroups";
 const JOB: &str = "/apis/batch/v1/namespaces/lab/jobs/etl";
@@ -93,15 +93,15 @@ impl FakeApi {
 
     fn owners(&self) -> Owners {
         let client = self.client();
-        let events = Events::start(client.clone(), "test".to_owned(), Arc::new(Stored::default()));
+        let events = Events::start(client.clone(), "test".to_owned(), Arc::new(RawBudgets::default()));
         Owners::new(client, events)
     }
 
     /// What is patched into a pod of the Job etl, and what is said about the rest.
     async fn outcome(&self, annotation: Option<&str>) -> (Vec<OwnerReference>, Vec<String>) {
         let review = review(annotation, false);
-        let newborn = reviews::read(review.as_bytes(), 1 << 20).unwrap().newborn().unwrap().unwrap();
-        let outcome = self.owners().find(&newborn, Instant::now() + Duration::from_millis(500)).await;
+        let creation = reviews::read(review.as_bytes(), 1 << 20).unwrap().creation().unwrap().unwrap();
+        let outcome = self.owners().find(&creation, Instant::now() + Duration::from_millis(500)).await;
         (outcome.added, outcome.left_out.into_iter().map(|(_, note)| note).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! A look at a cluster from outside: the facts that a server would have, for whoever wants to know what it would say.
 
-mod sight;
+mod access;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::adoption;
+use crate::actor::{Message, ReplicaHandle};
 use crate::clock;
-use crate::feed;
-use crate::keeper::{Keeper, Message};
-use crate::pubs::{self, ServePub};
-use crate::stored::Stored;
-use sight::Sight;
-pub use sight::{Obstacle, Unseen};
+use crate::kruise::{self, ServePub};
+use crate::raw_budgets::RawBudgets;
+use crate::twins;
+use crate::watches;
+use access::Access;
+pub use access::{Unlisted, ViewError};
 
 /// For how long an agent that nobody may see is presumed to be alive: longer than anybody looks.
 const PRESUMED: Duration = Duration::from_secs(86_400);
@@ -33,7 +33,7 @@ const PRESUMED: Duration = Duration::from_secs(86_400);
 pub struct View {
     engine: Engine,
     news: mpsc::Receiver<Message>,
-    unseen: Vec<Unseen>,
+    unlisted: Vec<Unlisted>,
     _watches: JoinSet<()>,
 }
 
@@ -49,14 +49,15 @@ impl View {
         serve_pub: ServePub,
         own: &str,
         within: Option<&str>,
-    ) -> Result<Self, Obstacle> {
-        let Sight { reach, mut unseen, within } = Sight::of(client, own, within).await?;
-        let (keeper, news) = Keeper::listening();
-        let stored = std::sync::Arc::new(Stored::default());
+    ) -> Result<Self, ViewError> {
+        let Access { scope, mut unlisted, within } = Access::of(client, own, within).await?;
+        let (replica, news) = ReplicaHandle::listening();
+        let raw_budgets = std::sync::Arc::new(RawBudgets::default());
         // Who may not ask whether OpenKruise serves its budgets is told rather of one more than of one too few.
-        let kruise = pubs::follow(client.clone(), serve_pub, &reach, Some(true));
-        let watches = feed::start(client, &reach, &keeper, &stored, own, &adoption::Inbox::unread(), kruise);
-        let mut view = Self { engine: Engine::new(gates), news, unseen: Vec::new(), _watches: watches };
+        let kruise = kruise::follow(client.clone(), serve_pub, &scope, Some(true));
+        let watches =
+            watches::start(client, &scope, &replica, &raw_budgets, own, &twins::Inbox::unread(), kruise);
+        let mut view = Self { engine: Engine::new(gates), news, unlisted: Vec::new(), _watches: watches };
         while let Some(Message::Event(event)) = view.news.recv().await {
             if matches!(event, Event::Synced) {
                 break;
@@ -67,29 +68,30 @@ impl View {
             && let Some(fact) = namespace(client, name, own).await
         {
             view.take(Event::Fact(Box::new(fact)));
-            unseen.retain(|unseen| unseen.what != feed::NAMESPACES);
+            unlisted.retain(|unlisted| unlisted.what != watches::NAMESPACES);
         }
-        unseen.extend(reach.refused().into_iter().map(|what| {
+        unlisted.extend(scope.refused().into_iter().map(|what| {
             let hence = match what.starts_with("podunavailablebudgets.") {
                 true => "whether one of them refuses",
                 false => "what groups there are, or how many pods they want",
             };
-            Unseen { what, hence, of_probes: false }
+            Unlisted { what, hence, of_probes: false }
         }));
-        view.unseen = unseen;
+        view.unlisted = unlisted;
         view.presume();
         Ok(view)
     }
 
     /// What may not be listed.
-    pub fn unseen(&self) -> &[Unseen] {
-        &self.unseen
+    pub fn unlisted(&self) -> &[Unlisted] {
+        &self.unlisted
     }
 
     /// Of nodes and agents that nobody lets us see it is presumed that they live, or no probe could be judged.
     fn presume(&mut self) {
-        let closed = |resource: &str| self.unseen.iter().any(|unseen| unseen.what.starts_with(resource));
-        let (nodes, agents) = (closed(feed::NODES), closed(feed::LEASES));
+        let closed =
+            |resource: &str| self.unlisted.iter().any(|unlisted| unlisted.what.starts_with(resource));
+        let (nodes, agents) = (closed(watches::NODES), closed(watches::LEASES));
         let probed = self.engine.pods().filter(|pod| pod.probe.is_some());
         let homes: BTreeSet<Text> = probed.filter_map(|pod| pod.node.clone()).collect();
         for node in homes {
@@ -129,7 +131,7 @@ impl View {
         match event {
             Event::Fact(fact) => drop(self.engine.apply(*fact, now)),
             Event::List(list) => drop(self.engine.sync(list, now)),
-            Event::Unwatched(front) => drop(self.engine.sync(Snapshot::Budgets(front, Vec::new()), now)),
+            Event::Unwatched(kind) => drop(self.engine.sync(Snapshot::Budgets(kind, Vec::new()), now)),
             // What else there is concerns replicas.
             _ => {}
         }
@@ -144,6 +146,6 @@ pub fn now() -> Time {
 /// A namespace, as somebody may read it who may not list them all.
 async fn namespace(client: &Client, name: &str, own: &str) -> Option<Input> {
     let object = Api::<slim::Namespace>::all(client.clone()).get(name).await.ok()?;
-    let (name, fact) = objects::namespace(&object.metadata, &[feed::EXCLUDED, own]).ok()?;
+    let (name, fact) = objects::namespace(&object.metadata, &[watches::EXCLUDED, own]).ok()?;
     Some(Input::Namespace(name, Some(fact)))
 }

@@ -7,7 +7,7 @@
 //! What the API server need not ask about is for the intake to say, which knows the table of callers that are never
 //! held up.
 
-mod keep;
+mod reconcile;
 mod trust;
 
 use anyhow::Context as _;
@@ -22,8 +22,8 @@ use quorate_api::names::ENFORCED;
 use quorate_intake::match_conditions::{self, Entry};
 
 use crate::admission::{BUDGETS, EVICTIONS, OWNERS, PODS, PROBES};
-use crate::feed::EXCLUDED;
-pub(crate) use keep::Asking;
+use crate::watches::EXCLUDED;
+pub(crate) use reconcile::WebhookReconciler;
 
 /// The name of both configurations.
 pub const NAME: &str = "quorate";
@@ -36,18 +36,18 @@ const OWNERS_TIMEOUT_SECONDS: i32 = 3;
 
 /// Who writes the configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum ManagedBy {
     /// We do.
-    ByUs,
+    Server,
     /// Somebody else, such as Helm; we keep current in them whom the API server is to trust.
-    TrustByUs,
+    CaBundleOnly,
     /// Somebody else, and whom to trust too.
-    ByOthers,
+    Others,
 }
 
 /// Where the API server finds us.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// At a URL, `https://host:port`, without a path.
     Url(String),
     /// Behind a Service of our own namespace.
@@ -59,7 +59,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl Endpoint {
     /// The names by which certificates must know us there.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Place {
 #[derive(Clone, Debug)]
 pub struct Address {
     /// Where.
-    pub place: Place,
+    pub endpoint: Endpoint,
     /// The certificates of those whom it is to trust, as PEM; empty where somebody else says so.
     pub bundle: String,
     /// Our own namespace: Quorate does not decide on itself.
@@ -94,14 +94,14 @@ pub struct Address {
 
 /// Which namespaces an entry is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Where {
+enum NamespaceScope {
     /// Those with the label.
     Enforced,
     /// All others.
     Elsewhere,
 }
 
-impl Where {
+impl NamespaceScope {
     const BOTH: [Self; 2] = [Self::Enforced, Self::Elsewhere];
 
     fn failure_policy(self) -> Option<String> {
@@ -123,9 +123,9 @@ impl Where {
 
 impl Address {
     fn client_config(&self, path: &str) -> WebhookClientConfig {
-        let (url, service) = match &self.place {
-            Place::Url(url) => (Some(format!("{}{path}", url.trim_end_matches('/'))), None),
-            Place::Service { name, port } => {
+        let (url, service) = match &self.endpoint {
+            Endpoint::Url(url) => (Some(format!("{}{path}", url.trim_end_matches('/'))), None),
+            Endpoint::Service { name, port } => {
                 let service = ServiceReference {
                     name: name.clone(),
                     namespace: self.namespace.clone(),
@@ -150,10 +150,10 @@ impl Address {
         LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None }
     }
 
-    fn namespaces(&self, place: Where) -> LabelSelector {
-        let label = match place {
-            Where::Enforced => "Exists",
-            Where::Elsewhere => "DoesNotExist",
+    fn namespaces(&self, scope: NamespaceScope) -> LabelSelector {
+        let label = match scope {
+            NamespaceScope::Enforced => "Exists",
+            NamespaceScope::Elsewhere => "DoesNotExist",
         };
         let mut selector = self.everywhere();
         selector.match_expressions.get_or_insert_default().push(requirement(ENFORCED, label, None));
@@ -167,13 +167,13 @@ fn requirement(key: &str, operator: &str, values: Option<Vec<String>>) -> LabelS
 
 /// Evictions are decided where they can be pinned to a pod, and owners added before anybody validates the pod.
 pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
-    let entry = |place: Where| MutatingWebhook {
-        name: place.name("evictions"),
+    let entry = |scope: NamespaceScope| MutatingWebhook {
+        name: scope.name("evictions"),
         client_config: address.client_config(EVICTIONS),
         rules: Some(vec![rule("", "v1", &["CREATE"], &["pods/eviction"])]),
-        namespace_selector: Some(address.namespaces(place)),
+        namespace_selector: Some(address.namespaces(scope)),
         match_conditions: Some(conditions(Entry::Evictions)),
-        failure_policy: place.failure_policy(),
+        failure_policy: scope.failure_policy(),
         side_effects: "NoneOnDryRun".to_owned(),
         timeout_seconds: Some(TIMEOUT_SECONDS),
         admission_review_versions: vec!["v1".to_owned()],
@@ -197,29 +197,29 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     let owners = address.owners.then_some(owners);
     MutatingWebhookConfiguration {
         metadata: named(),
-        webhooks: Some(Where::BOTH.into_iter().map(entry).chain(owners).collect()),
+        webhooks: Some(NamespaceScope::BOTH.into_iter().map(entry).chain(owners).collect()),
     }
 }
 
 /// Deletes and changes are asked about for the very object, and so are announcements of changes; our own objects, and
 /// probes.
 pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
-    let entry = |place: Where| {
-        let rules = match place {
-            Where::Enforced => vec![
+    let entry = |scope: NamespaceScope| {
+        let rules = match scope {
+            NamespaceScope::Enforced => vec![
                 rule("", "v1", &["DELETE", "UPDATE"], &["pods"]),
                 rule("", "v1", &["UPDATE"], &["pods/resize"]),
             ],
             // Updates are many, and harmless nearly always: they are not worth a call where nothing is protected.
-            Where::Elsewhere => vec![rule("", "v1", &["DELETE"], &["pods"])],
+            NamespaceScope::Elsewhere => vec![rule("", "v1", &["DELETE"], &["pods"])],
         };
         ValidatingWebhook {
-            name: place.name("pods"),
+            name: scope.name("pods"),
             client_config: address.client_config(PODS),
             rules: Some(rules),
-            namespace_selector: Some(address.namespaces(place)),
+            namespace_selector: Some(address.namespaces(scope)),
             match_conditions: Some(conditions(Entry::Changes)),
-            failure_policy: place.failure_policy(),
+            failure_policy: scope.failure_policy(),
             side_effects: "NoneOnDryRun".to_owned(),
             timeout_seconds: Some(TIMEOUT_SECONDS),
             admission_review_versions: vec!["v1".to_owned()],
@@ -229,12 +229,12 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     // An entry of its own: every kubelet writes the status of its pods all the time, and an API server evaluates all
     // conditions of an entry, so there are few. Where nothing is protected nobody is asked, as for updates.
     let announcements = ValidatingWebhook {
-        name: Where::Enforced.name("pod-status"),
+        name: NamespaceScope::Enforced.name("pod-status"),
         client_config: address.client_config(PODS),
         rules: Some(vec![rule("", "v1", &["UPDATE"], &["pods/status"])]),
-        namespace_selector: Some(address.namespaces(Where::Enforced)),
+        namespace_selector: Some(address.namespaces(NamespaceScope::Enforced)),
         match_conditions: Some(conditions(Entry::Announcements)),
-        failure_policy: Where::Enforced.failure_policy(),
+        failure_policy: NamespaceScope::Enforced.failure_policy(),
         side_effects: "NoneOnDryRun".to_owned(),
         timeout_seconds: Some(TIMEOUT_SECONDS),
         admission_review_versions: vec!["v1".to_owned()],
@@ -270,7 +270,9 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     };
     ValidatingWebhookConfiguration {
         metadata: named(),
-        webhooks: Some(Where::BOTH.into_iter().map(entry).chain([announcements, own, probes]).collect()),
+        webhooks: Some(
+            NamespaceScope::BOTH.into_iter().map(entry).chain([announcements, own, probes]).collect(),
+        ),
     }
 }
 
@@ -301,26 +303,26 @@ fn conditions(entry: Entry) -> Vec<MatchCondition> {
 mod tests {
     use super::*;
 
-    fn address(place: Place) -> Address {
-        Address { place, bundle: "PEM".to_owned(), namespace: "quorate-system".to_owned(), owners: false }
+    fn address(endpoint: Endpoint) -> Address {
+        Address { endpoint, bundle: "PEM".to_owned(), namespace: "quorate-system".to_owned(), owners: false }
     }
 
     #[test]
     fn every_namespace_but_the_excluded_is_in_exactly_one_entry() {
-        let address = address(Place::Url("https://quorate.example:9443/".to_owned()));
-        for place in Where::BOTH {
-            let selector = address.namespaces(place).match_expressions.unwrap();
+        let address = address(Endpoint::Url("https://quorate.example:9443/".to_owned()));
+        for scope in NamespaceScope::BOTH {
+            let selector = address.namespaces(scope).match_expressions.unwrap();
             assert_eq!(selector[0].values, Some(vec!["kube-system".to_owned(), "quorate-system".to_owned()]));
             assert_eq!(selector[1].key, "quorate.dev/enforced");
         }
-        let operators =
-            Where::BOTH.map(|place| address.namespaces(place).match_expressions.unwrap()[1].operator.clone());
+        let operators = NamespaceScope::BOTH
+            .map(|scope| address.namespaces(scope).match_expressions.unwrap()[1].operator.clone());
         assert_eq!(operators, ["Exists", "DoesNotExist"]);
     }
 
     #[test]
     fn where_nothing_is_protected_an_outage_hurts_nobody() {
-        let address = address(Place::Url("https://quorate.example:9443/".to_owned()));
+        let address = address(Endpoint::Url("https://quorate.example:9443/".to_owned()));
         let entries: Vec<(String, Option<String>, Option<String>)> = mutating(&address)
             .webhooks
             .unwrap()
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn owners_are_asked_about_only_while_they_are_added() {
-        let off = address(Place::Url("https://quorate.example:9443".to_owned()));
+        let off = address(Endpoint::Url("https://quorate.example:9443".to_owned()));
         let names = |address: &Address| -> Vec<String> {
             mutating(address).webhooks.unwrap().into_iter().map(|entry| entry.name).collect()
         };
@@ -367,19 +369,19 @@ mod tests {
 
     #[test]
     fn names_for_certificates() {
-        let host = |url: &str| Place::Url(url.to_owned()).names("ns").map(|names| names[0].clone());
+        let host = |url: &str| Endpoint::Url(url.to_owned()).names("ns").map(|names| names[0].clone());
         assert_eq!(host("https://127.0.0.1:8443").unwrap(), "127.0.0.1");
         assert_eq!(host("https://[::1]:8443").unwrap(), "::1");
         assert_eq!(host("https://quorate.example/base").unwrap(), "quorate.example");
         assert!(host("http://127.0.0.1").is_err());
         assert!(host("nonsense").is_err());
-        let service = Place::Service { name: "quorate".to_owned(), port: 443 };
+        let service = Endpoint::Service { name: "quorate".to_owned(), port: 443 };
         assert_eq!(service.names("ns").unwrap()[0], "quorate.ns.svc");
     }
 
     #[test]
     fn behind_a_service_there_is_no_url() {
-        let address = address(Place::Service { name: "quorate".to_owned(), port: 443 });
+        let address = address(Endpoint::Service { name: "quorate".to_owned(), port: 443 });
         let config = address.client_config(EVICTIONS);
         assert_eq!(config.url, None);
         let service = config.service.unwrap();

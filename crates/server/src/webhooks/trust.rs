@@ -44,8 +44,9 @@ where
         + DeserializeOwned,
 {
     let all = Api::<K>::all(client.clone());
-    let stored = all.get(NAME).await?;
-    let Some(steps) = steps(stored.meta().resource_version.as_deref(), &read(&stored), bundle) else {
+    let raw_budgets = all.get(NAME).await?;
+    let Some(steps) = steps(raw_budgets.meta().resource_version.as_deref(), &read(&raw_budgets), bundle)
+    else {
         return Ok(false);
     };
     let patch: Patch<()> = Patch::Json(serde_json::from_value(steps).map_err(Error::SerdeError)?);
@@ -63,8 +64,8 @@ fn steps(version: Option<&str>, trusted: &[Vec<u8>], bundle: &str) -> Option<Val
     }
     let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
     let bundle = ByteString(wanted.to_vec());
-    for (place, _) in trusted.iter().enumerate().filter(|(_, found)| *found != wanted) {
-        let path = format!("/webhooks/{place}/clientConfig/caBundle");
+    for (index, _) in trusted.iter().enumerate().filter(|(_, found)| *found != wanted) {
+        let path = format!("/webhooks/{index}/clientConfig/caBundle");
         steps.push(json!({"op": "add", "path": path, "value": bundle}));
     }
     Some(Value::Array(steps))

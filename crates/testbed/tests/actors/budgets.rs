@@ -15,27 +15,27 @@ mod alone {
 mod beside {
     #[test]
     fn a_budget_counts_what_controllers_want() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_budget_counts_what_controllers_want,
         );
     }
 
     #[test]
     fn a_budget_over_bare_pods_allows_nothing() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_budget_over_bare_pods_allows_nothing,
         );
     }
 
     #[test]
     fn an_eviction_is_counted_at_once() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::an_eviction_is_counted_at_once,
         );
     }

@@ -18,18 +18,18 @@ mod alone {
 mod beside {
     #[test]
     fn a_group_that_loses_a_worker_is_rebuilt_whole() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_group_that_loses_a_worker_is_rebuilt_whole,
         );
     }
 
     #[test]
     fn a_rollout_with_surge_keeps_the_groups() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_rollout_with_surge_keeps_the_groups,
         );
     }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use quorate_devcluster::actors::NodeTemplate;
-use quorate_testbed::{Cluster, Kubernetes, Place, Stage, eventually, stories, tell};
+use quorate_testbed::{Backend, Cluster, Kubernetes, Setup, eventually, run_story, stories};
 use serde_json::{Value, json};
 
 use crate::cast::{Scene, describe, is_ready};
@@ -20,7 +20,7 @@ stories!(ApiServer:
 
 #[test]
 fn a_taint_beside_the_real_controllers() {
-    tell(Place::Real, Stage::Controllers, a_taint_ends_the_pods_that_do_not_bear_it);
+    run_story(Backend::Real, Setup::Controllers, a_taint_ends_the_pods_that_do_not_bear_it);
 }
 
 async fn one_pod(scene: &Scene, name: &str, spec: serde_json::Value) -> k8s_openapi::api::core::v1::Pod {

@@ -15,36 +15,36 @@ mod alone {
 mod beside {
     #[test]
     fn what_is_owned_goes_after_its_owner() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::what_is_owned_goes_after_its_owner,
         );
     }
 
     #[test]
     fn foreground_deletion_waits_for_what_blocks_it() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::foreground_deletion_waits_for_what_blocks_it,
         );
     }
 
     #[test]
     fn orphans_are_set_free() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::orphans_are_set_free,
         );
     }
 
     #[test]
     fn a_namespace_ends_with_all_that_is_in_it() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_namespace_ends_with_all_that_is_in_it,
         );
     }

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use quorate_devcluster::actors::Gang;
 use quorate_devcluster::apiserver::WorkloadApi;
-use quorate_testbed::{Cluster, Options, Place, Stage, eventually, tell};
+use quorate_testbed::{Backend, Cluster, Options, Setup, eventually, run_story};
 use serde_json::json;
 
 use crate::cast::Scene;
@@ -15,19 +15,19 @@ mod alone {
 
 #[test]
 fn an_indexed_job_beside_the_real_controllers() {
-    tell(Place::Real, Stage::Controllers, an_indexed_job_is_done_when_each_index_is);
+    run_story(Backend::Real, Setup::Controllers, an_indexed_job_is_done_when_each_index_is);
 }
 
 #[test]
 fn a_gang_on_the_real_workload_api() {
     let options = Options { workload_api: true, ..Options::default() };
-    tell(Place::Real, Stage::Private(options), the_pods_of_a_gang_name_their_group);
+    run_story(Backend::Real, Setup::Private(options), the_pods_of_a_gang_name_their_group);
 }
 
 #[test]
 fn a_gang_on_the_embedded_workload_api() {
     let options = Options { workload_api: true, ..Options::default() };
-    tell(Place::Embedded, Stage::Private(options), the_pods_of_a_gang_name_their_group);
+    run_story(Backend::Embedded, Setup::Private(options), the_pods_of_a_gang_name_their_group);
 }
 
 async fn an_indexed_job_is_done_when_each_index_is(cluster: Cluster) {

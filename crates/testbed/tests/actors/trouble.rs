@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use quorate_devcluster::actors::LEADER_WORKER_SETS;
-use quorate_devcluster::apiserver::{Asked, Fault, Which};
-use quorate_testbed::{Cluster, Place, Stage, eventually, tell};
+use quorate_devcluster::apiserver::{Fault, RequestFilter, RequestInfo};
+use quorate_testbed::{Backend, Cluster, Setup, eventually, run_story};
 use serde_json::{Value, json};
 
 use crate::cast::{Scene, describe, template};
@@ -17,17 +17,17 @@ mod alone {
 
 #[test]
 fn a_denied_deletion_beside_the_real_controllers() {
-    tell(Place::Real, Stage::Controllers, a_denied_deletion_is_told_and_tried_again);
+    run_story(Backend::Real, Setup::Controllers, a_denied_deletion_is_told_and_tried_again);
 }
 
 #[test]
 fn a_denied_rebuilding_beside_the_real_controllers() {
-    tell(Place::Real, Stage::Controllers, a_group_whose_rebuilding_is_denied_is_rebuilt_later);
+    run_story(Backend::Real, Setup::Controllers, a_group_whose_rebuilding_is_denied_is_rebuilt_later);
 }
 
 #[test]
 fn an_outage_is_lived_through() {
-    tell(Place::Embedded, Stage::ApiServer, groups_are_whole_again_after_an_outage);
+    run_story(Backend::Embedded, Setup::ApiServer, groups_are_whole_again_after_an_outage);
 }
 
 fn web(replicas: i32) -> Value {
@@ -111,15 +111,15 @@ async fn groups_are_whole_again_after_an_outage(cluster: Cluster) {
     let faults = scene.cluster.embedded().unwrap().faults();
     scene.create(llm()).await;
     let before = scene.ready("app=llm", 4).await;
-    let by_actors = |asked: &Asked<'_>| asked.user.starts_with("system:");
+    let by_actors = |asked: &RequestInfo<'_>| asked.user.starts_with("system:");
     scene.pods().delete("llm-0-1", &Default::default()).await.unwrap();
     {
-        let mut fault = faults.requests(Which::any().writes().and(by_actors), Fault::InternalError);
-        faults.cut_watches(Which::any());
+        let mut fault = faults.requests(RequestFilter::any().writes().and(by_actors), Fault::InternalError);
+        faults.cut_watches(RequestFilter::any());
         fault.struck(5).await;
-        faults.expire_watches(Which::any());
+        faults.expire_watches(RequestFilter::any());
     }
     // A write whose answer is lost was still done; nobody may do it twice.
-    let _lost = faults.requests(Which::any().writes().and(by_actors), Fault::LoseReply).times(5);
+    let _lost = faults.requests(RequestFilter::any().writes().and(by_actors), Fault::LoseReply).times(5);
     group_0_is_new(&scene, &before).await;
 }

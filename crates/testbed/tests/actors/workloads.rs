@@ -20,27 +20,27 @@ mod alone {
 mod beside {
     #[test]
     fn a_replica_set_has_as_many_pods_as_asked_for() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_replica_set_has_as_many_pods_as_asked_for,
         );
     }
 
     #[test]
     fn a_stateful_set_keeps_the_names_of_its_members() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_stateful_set_keeps_the_names_of_its_members,
         );
     }
 
     #[test]
     fn a_deployment_rolls_within_its_bounds() {
-        quorate_testbed::tell(
-            quorate_testbed::Place::Real,
-            quorate_testbed::Stage::Controllers,
+        quorate_testbed::run_story(
+            quorate_testbed::Backend::Real,
+            quorate_testbed::Setup::Controllers,
             super::a_deployment_rolls_within_its_bounds,
         );
     }

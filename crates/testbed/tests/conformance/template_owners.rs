@@ -1,6 +1,6 @@
 //! Owner references in pod templates: every kind keeps them, and no pod gets them.
 
-use quorate_testbed::{Cluster, Patch, Place, eventually, stories};
+use quorate_testbed::{Backend, Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
 
 use crate::fixtures::{Space, deployment, stateful_set, text, uid_of};
@@ -82,7 +82,7 @@ async fn templates_keep_owner_references_and_pods_drop_them(cluster: Cluster) {
 
 /// Every pod belongs to its controller alone, and has the annotation of its template.
 async fn check_pods(cluster: &Cluster, space: &Space, plural: &str, app: &str, annotation: &Value) {
-    if cluster.place() == Place::Embedded && ["daemonsets", "replicationcontrollers"].contains(&plural) {
+    if cluster.place() == Backend::Embedded && ["daemonsets", "replicationcontrollers"].contains(&plural) {
         // It stores these, and nobody plays their controllers.
         return;
     }

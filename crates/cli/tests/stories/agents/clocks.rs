@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::jiff::Timestamp;
-use quorate_agent::TimeOfDay;
+use quorate_agent::WallClock;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::Value;
 
@@ -22,16 +22,16 @@ const HOUR: i64 = 3600;
 
 /// The clock of a node, that many seconds ahead of ours.
 #[derive(Clone, Default)]
-struct WallClock(Arc<AtomicI64>);
+struct SettableClock(Arc<AtomicI64>);
 
-impl WallClock {
+impl SettableClock {
     fn set(&self, ahead: i64) {
         self.0.store(ahead, Ordering::Relaxed);
     }
 
-    fn tell(&self) -> TimeOfDay {
+    fn wall_clock(&self) -> WallClock {
         let ahead = self.0.clone();
-        TimeOfDay::told_by(move || {
+        WallClock::from_fn(move || {
             let by = ahead.load(Ordering::Relaxed);
             let apart = Duration::from_secs(by.unsigned_abs());
             if by < 0 { SystemTime::now() - apart } else { SystemTime::now() + apart }
@@ -39,8 +39,8 @@ impl WallClock {
     }
 }
 
-async fn agent(space: &Space, clock: &WallClock) -> Agent {
-    let day = clock.tell();
+async fn agent(space: &Space, clock: &SettableClock) -> Agent {
+    let day = clock.wall_clock();
     Agent::start_with(&space.cluster, "node-1", move |options| options.time_of_day = day).await
 }
 
@@ -63,7 +63,7 @@ async fn begun_by(space: &Space, clock: i64) {
 
 async fn a_clock_that_is_set_makes_no_yes_and_no_no(cluster: Cluster) {
     let (space, web) = one(cluster, "clocks").await;
-    let clock = WallClock::default();
+    let clock = SettableClock::default();
     let _agent = agent(&space, &clock).await;
     let may_go = |status: &Value| status["disruptionsAllowed"] == 1;
     space.budget_is("db", "it is believed", may_go).await;
@@ -92,7 +92,7 @@ async fn a_clock_that_is_set_makes_no_yes_and_no_no(cluster: Cluster) {
 
 async fn a_yes_from_the_future_is_not_believed(cluster: Cluster) {
     let (space, web) = one(cluster, "future").await;
-    let clock = WallClock::default();
+    let clock = SettableClock::default();
     clock.set(HOUR);
     let first = agent(&space, &clock).await;
     space.budget_is("db", "it is believed", |status| status["disruptionsAllowed"] == 1).await;

@@ -9,7 +9,7 @@ mod target;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use quorate_agent::{Options, TimeOfDay};
+use quorate_agent::{Options, WallClock};
 use quorate_testbed::{Cluster, Process, User, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ impl Agent {
             mirror_ready: false,
             admin: ANYWHERE,
             enabled: true,
-            time_of_day: TimeOfDay::default(),
+            time_of_day: WallClock::default(),
         };
         change(&mut options);
         let stop = CancellationToken::new();

@@ -1,6 +1,6 @@
 //! Every kind of workload.
 
-use quorate_testbed::{Cluster, Place};
+use quorate_testbed::{Backend, Cluster};
 use serde_json::{Value, json};
 
 use super::{Lab, names, owners_of, workload};
@@ -30,7 +30,7 @@ async fn pods_of_every_kind_get_the_owners_of_their_template(cluster: Cluster) {
 
     let mut kinds =
         vec![("ReplicaSet", "ReplicaSet"), ("Deployment", "ReplicaSet"), ("StatefulSet", "StatefulSet")];
-    if lab.cluster.place() == Place::Real {
+    if lab.cluster.place() == Backend::Real {
         // The embedded cluster has no controllers for these.
         kinds.extend([("DaemonSet", "DaemonSet"), ("ReplicationController", "ReplicationController")]);
     }

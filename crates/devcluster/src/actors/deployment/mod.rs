@@ -13,7 +13,8 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::controller;
 use super::kinds::{Deployment, ReplicaSet, deployments, replica_sets};
@@ -23,23 +24,22 @@ use super::queue::Queue;
 use super::recorder::Recorder;
 use super::request::{self, Meaning};
 use super::revisions::hash;
-use super::shelf::{Key, Shelf};
 use plan::{Set, Step, plan};
 
 const TEMPLATE_HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("deployment-controller"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("deployment-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
         recorder: Recorder::new(client.clone(), "deployment-controller"),
         client,
         kind: deployments(),
         set_kind: replica_sets(),
-        deployments: stage.view.deployments().clone(),
-        sets: stage.view.replica_sets().clone(),
-        pods: stage.view.pods().clone(),
+        deployments: context.view.deployments().clone(),
+        sets: context.view.replica_sets().clone(),
+        pods: context.view.pods().clone(),
     });
     let wake = queue.clone();
     acting.deployments.listen(move |before, after| {
@@ -66,7 +66,7 @@ pub(crate) fn start(stage: &Stage) {
             wake.add(Key::new(&set.namespace().unwrap_or_default(), &owner.name));
         }
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.deployments.filled().await;
         acting.sets.filled().await;
         acting.pods.filled().await;
@@ -83,9 +83,9 @@ struct Acting {
     recorder: Recorder,
     kind: ApiResource,
     set_kind: ApiResource,
-    deployments: Arc<Shelf<Deployment>>,
-    sets: Arc<Shelf<ReplicaSet>>,
-    pods: Arc<Shelf<Pod>>,
+    deployments: Arc<ObjectCache<Deployment>>,
+    sets: Arc<ObjectCache<ReplicaSet>>,
+    pods: Arc<ObjectCache<Pod>>,
 }
 
 /// The same for a Deployment's template and for those of the ReplicaSets made from it.

@@ -9,17 +9,17 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, Error, ResourceExt};
 use parking_lot::Mutex;
 
+use super::super::cache::{Key, ObjectCache};
 use super::super::kinds::{Deployment, ReplicaSet, StatefulSet};
 use super::super::pods;
 use super::super::request::Meaning;
-use super::super::shelf::{Key, Shelf};
 
 /// Where the scales of controllers are found.
 pub(super) struct Controllers {
     pub(super) client: Client,
-    pub(super) replica_sets: Arc<Shelf<ReplicaSet>>,
-    pub(super) deployments: Arc<Shelf<Deployment>>,
-    pub(super) stateful_sets: Arc<Shelf<StatefulSet>>,
+    pub(super) replica_sets: Arc<ObjectCache<ReplicaSet>>,
+    pub(super) deployments: Arc<ObjectCache<Deployment>>,
+    pub(super) stateful_sets: Arc<ObjectCache<StatefulSet>>,
     pub(super) resources: Mutex<BTreeMap<(String, String), ApiResource>>,
 }
 

@@ -13,7 +13,8 @@ use kube::{Client, Error, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::controller;
 use super::kubelet::stamp;
@@ -21,25 +22,24 @@ use super::pods;
 use super::queue::{Outcome, Queue};
 use super::recorder::Recorder;
 use super::request::{self, Meaning};
-use super::shelf::{Key, Shelf};
 use controllers::Controllers;
 use status::{asks_controllers, closed, disrupted, expected, healthy, is_shown, stale_in, status};
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("disruption-controller"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("disruption-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
         controllers: Controllers {
             client: client.clone(),
-            replica_sets: stage.view.replica_sets().clone(),
-            deployments: stage.view.deployments().clone(),
-            stateful_sets: stage.view.stateful_sets().clone(),
+            replica_sets: context.view.replica_sets().clone(),
+            deployments: context.view.deployments().clone(),
+            stateful_sets: context.view.stateful_sets().clone(),
             resources: Mutex::default(),
         },
         recorder: Recorder::new(client.clone(), "controllermanager"),
         client,
-        budgets: stage.view.budgets().clone(),
-        pods: stage.view.pods().clone(),
+        budgets: context.view.budgets().clone(),
+        pods: context.view.pods().clone(),
     });
     let wake = queue.clone();
     acting.budgets.listen(move |before, after| {
@@ -60,11 +60,11 @@ pub(crate) fn start(stage: &Stage) {
         }
     });
     let freshening = acting.clone();
-    stage.hands.spawn(stale.work(1, move |key| {
+    context.tasks.spawn(stale.work(1, move |key| {
         let acting = freshening.clone();
         async move { acting.take_off_stale_mark(&key).await }
     }));
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.budgets.filled().await;
         acting.pods.filled().await;
         acting.controllers.replica_sets.filled().await;
@@ -82,8 +82,8 @@ struct Acting {
     client: Client,
     recorder: Recorder,
     controllers: Controllers,
-    budgets: Arc<Shelf<PodDisruptionBudget>>,
-    pods: Arc<Shelf<Pod>>,
+    budgets: Arc<ObjectCache<PodDisruptionBudget>>,
+    pods: Arc<ObjectCache<Pod>>,
 }
 
 /// The budget's selector. None selects nothing; an empty one selects everything.
@@ -96,7 +96,7 @@ fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, String> {
         .transpose()
 }
 
-fn covering(budgets: &Shelf<PodDisruptionBudget>, pod: &Pod) -> Vec<Arc<PodDisruptionBudget>> {
+fn covering(budgets: &ObjectCache<PodDisruptionBudget>, pod: &Pod) -> Vec<Arc<PodDisruptionBudget>> {
     let mut budgets = budgets.in_namespace(&pod.namespace().unwrap_or_default());
     budgets.retain(|budget| {
         let selector = selector(budget).ok().flatten();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::ApiResource;
 
-use super::super::shelf::Key;
+use super::super::cache::Key;
 
 /// Put on an object that is deleted with Foreground propagation: it waits for those it owns.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";

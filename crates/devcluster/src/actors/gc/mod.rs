@@ -20,12 +20,12 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{ObjectCache, fill};
 use super::identities::controller;
 use super::queue::{Outcome, Queue};
 use super::request::{self, Meaning};
-use super::shelf::{Shelf, fill};
-use super::view::Stagehand;
+use super::view::TaskGroup;
 use graph::{FOREGROUND, Fate, Graph, ORPHAN, Object, fate};
 
 type Meta = PartialObjectMeta<DynamicObject>;
@@ -37,8 +37,8 @@ const SOON: Duration = Duration::from_millis(250);
 /// …up to this, and so on for ever: an API server may learn of kinds by other ways.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("generic-garbage-collector"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("generic-garbage-collector"));
     let queue: Arc<Queue<String>> = Queue::new();
     let collector = Arc::new(Collector {
         client: client.clone(),
@@ -46,16 +46,17 @@ pub(crate) fn start(stage: &Stage) {
         kinds: RwLock::default(),
         queue: queue.clone(),
     });
-    let definitions: Arc<Shelf<PartialObjectMeta<CustomResourceDefinition>>> = Arc::new(Shelf::new(|_| None));
+    let definitions: Arc<ObjectCache<PartialObjectMeta<CustomResourceDefinition>>> =
+        Arc::new(ObjectCache::new(|_| None));
     let changed = Arc::new(Notify::new());
     let tell = changed.clone();
     definitions.listen(move |_, _| tell.notify_one());
-    stage.hands.spawn(fill(definitions, Api::all(client)));
-    let (hands, finding) = (stage.hands.clone(), collector.clone());
-    stage.hands.spawn(async move {
+    context.tasks.spawn(fill(definitions, Api::all(client)));
+    let (tasks, finding) = (context.tasks.clone(), collector.clone());
+    context.tasks.spawn(async move {
         let mut pause = SOON;
         loop {
-            if finding.find_kinds(&hands).await {
+            if finding.find_kinds(&tasks).await {
                 pause = SOON;
             }
             match tokio::time::timeout(pause, changed.notified()).await {
@@ -64,7 +65,7 @@ pub(crate) fn start(stage: &Stage) {
             }
         }
     });
-    stage.hands.spawn(queue.work(AT_ONCE, move |uid| {
+    context.tasks.spawn(queue.work(AT_ONCE, move |uid| {
         let collector = collector.clone();
         async move { collector.look(&uid).await }
     }));
@@ -82,13 +83,13 @@ struct Collector {
 struct Kind {
     resource: Arc<ApiResource>,
     namespaced: bool,
-    shelf: Arc<Shelf<Meta>>,
-    hands: Stagehand,
+    cache: Arc<ObjectCache<Meta>>,
+    tasks: TaskGroup,
 }
 
 impl Collector {
     /// Starts to watch kinds that are new and ends the watches of those that are gone. True if it found any.
-    async fn find_kinds(self: &Arc<Self>, hands: &Stagehand) -> bool {
+    async fn find_kinds(self: &Arc<Self>, tasks: &TaskGroup) -> bool {
         let discovery = match Discovery::new(self.client.clone()).run().await {
             Ok(discovery) => discovery,
             Err(error) => {
@@ -109,7 +110,7 @@ impl Collector {
         kinds.retain(|name, kind| {
             let stays = found.contains_key(name);
             if !stays {
-                kind.hands.end();
+                kind.tasks.end();
             }
             stays
         });
@@ -121,17 +122,17 @@ impl Collector {
             let kind = Kind {
                 resource: Arc::new(resource),
                 namespaced,
-                shelf: Arc::new(Shelf::new(|_| None)),
-                hands: hands.child(),
+                cache: Arc::new(ObjectCache::new(|_| None)),
+                tasks: tasks.child(),
             };
             let (of, resource) = (Arc::downgrade(self), kind.resource.clone());
-            kind.shelf.listen(move |before, after| {
+            kind.cache.listen(move |before, after| {
                 if let Some(collector) = of.upgrade() {
                     collector.take_in(&resource, before, after);
                 }
             });
             let api: Api<Meta> = Api::all_with(self.client.clone(), kind.resource.as_ref());
-            kind.hands.spawn(fill(kind.shelf.clone(), api));
+            kind.tasks.spawn(fill(kind.cache.clone(), api));
             kinds.insert(name, kind);
         }
         changed
@@ -157,12 +158,12 @@ impl Collector {
 
     async fn look(&self, uid: &str) -> Outcome {
         // A dependent that the watches have not shown yet would be overlooked.
-        let unfilled = |kind: &&Kind| !kind.shelf.is_filled();
-        let shelves: Vec<_> =
-            self.kinds.read().values().filter(unfilled).map(|kind| kind.shelf.clone()).collect();
-        for shelf in shelves {
+        let unfilled = |kind: &&Kind| !kind.cache.is_filled();
+        let caches: Vec<_> =
+            self.kinds.read().values().filter(unfilled).map(|kind| kind.cache.clone()).collect();
+        for cache in caches {
             // A kind that cannot be listed must not hold up all others.
-            let _ = tokio::time::timeout(Duration::from_secs(2), shelf.filled()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(2), cache.filled()).await;
         }
         let Some(object) = self.graph.lock().get(uid).cloned() else { return Outcome::Done };
         match self.collect(uid, &object).await {

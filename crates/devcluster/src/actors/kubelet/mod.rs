@@ -20,12 +20,12 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::identities::Identities;
 use super::pods;
 use super::queue::{Outcome, Queue};
 use super::request::{self, Deleted, Meaning};
-use super::shelf::{Key, Shelf};
 use life::{Life, Step};
 
 pub use life::Timing;
@@ -51,7 +51,7 @@ pub struct Kubelets {
 
 struct Shared {
     identities: Identities,
-    pods: Arc<Shelf<Pod>>,
+    pods: Arc<ObjectCache<Pod>>,
     queue: Arc<Queue<Key>>,
     state: Mutex<State>,
 }
@@ -78,12 +78,12 @@ struct Tracked {
 }
 
 impl Kubelets {
-    pub(crate) fn start(stage: &Stage, timing: Timing) -> Self {
+    pub(crate) fn start(context: &ActorContext, timing: Timing) -> Self {
         let queue = Queue::new();
-        let pods = stage.view.pods().clone();
+        let pods = context.view.pods().clone();
         let state = Mutex::new(State { timing, ..State::default() });
         let shared =
-            Arc::new(Shared { identities: stage.identities.clone(), pods, queue: queue.clone(), state });
+            Arc::new(Shared { identities: context.identities.clone(), pods, queue: queue.clone(), state });
         let (wake, of) = (queue.clone(), Arc::downgrade(&shared));
         shared.pods.listen(move |before, after| {
             let Some(shared) = of.upgrade() else { return };
@@ -93,7 +93,7 @@ impl Kubelets {
             }
         });
         let working = shared.clone();
-        stage.hands.spawn(queue.work(AT_ONCE, move |key| {
+        context.tasks.spawn(queue.work(AT_ONCE, move |key| {
             let shared = working.clone();
             async move { shared.tend(&key).await }
         }));

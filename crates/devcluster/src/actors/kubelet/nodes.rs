@@ -11,11 +11,11 @@ use kube::api::DeleteParams;
 use kube::{Client, Error, ResourceExt};
 use serde_json::json;
 
-use super::super::Stage;
+use super::super::ActorContext;
+use super::super::cache::Key;
 use super::super::identities::{controller, kubelet};
 use super::super::pods;
 use super::super::request::{self, Meaning};
-use super::super::shelf::Key;
 use super::{Host, Kubelets, node, stamp};
 
 /// The control plane takes a node for lost after 40 s without a sign.
@@ -47,11 +47,11 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    pub(crate) fn start(stage: &Stage, kubelets: Kubelets) -> Self {
+    pub(crate) fn start(context: &ActorContext, kubelets: Kubelets) -> Self {
         let nodes =
-            Self { kubelets, node_controller: stage.identities.client(&controller("node-controller")) };
+            Self { kubelets, node_controller: context.identities.client(&controller("node-controller")) };
         let beating = nodes.clone();
-        stage.hands.spawn(async move {
+        context.tasks.spawn(async move {
             let mut beat = tokio::time::interval(HEARTBEAT);
             beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {

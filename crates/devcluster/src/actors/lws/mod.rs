@@ -19,7 +19,8 @@ use kube::{Api, Client, Error, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::LEADER_WORKER_SETS;
 use super::kinds::{StatefulSet, stateful_sets};
@@ -29,7 +30,6 @@ use super::queue::Queue;
 use super::recorder::Recorder;
 use super::request::{self, Deleted, Meaning};
 use super::revisions::Revisions;
-use super::shelf::{Key, Shelf};
 use super::statefulset::ordinal_of;
 use api::{
     GROUP_INDEX, GROUP_KEY, LeaderWorkerSet, NAME, REPLICAS, REVISION, WORKER_INDEX, leader_worker_sets,
@@ -38,16 +38,16 @@ use plan::{GATE, Group, Leader, Leaders, Names, group_key, leader_set, rollout, 
 
 pub use api::{install_leader_worker_sets, leader_worker_set_definition};
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(LEADER_WORKER_SETS);
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(LEADER_WORKER_SETS);
     let kind = leader_worker_sets();
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
-        lws: stage.view.start(Api::all_with(client.clone(), &kind), |_| None),
+        lws: context.view.start(Api::all_with(client.clone(), &kind), |_| None),
         recorder: Recorder::new(client.clone(), "leaderworkerset"),
-        revisions: Revisions::new(client.clone(), stage.view.revisions().clone()),
-        sets: stage.view.stateful_sets().clone(),
-        pods: stage.view.pods().clone(),
+        revisions: Revisions::new(client.clone(), context.view.revisions().clone()),
+        sets: context.view.stateful_sets().clone(),
+        pods: context.view.pods().clone(),
         bereft: Mutex::default(),
         kind,
         client,
@@ -77,11 +77,11 @@ pub(crate) fn start(stage: &Stage) {
         }
         wake.add(Key::new(&pod.namespace().unwrap_or_default(), name));
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.lws.filled().await;
         acting.sets.filled().await;
         acting.pods.filled().await;
-        acting.revisions.shelf.filled().await;
+        acting.revisions.cache.filled().await;
         run("leaderworkerset", queue, move |key| {
             let acting = acting.clone();
             async move { acting.reconcile(&key).await }
@@ -95,9 +95,9 @@ struct Acting {
     kind: ApiResource,
     recorder: Recorder,
     revisions: Revisions,
-    lws: Arc<Shelf<LeaderWorkerSet>>,
-    sets: Arc<Shelf<StatefulSet>>,
-    pods: Arc<Shelf<Pod>>,
+    lws: Arc<ObjectCache<LeaderWorkerSet>>,
+    sets: Arc<ObjectCache<StatefulSet>>,
+    pods: Arc<ObjectCache<Pod>>,
     /// Leaders, by UID, that have lost a worker.
     bereft: Mutex<HashSet<String>>,
 }

@@ -12,7 +12,8 @@ use kube::core::ApiResource;
 use kube::{Error, ResourceExt};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::ActorContext;
+use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, matcher, run};
 use super::identities::controller;
 use super::kinds::{StatefulSet, StatefulSetStatus, stateful_sets};
@@ -21,19 +22,18 @@ use super::pods;
 use super::queue::Queue;
 use super::request::{self, Meaning};
 use super::revisions::Revisions;
-use super::shelf::{Key, Shelf};
 use plan::{Facts, Plan, REVISION};
 
 pub(crate) use plan::ordinal_of;
 
-pub(crate) fn start(stage: &Stage) {
-    let client = stage.identities.client(&controller("statefulset-controller"));
+pub(crate) fn start(context: &ActorContext) {
+    let client = context.identities.client(&controller("statefulset-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
-        revisions: Revisions::new(client.clone(), stage.view.revisions().clone()),
-        control: PodControl::new(client, "statefulset-controller", stage.view.pods().clone()),
+        revisions: Revisions::new(client.clone(), context.view.revisions().clone()),
+        control: PodControl::new(client, "statefulset-controller", context.view.pods().clone()),
         kind: stateful_sets(),
-        sets: stage.view.stateful_sets().clone(),
+        sets: context.view.stateful_sets().clone(),
     });
     let wake = queue.clone();
     acting.sets.listen(move |before, after| {
@@ -59,10 +59,10 @@ pub(crate) fn start(stage: &Stage) {
             }
         }
     });
-    stage.hands.spawn(async move {
+    context.tasks.spawn(async move {
         acting.sets.filled().await;
         acting.control.pods.filled().await;
-        acting.revisions.shelf.filled().await;
+        acting.revisions.cache.filled().await;
         run("statefulset", queue, move |key| {
             let acting = acting.clone();
             async move { acting.reconcile(&key).await }
@@ -75,7 +75,7 @@ struct Acting {
     control: PodControl,
     revisions: Revisions,
     kind: ApiResource,
-    sets: Arc<Shelf<StatefulSet>>,
+    sets: Arc<ObjectCache<StatefulSet>>,
 }
 
 impl Acting {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::facts::{
-    Activity, BudgetKey, Controller, Counts, Covers, Front, HealthRule, Link, Operation, Operations, Owner,
-    Phase, Pod, Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
+    Activity, BudgetKey, BudgetKind, Controller, Counts, Covers, HealthRule, Link, Operation, Operations,
+    Owner, Phase, Pod, Probe, Rules, UnhealthyPolicy, Units, WorkloadSource,
 };
-use quorate_engine::selector::{Ask, Requirement, Selector};
+use quorate_engine::selector::{Operator, Requirement, Selector};
 
 use crate::history::step::{BUDGETS, BudgetSpec, ControllerEdit, NAMES, PodEdit};
 use crate::oracle::LWS;
@@ -18,11 +18,11 @@ pub(super) fn pod_key(name: u8) -> ObjectKey {
 }
 
 pub(super) fn budget_key(slot: u8) -> BudgetKey {
-    let (name, front) = match slot + 1 == BUDGETS {
-        true => (0, Front::PodUnavailableBudget),
-        false => (slot, Front::DisruptionBudget),
+    let (name, kind) = match slot + 1 == BUDGETS {
+        true => (0, BudgetKind::PodUnavailableBudget),
+        false => (slot, BudgetKind::DisruptionBudget),
     };
-    BudgetKey { object: ObjectKey::new("ns", format!("b{name}")), front }
+    BudgetKey { object: ObjectKey::new("ns", format!("b{name}")), kind }
 }
 
 pub(super) fn uid(key: &ObjectKey, version: Version) -> Uid {
@@ -204,22 +204,24 @@ pub(super) fn edit_pod(pod: &mut Pod, edit: &PodEdit, now: Time) {
     pod.owners = owners.into();
 }
 
-pub(super) fn rules(spec: &BudgetSpec, front: Front) -> Rules {
-    let one = |key: &str, ask: Ask| Covers::Selector(Selector([Requirement { key: key.into(), ask }].into()));
+pub(super) fn rules(spec: &BudgetSpec, kind: BudgetKind) -> Rules {
+    let one = |key: &str, operator: Operator| {
+        Covers::Selector(Selector([Requirement { key: key.into(), operator }].into()))
+    };
     let target = |at: u8| Covers::Target(owner(at).kind, owner(at).name);
     let covers = match spec.covers {
         0 | 1 => Covers::Selector(Selector::labels([("app", "a")])),
-        2 => one("app", Ask::In(["a".into(), "b".into()].into())),
-        3 => one("shard", Ask::Exists),
-        4 => one("app", Ask::NotIn(["b".into()].into())),
-        5 => one("shard", Ask::Absent),
+        2 => one("app", Operator::In(["a".into(), "b".into()].into())),
+        3 => one("shard", Operator::Exists),
+        4 => one("app", Operator::NotIn(["b".into()].into())),
+        5 => one("shard", Operator::Absent),
         6 => target(5),
         7 => target(7),
         8 => target(6),
         9 => target(2),
         10 => target(9),
-        11 => one(&format!("{LWS}/name"), Ask::In(["x".into(), "y".into()].into())),
-        12 => one(&format!("{LWS}/name"), Ask::Absent),
+        11 => one(&format!("{LWS}/name"), Operator::In(["x".into(), "y".into()].into())),
+        12 => one(&format!("{LWS}/name"), Operator::Absent),
         _ => Covers::Selector(Selector::default()),
     };
     let label = |key: String| Units::Label { key: key.into(), min_ready: spec.min_ready };
@@ -251,10 +253,10 @@ pub(super) fn rules(spec: &BudgetSpec, front: Front) -> Rules {
         },
         operations: Operations::of(operations),
         observe: spec.observe,
-        health: match spec.strict || front == Front::PodUnavailableBudget {
+        health: match spec.strict || kind == BudgetKind::PodUnavailableBudget {
             true => HealthRule::Strict,
             false => HealthRule::Ready,
         },
-        waivable: front == Front::PodUnavailableBudget,
+        waivable: kind == BudgetKind::PodUnavailableBudget,
     }
 }

@@ -39,8 +39,8 @@ pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(
         if Answer::of(&said) != expected {
             return Err(format!("{request:?}\n  engine {said:?}\n  oracle {expected:?}"));
         }
-        if let quorate_engine::verdict::Verdict::Deny(blocks) = &said {
-            let text = quorate_engine::sentence::refusal(blocks, now);
+        if let quorate_engine::decision::Decision::Deny(denials) = &said {
+            let text = quorate_engine::sentence::refusal(denials, now);
             if text.is_empty() || text.chars().count() > quorate_engine::sentence::MAX_LENGTH {
                 return Err(format!("a refusal of {} characters: {text}", text.len()));
             }

@@ -153,7 +153,7 @@ impl Drive {
             Step::Budget(slot, spec) => {
                 let key = budget_key(*slot);
                 let version = self.next_version();
-                let rules = rules(spec, key.front);
+                let rules = rules(spec, key.kind);
                 let known = self.known_budget(*slot);
                 let uid: Uid =
                     known.as_ref().map_or_else(|| format!("uid-{}", version.0).into(), |b| b.uid.clone());

@@ -13,7 +13,7 @@ mod events;
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{ObjectKey, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Front, Phase, Pod, WorkloadSource};
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Phase, Pod, WorkloadSource};
 use quorate_engine::{Changes, Engine, Gates, Snapshot};
 
 use super::step::Step;
@@ -71,7 +71,9 @@ impl Drive {
             Event::Apply(input) => self.engine.apply(input, self.now),
             Event::Sync(snapshot) => self.engine.sync(snapshot, self.now),
             Event::Learn(pod) => self.engine.learn(pod, self.now),
-            Event::Look(budget, pods, version) => self.engine.look(&budget, pods, version, self.now),
+            Event::Look(budget, pods, version) => {
+                self.engine.apply_pod_list(&budget, pods, version, self.now)
+            }
             Event::Time => self.engine.advance(self.now),
         }
     }
@@ -132,9 +134,9 @@ impl Drive {
         fresh.sync(Snapshot::NativeBudgets(oracle.natives.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Nodes(oracle.nodes.clone().into_iter().collect()), now);
         fresh.sync(Snapshot::Agents(oracle.agents.clone().into_iter().collect()), now);
-        for front in Front::ALL {
-            let alike = budgets.iter().filter(|budget| budget.key.front == front).cloned().collect();
-            fresh.sync(Snapshot::Budgets(front, alike), now);
+        for kind in BudgetKind::ALL {
+            let alike = budgets.iter().filter(|budget| budget.key.kind == kind).cloned().collect();
+            fresh.sync(Snapshot::Budgets(kind, alike), now);
         }
         check(&mut fresh, &self.oracle, now).map_err(|what| format!("a fresh engine: {what}"))?;
         self.engine = fresh;

@@ -86,15 +86,16 @@ impl World {
             patience: Duration::ZERO,
             without: scenario.without.clone(),
             // Waiting is no state of its own: it only hides what comes after it.
-            gather: Duration::ZERO,
-            lull: Duration::ZERO,
+            settle_delay: Duration::ZERO,
+            batch_pause: Duration::ZERO,
             opens_unguarded: true,
             ..Settings::new(name.clone())
         };
         node.mind = Some(Part::new(Mind::new(settings)));
         node.cut_off();
         let holder = node.holder;
-        let member = Member { name: name.clone(), acknowledged: Acknowledged::default(), vanished: false };
+        let member =
+            ReplicaLease { name: name.clone(), acknowledged: Acknowledged::default(), vanished: false };
         self.leases.change(|leases| leases.insert(name, Lease { member, vanished: None }));
         for news in [
             News::Pods(self.pods.values().cloned().collect(), self.counts.pods()),
@@ -127,24 +128,24 @@ impl World {
                         }
                     });
                 }
-                Output::Answer(id, verdict) => self.answered(index, *id as usize, verdict),
+                Output::Answer(id, decision) => self.answered(index, *id as usize, decision),
                 Output::Note(_) => {}
             }
         }
     }
 
-    pub(super) fn answered(&mut self, index: usize, request: usize, verdict: &Verdict) {
+    pub(super) fn answered(&mut self, index: usize, request: usize, decision: &Decision) {
         // An API server that gave up does not hear the answer any more.
         if self.requests[request].stage != Stage::Asked(index) {
             return;
         }
-        let uid = match verdict {
+        let uid = match decision {
             // Only evictions are pinned to what the answer says.
-            Verdict::Allow(allow) => match self.requests[request].meant.as_ref().or_else(|| allow.pin()) {
+            Decision::Allow(allow) => match self.requests[request].meant.as_ref().or_else(|| allow.pin()) {
                 Some(uid) => Some(uid.clone()),
                 None => self.pod_named(&self.requests[request].pod).map(|pod| pod.uid.clone()),
             },
-            Verdict::Deny(_) => None,
+            Decision::Deny(_) => None,
         };
         match uid {
             Some(uid) => {
@@ -169,15 +170,18 @@ impl World {
         match &sent.call {
             Call::Patch(patch) => {
                 let Some(stored) = self.budgets.get(&patch.budget) else {
-                    return Reply::Wrote(Wrote::Gone);
+                    return Reply::Written(WriteOutcome::Gone);
                 };
                 let mut budget = Budget::clone(stored);
                 let was_open = self.is_open(&budget);
                 let mut ledger = budget.ledger.clone();
-                let mut stored =
-                    Stored { uid: &budget.uid.clone(), generation: budget.generation, ledger: &mut ledger };
+                let mut stored = PatchTarget {
+                    uid: &budget.uid.clone(),
+                    generation: budget.generation,
+                    ledger: &mut ledger,
+                };
                 if !patch.apply(&mut stored) {
-                    return Reply::Wrote(Wrote::Refused);
+                    return Reply::Written(WriteOutcome::Refused);
                 }
                 budget.ledger = ledger;
                 budget.version = self.counts.next_budget();
@@ -186,7 +190,7 @@ impl World {
                 if opened {
                     self.note_open(&budget.key);
                 }
-                Reply::Wrote(Wrote::Done(Box::new(Budget::clone(&budget))))
+                Reply::Written(WriteOutcome::Done(Box::new(Budget::clone(&budget))))
             }
             Call::GetBudget(key) => {
                 Reply::Budget(self.budgets.get(key).map(|budget| Box::new(Budget::clone(budget))))
@@ -222,7 +226,7 @@ impl World {
         let journey = self.requests[request].clone();
         let Stage::Admitted(uid) = journey.stage else { return };
         let by_name = self.pod_named(&journey.pod).map(|pod| pod.uid.clone());
-        let pinned = journey.operation != Operation::Evict || !scenario.without.contains(&Rule::Pin);
+        let pinned = journey.operation != Operation::Evict || !scenario.without.contains(&ProtocolRule::Pin);
         let struck = if pinned { self.pods.contains_key(&uid).then_some(uid) } else { by_name };
         if let Some(uid) = struck.filter(|uid| self.pods.get(uid).is_some_and(|pod| !pod.terminating)) {
             match journey.operation {

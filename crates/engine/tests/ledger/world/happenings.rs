@@ -19,7 +19,7 @@ impl World {
                         .nodes
                         .iter()
                         .enumerate()
-                        .filter(|(index, _)| at == Ask::Any || at == Ask::At(*index))
+                        .filter(|(index, _)| at == At::Any || at == At::At(*index))
                         .filter(|(_, node)| node.mind.is_some());
                     actions.extend(running.map(|(node, _)| Action::Send(request, node)));
                 }
@@ -116,7 +116,7 @@ impl World {
         };
         let is_asked = |index: usize| {
             self.requests.iter().zip(&scenario.requests).any(|(journey, (_, _, at))| match journey.stage {
-                Stage::Planned => *at == Ask::Any || *at == Ask::At(index),
+                Stage::Planned => *at == At::Any || *at == At::At(index),
                 Stage::Asked(node) => node == index,
                 Stage::Admitted(_) | Stage::Over => false,
             })
@@ -272,7 +272,8 @@ impl World {
                 self.over(request);
                 return;
             }
-            if journey.change == Change::Gate && scenario.without.contains(&Rule::AnnouncementsAsked) {
+            if journey.change == Change::Gate && scenario.without.contains(&ProtocolRule::AnnouncementsAsked)
+            {
                 let uid = pod.uid.clone();
                 self.change_pod(&uid, |pod| pod.announced = true);
                 self.over(request);
@@ -295,7 +296,7 @@ impl World {
         });
         self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
-        self.tell(node, &News::Ask(request as u64, Part::new(asked), deadline));
+        self.tell(node, &News::At(request as u64, Part::new(asked), deadline));
     }
 
     fn do_deed(&mut self, deed: usize, scenario: &Scenario) {
@@ -394,7 +395,9 @@ impl World {
                 match &self.nodes[*node].calls[*place] {
                     Wire::Sent(sent) => short(&sent.call),
                     Wire::Answered(reply) => match &**reply {
-                        Reply::Wrote(Wrote::Done(budget)) => format!("wrote {}", short_budget(budget)),
+                        Reply::Written(WriteOutcome::Done(budget)) => {
+                            format!("wrote {}", short_budget(budget))
+                        }
                         Reply::Budget(Some(budget)) => short_budget(budget),
                         Reply::Pods(_, version) => format!("pods at {}", version.0),
                         other => format!("{other:?}"),

@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use quorate_engine::basics::{Text, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, Front, Input, Pod};
-use quorate_engine::ledger::{AskId, CallId, Event, Output, Replica, Reply, Settings};
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Input, Pod};
+use quorate_engine::ledger::{CallId, Event, Output, Replica, Reply, RequestId, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
 use rustc_hash::FxHashMap;
@@ -44,7 +44,7 @@ pub(crate) enum News {
     BudgetGone(BudgetKey, Version),
     Budgets(Vec<Part<Budget>>),
     BudgetsAt(Version),
-    Ask(AskId, Part<Request>, Time),
+    At(RequestId, Part<Request>, Time),
     /// The reply to one of the calls it waits for, by their order.
     Reply(usize, Part<Reply>),
     Serving,
@@ -72,25 +72,25 @@ impl Mind {
                 let version = budget.version;
                 vec![
                     fact(Input::Budget(Budget::clone(&budget))),
-                    Event::BudgetsAt(Front::DisruptionBudget, version),
+                    Event::BudgetsAt(BudgetKind::DisruptionBudget, version),
                 ]
             }
             News::BudgetGone(key, version) => {
-                vec![fact(Input::BudgetGone(key)), Event::BudgetsAt(Front::DisruptionBudget, version)]
+                vec![fact(Input::BudgetGone(key)), Event::BudgetsAt(BudgetKind::DisruptionBudget, version)]
             }
             News::Budgets(budgets) => vec![Event::List(Snapshot::Budgets(
-                Front::DisruptionBudget,
+                BudgetKind::DisruptionBudget,
                 budgets.iter().map(|budget| Budget::clone(budget)).collect(),
             ))],
-            News::BudgetsAt(version) => vec![Event::BudgetsAt(Front::DisruptionBudget, version)],
-            News::Ask(id, request, deadline) => {
-                vec![Event::Ask { id, request: Box::new(Request::clone(&request)), deadline }]
+            News::BudgetsAt(version) => vec![Event::BudgetsAt(BudgetKind::DisruptionBudget, version)],
+            News::At(id, request, deadline) => {
+                vec![Event::Request { id, request: Box::new(Request::clone(&request)), deadline }]
             }
             News::Reply(place, reply) => {
                 vec![Event::Reply(self.calls.remove(place), Reply::clone(&reply))]
             }
             News::Serving => vec![Event::Synced, Event::Serving(true)],
-            News::Holder(holder) => vec![Event::Holder(holder)],
+            News::Holder(holder) => vec![Event::Leader(holder)],
             News::Tick => vec![Event::Heard, Event::Tick],
         };
         let mut outputs = Vec::new();

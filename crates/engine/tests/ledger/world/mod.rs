@@ -15,13 +15,14 @@ use std::time::Duration;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{ContainerChange, Target};
-use quorate_engine::facts::{Budget, BudgetKey, Covers, Front, Operation, Phase, Pod, Rules};
+use quorate_engine::decision::Decision;
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Covers, Operation, Phase, Pod, Rules};
 use quorate_engine::ledger::{
-    Acknowledged, Call, Member, Output, PodRead, Reply, Rule, Settings, Stored, Wrote,
+    Acknowledged, Call, Output, PatchTarget, PodRead, ProtocolRule, ReplicaLease, Reply, Settings,
+    WriteOutcome,
 };
 use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
-use quorate_engine::verdict::Verdict;
 
 use super::truth::Floors;
 use mind::{Habits, Mind, News};
@@ -94,7 +95,7 @@ impl Counts {
 /// The Lease of a replica, and when it ran out.
 #[derive(Clone, Debug, Hash)]
 struct Lease {
-    member: Member,
+    member: ReplicaLease,
     vanished: Option<Time>,
 }
 
@@ -234,7 +235,7 @@ pub(crate) enum Then {
 
 /// Which replica a request may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum At {
     Any,
     At(usize),
 }
@@ -294,7 +295,7 @@ pub(crate) struct Scenario {
     /// Replicas: whether each runs from the start, and is holder.
     pub(crate) replicas: Vec<(bool, bool)>,
     /// What is asked, and of which replica.
-    pub(crate) requests: Vec<(Operation, &'static str, Ask)>,
+    pub(crate) requests: Vec<(Operation, &'static str, At)>,
     /// What each of them changes, if it is an update. Those that are not named give the container image 2.
     pub(crate) changes: Vec<Change>,
     pub(crate) deeds: Vec<Deed>,
@@ -305,18 +306,18 @@ pub(crate) struct Scenario {
     pub(crate) in_order: bool,
     /// Evictions insist on the UID of the pod that is there when they are sent.
     pub(crate) insists: bool,
-    pub(crate) without: BTreeSet<Rule>,
+    pub(crate) without: BTreeSet<ProtocolRule>,
     /// Too many states for every day: left to `cargo xtask soak`.
     pub(crate) large: bool,
 }
 
 pub(crate) fn budget_key(name: &str) -> BudgetKey {
-    BudgetKey { object: ObjectKey::new(NAMESPACE, name), front: Front::DisruptionBudget }
+    BudgetKey { object: ObjectKey::new(NAMESPACE, name), kind: BudgetKind::DisruptionBudget }
 }
 
 impl World {
     pub(crate) fn new(scenario: &Scenario) -> Self {
-        let journey = |(place, (operation, pod, _)): (usize, &(Operation, &str, Ask))| Journey {
+        let journey = |(place, (operation, pod, _)): (usize, &(Operation, &str, At))| Journey {
             operation: *operation,
             pod: Text::from(*pod),
             stage: Stage::Planned,
@@ -339,7 +340,7 @@ impl World {
             store: Part::new((0..scenario.deeds.len()).collect()),
             mishaps: scenario.mishaps,
             floors: Part::new(Floors::default()),
-            always_open: scenario.without.contains(&Rule::ReopenOnCoverage),
+            always_open: scenario.without.contains(&ProtocolRule::ReopenOnCoverage),
             habits: Habits::default(),
         };
         for (name, phase, ready) in &scenario.pods {

@@ -13,8 +13,8 @@ mod status;
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_engine::basics::{Quantity, Uid};
+use quorate_engine::decision::Numbers;
 use quorate_engine::facts::{Budget, Controller, HealthRule, MAX_SOURCES, Phase, Pod, Rules, Units};
-use quorate_engine::verdict::Numbers;
 
 use super::{Oracle, Seen};
 use expected::asks_sources;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use quorate_engine::basics::{ObjectKey, Quantity, Text};
 use quorate_engine::claims::PROTOCOL;
+use quorate_engine::decision::Numbers;
 use quorate_engine::facts::{Budget, BudgetKey, Units};
 use quorate_engine::status::{Status, reason};
-use quorate_engine::verdict::Numbers;
 
 use super::{Count, Family, Group, Id, is_lone, numbers};
 use crate::oracle::Oracle;

@@ -2,8 +2,8 @@
 
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::decision::AllowReason;
 use quorate_engine::request::Request;
-use quorate_engine::verdict::Ground;
 
 use super::*;
 use crate::oracle::Answer;
@@ -90,8 +90,8 @@ fn a_workload_that_is_gone_with_pods_is_not_resolved() {
 fn groups_of_something_inactive_cost_nothing() {
     let mut world = training();
     own(&mut world, Activity::Suspended);
-    let Answer::Agreed(grounds) = evict(&world, "worker") else { panic!("{:?}", evict(&world, "worker")) };
-    assert_eq!(grounds[0].1, Ground::Surge);
+    let Answer::Agreed(reasons) = evict(&world, "worker") else { panic!("{:?}", evict(&world, "worker")) };
+    assert_eq!(reasons[0].1, AllowReason::Surge);
     world.change_budget(|budget| budget.expected = Some(3));
     assert!(matches!(evict(&world, "worker"), Answer::Denied(_)), "unless the budget says how many");
 }

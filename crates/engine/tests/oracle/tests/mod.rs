@@ -13,7 +13,7 @@ mod pods;
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Time, Uid, Version};
 use quorate_engine::claims::Ledger;
 use quorate_engine::facts::{
-    Activity, Budget, BudgetKey, Controller, Counts, Covers, Front, HealthRule, Input, Link, Memory,
+    Activity, Budget, BudgetKey, BudgetKind, Controller, Counts, Covers, HealthRule, Input, Link, Memory,
     Operation, Operations, Owner, Phase, Pod, PodGroup, Rules, UnhealthyPolicy, Units, Workload,
     WorkloadGroup, WorkloadSource,
 };
@@ -188,7 +188,7 @@ fn object(name: &str) -> ObjectKey {
 }
 
 fn key() -> BudgetKey {
-    BudgetKey { object: object("b"), front: Front::DisruptionBudget }
+    BudgetKey { object: object("b"), kind: BudgetKind::DisruptionBudget }
 }
 
 fn app(value: &str) -> Covers {

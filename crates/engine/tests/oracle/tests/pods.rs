@@ -3,7 +3,7 @@
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
 use quorate_engine::request::Request;
-use quorate_engine::selector::{Ask, Requirement};
+use quorate_engine::selector::{Operator, Requirement};
 
 use super::*;
 
@@ -132,16 +132,17 @@ fn a_template_says_whether_pods_will_be_under_the_budget() {
         world.controller(Controller { templates, ..controller("StatefulSet", "db", 2) });
         world.numbers().0
     };
-    let asks =
-        |key: &str, ask: Ask| Covers::Selector(Selector([Requirement { key: key.into(), ask }].into()));
-    let hash = || asks("pod-template-hash", Ask::Exists);
+    let asks = |key: &str, operator: Operator| {
+        Covers::Selector(Selector([Requirement { key: key.into(), operator }].into()))
+    };
+    let hash = || asks("pod-template-hash", Operator::Exists);
     assert_eq!(with(app("a"), templates(&[&[("app", "a")]])), 2);
     assert_eq!(with(app("a"), templates(&[&[("app", "b")]])), 0);
     assert_eq!(with(app("a"), templates(&[&[("app", "b")], &[("app", "a")]])), 2, "one of them does");
     assert_eq!(with(app("a"), templates(&[])), 0);
     assert_eq!(with(app("a"), None), 0, "nothing is told");
-    assert_eq!(with(asks("app", Ask::Absent), templates(&[&[("tier", "x")]])), 2);
-    assert_eq!(with(asks("app", Ask::NotIn(["b".into()].into())), templates(&[&[]])), 2);
+    assert_eq!(with(asks("app", Operator::Absent), templates(&[&[("tier", "x")]])), 2);
+    assert_eq!(with(asks("app", Operator::NotIn(["b".into()].into())), templates(&[&[]])), 2);
     assert_eq!(with(hash(), templates(&[&[("app", "a")]])), 0, "added later: it cannot be told");
     assert_eq!(with(hash(), templates(&[&[("pod-template-hash", "1")]])), 2, "it is in the template");
 }

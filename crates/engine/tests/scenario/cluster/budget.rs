@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_engine::basics::Text;
 use quorate_engine::claims::{Claim, Ledger, Target, Token};
 use quorate_engine::facts::{
-    Broken, Budget, BudgetKey, Covers, Front, HealthRule, Input, Operation, Operations, Rules,
+    Broken, Budget, BudgetKey, BudgetKind, Covers, HealthRule, Input, Operation, Operations, Rules,
     UnhealthyPolicy, Units,
 };
 
@@ -14,9 +14,10 @@ use crate::scenario::words::{self, Words};
 
 impl Cluster {
     pub(super) fn budget(&mut self, words: &mut Words) -> Result<(), String> {
-        let front = if words.flag("pub") { Front::PodUnavailableBudget } else { Front::DisruptionBudget };
-        let key = BudgetKey { object: key(&words.next()?), front };
-        let by_pub = front == Front::PodUnavailableBudget;
+        let kind =
+            if words.flag("pub") { BudgetKind::PodUnavailableBudget } else { BudgetKind::DisruptionBudget };
+        let key = BudgetKey { object: key(&words.next()?), kind };
+        let by_pub = kind == BudgetKind::PodUnavailableBudget;
         let covers = match (words.take("select"), words.take("target")) {
             (Some(selector), None) => Covers::Selector(words::selector(&selector)?),
             (None, Some(target)) => {

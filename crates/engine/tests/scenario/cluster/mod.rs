@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use quorate_engine::basics::{ObjectKey, Text, Time, Version};
 use quorate_engine::facts::{
-    Agent, Budget, BudgetKey, Controller, Front, Input, Namespace, NativeBudget, Node, Owner, Pod, PodGroup,
-    Workload, WorkloadSource,
+    Agent, Budget, BudgetKey, BudgetKind, Controller, Input, Namespace, NativeBudget, Node, Owner, Pod,
+    PodGroup, Workload, WorkloadSource,
 };
 use quorate_engine::{Engine, Gates, Snapshot};
 
@@ -152,7 +152,7 @@ impl Cluster {
                     Some(by) => Version(self.version + by),
                     None => self.next_version(),
                 };
-                self.engine.look(&budget, pods, version, self.now);
+                self.engine.apply_pod_list(&budget, pods, version, self.now);
             }
             "relist" => {
                 let shown: Vec<_> = words.rest().iter().map(|name| key(name)).collect();
@@ -205,9 +205,9 @@ impl Cluster {
         for ((source, name), workload) in &self.workloads {
             engine.apply(Input::Workload(*source, name.clone(), Some(workload.clone())), self.now);
         }
-        for front in Front::ALL {
-            let alike = self.budgets.values().filter(|budget| budget.key.front == front);
-            engine.sync(Snapshot::Budgets(front, alike.cloned().collect()), self.now);
+        for kind in BudgetKind::ALL {
+            let alike = self.budgets.values().filter(|budget| budget.key.kind == kind);
+            engine.sync(Snapshot::Budgets(kind, alike.cloned().collect()), self.now);
         }
         engine.sync(Snapshot::Pods(self.pods.values().cloned().collect(), Version(self.version)), self.now);
         self.engine = engine;

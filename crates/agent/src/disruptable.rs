@@ -1,0 +1,117 @@
+//! The verdict of a pod from its probes, and the condition that tells it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use quorate_api::names::DISRUPTABLE;
+use serde_json::{Value, json};
+
+use crate::container_probe::{ContainerResult, reason};
+use crate::pod_view::{PodCondition, PodView};
+
+/// What is to be told of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Disruptable {
+    pub(crate) status: String,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl Disruptable {
+    pub(crate) fn no(reason: &'static str, message: String) -> Self {
+        Self { status: "False".to_owned(), reason, message }
+    }
+
+    /// What all probes of a pod say together: each must pass. `Err` is why that cannot be said yet.
+    pub(crate) fn of(probes: impl IntoIterator<Item = ContainerResult>) -> Result<Self, String> {
+        let mut undecided = None;
+        for say in probes {
+            match say {
+                ContainerResult::Yes => {}
+                ContainerResult::No { reason, message } => return Ok(Self::no(reason, message)),
+                ContainerResult::Undecided(why) => undecided = undecided.or(Some(why)),
+            }
+        }
+        match undecided {
+            Some(why) => Err(why),
+            None => Ok(Self { status: "True".to_owned(), reason: reason::SUCCEEDED, message: String::new() }),
+        }
+    }
+
+    /// The copy of a pod's Ready.
+    pub(crate) fn mirror(ready: &PodCondition) -> Self {
+        Self { status: ready.status.clone(), reason: reason::MIRRORED, message: String::new() }
+    }
+
+    /// Whether a condition tells this.
+    pub(crate) fn is_told_by(&self, condition: &PodCondition) -> bool {
+        condition.status == self.status && condition.reason == self.reason
+    }
+
+    /// The condition that tells this, probed and told in these seconds, where another one is shown so far. The time of
+    /// the transition stays where the status does.
+    pub(crate) fn condition(&self, before: Option<&PodCondition>, probed: i64, now: i64) -> PodCondition {
+        let since = before.filter(|before| before.status == self.status).and_then(|before| before.since);
+        PodCondition {
+            status: self.status.clone(),
+            reason: self.reason.to_owned(),
+            message: self.message.clone(),
+            probed: Some(probed),
+            since: Some(since.unwrap_or(now)),
+        }
+    }
+}
+
+/// The patch that writes a condition on this pod and no other, and leaves everything else alone.
+pub(crate) fn patch(pod: &PodView, condition: &PodCondition) -> Value {
+    let time = |second: Option<i64>| second.and_then(|at| Timestamp::from_second(at).ok()).map(Time);
+    json!({
+        "metadata": {"uid": pod.uid},
+        "status": {"conditions": [{
+            "type": DISRUPTABLE,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastProbeTime": time(condition.probed),
+            "lastTransitionTime": time(condition.since),
+        }]},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_probes_must_pass() {
+        let no = |message: &str| ContainerResult::No { reason: reason::FAILED, message: message.to_owned() };
+        let wait = |why: &str| ContainerResult::Undecided(why.to_owned());
+        let told = |says: &[ContainerResult]| match Disruptable::of(says.iter().cloned()) {
+            Ok(disruptable) => {
+                format!("{} {} {}", disruptable.status, disruptable.reason, disruptable.message)
+            }
+            Err(why) => why,
+        };
+        for (says, expected) in [
+            (&[ContainerResult::Yes][..], "True ProbeSucceeded "),
+            (&[ContainerResult::Yes, ContainerResult::Yes], "True ProbeSucceeded "),
+            (&[ContainerResult::Yes, no("b: 503")], "False ProbeFailed b: 503"),
+            (&[no("a: 500"), no("b: 503")], "False ProbeFailed a: 500"),
+            // One no is enough, whatever the others will say.
+            (&[wait("a waits"), no("b: 503")], "False ProbeFailed b: 503"),
+            (&[ContainerResult::Yes, wait("b waits"), wait("c waits")], "b waits"),
+        ] {
+            assert_eq!(told(says), expected);
+        }
+    }
+
+    #[test]
+    fn the_transition_is_as_old_as_the_status() {
+        let disruptable = Disruptable::no(reason::FAILED, "main: 503".to_owned());
+        let first = disruptable.condition(None, 10, 11);
+        assert_eq!((first.probed, first.since), (Some(10), Some(11)));
+        let again = disruptable.condition(Some(&first), 20, 21);
+        assert_eq!((again.probed, again.since), (Some(20), Some(11)));
+        let yes = Disruptable::of([ContainerResult::Yes]).unwrap().condition(Some(&again), 30, 31);
+        assert_eq!((yes.probed, yes.since), (Some(30), Some(31)));
+    }
+}

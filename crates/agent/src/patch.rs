@@ -1,0 +1,42 @@
+//! Conditions, written.
+
+use std::time::Duration;
+
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Error};
+use quorate_api::slim;
+use quorate_kit::Plain;
+use tracing::{debug, warn};
+
+use crate::disruptable;
+use crate::manager::{ConditionWrite, WriteOutcome};
+
+/// A write that takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Writes a condition, and says what came of it.
+pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> WriteOutcome {
+    let pod = &write.pod;
+    let pods: Api<slim::Pod> = Api::namespaced(client, &pod.namespace);
+    let patch = Patch::Strategic(disruptable::patch(pod, &write.condition));
+    let params = PatchParams { field_manager: Some("quorate-agent".to_owned()), ..PatchParams::default() };
+    let written = tokio::time::timeout(PATIENCE, pods.patch_status(&pod.name, &params, &patch)).await;
+    let name = format!("{}/{}", pod.namespace, pod.name);
+    match written {
+        Ok(Ok(after)) => {
+            debug!(pod = name, status = write.condition.status, reason = write.condition.reason, "told");
+            let version = after.metadata.resource_version.and_then(|text| text.parse().ok());
+            WriteOutcome::Done(version.unwrap_or_default())
+        }
+        // The patch names the UID: a successor of the same name is a conflict.
+        Ok(Err(Error::Api(status))) if matches!(status.code, 404 | 409) => WriteOutcome::Gone,
+        Ok(Err(error)) => {
+            warn!(pod = name, error = %Plain(&error), "cannot write the condition");
+            WriteOutcome::Failed
+        }
+        Err(_) => {
+            warn!(pod = name, "cannot write the condition: no answer");
+            WriteOutcome::Failed
+        }
+    }
+}

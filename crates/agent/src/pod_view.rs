@@ -1,0 +1,281 @@
+//! What is read of a pod.
+
+use quorate_api::names::DISRUPTABLE;
+use quorate_api::slim;
+use quorate_intake::probe::{self, Probe};
+use serde::Deserialize;
+
+/// A pod as the agent sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodView {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) version: u64,
+    /// It has ended, or is about to: nobody asks any more whether it may be disrupted.
+    pub(crate) over: bool,
+    /// Where it is reached.
+    pub(crate) address: Option<String>,
+    /// Its condition `Ready`.
+    pub(crate) ready: Option<PodCondition>,
+    /// Its condition `Disruptable`, whoever wrote it.
+    pub(crate) condition: Option<PodCondition>,
+    /// Its containers with a probe.
+    pub(crate) probed: Vec<ProbedContainer>,
+}
+
+/// A condition that a pod shows; times in whole seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodCondition {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) probed: Option<i64>,
+    pub(crate) since: Option<i64>,
+}
+
+/// A container with a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ProbedContainer {
+    pub(crate) container: String,
+    /// The probe, or what is wrong with it.
+    pub(crate) probe: Result<Probe, String>,
+    /// Its ports that have names.
+    pub(crate) ports: Vec<(String, u16)>,
+    pub(crate) runs: ContainerState,
+}
+
+/// What a container is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ContainerState {
+    /// It has never run, or its startup probe has not passed yet: there is nobody to ask.
+    NotYet,
+    /// It ran, and does not now.
+    NoMore,
+    /// It runs.
+    Since(RunningContainer),
+}
+
+/// One run of a container, from a start to an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunningContainer {
+    /// What the runtime calls it; another one after each restart.
+    pub(crate) id: String,
+    /// When it started, in whole seconds since 1970.
+    pub(crate) started: Option<i64>,
+}
+
+impl PodView {
+    /// Reads a pod from its JSON text.
+    ///
+    /// # Errors
+    /// It is no pod.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let pod: slim::Pod = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let conditions = &pod.status.conditions;
+        let meta = &pod.metadata;
+        Ok(Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().filter(|uid| !uid.is_empty()).ok_or("it has no UID")?,
+            version: meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0),
+            over: meta.deletion_timestamp.is_some() || pod.status.phase.is_terminal(),
+            address: more.status.pod_ip.clone().filter(|address| !address.is_empty()),
+            ready: slim::Condition::find(conditions, "Ready").map(condition),
+            condition: slim::Condition::find(conditions, DISRUPTABLE).map(condition),
+            probed: probe::declared(&pod).map(|(name, probe)| probed(&pod, &more, name, probe)).collect(),
+        })
+    }
+}
+
+fn condition(condition: &slim::Condition) -> PodCondition {
+    let second = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| time.0.as_second();
+    PodCondition {
+        status: condition.status.clone(),
+        reason: condition.reason.clone().unwrap_or_default(),
+        message: condition.message.clone().unwrap_or_default(),
+        probed: condition.last_probe_time.as_ref().map(second),
+        since: condition.last_transition_time.as_ref().map(second),
+    }
+}
+
+fn probed(
+    pod: &slim::Pod,
+    more: &More,
+    name: &str,
+    probe: Result<Probe, Vec<quorate_intake::Problem>>,
+) -> ProbedContainer {
+    let specs = more.spec.containers.iter().chain(&more.spec.init_containers).flatten();
+    let ports = specs.filter(|spec| spec.name == name).flat_map(|spec| spec.ports.iter().flatten());
+    let status = &pod.status;
+    let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let details = more.status.container_statuses.iter().chain(&more.status.init_container_statuses);
+    let started = details.flatten().find(|status| status.name == name).and_then(|status| status.started);
+    let runs = match statuses.clone().find(|status| status.name == name) {
+        Some(status) => match (&status.container_id, &status.state.running) {
+            // Kubelets tell whether a startup probe has passed; where nothing is told there is none.
+            (Some(_), Some(_)) if started == Some(false) => ContainerState::NotYet,
+            (Some(id), Some(running)) if !id.is_empty() => ContainerState::Since(RunningContainer {
+                id: id.clone(),
+                started: running.started_at.as_ref().map(|time| time.0.as_second()),
+            }),
+            (Some(id), None) if !id.is_empty() => ContainerState::NoMore,
+            _ => ContainerState::NotYet,
+        },
+        None => ContainerState::NotYet,
+    };
+    ProbedContainer {
+        container: name.to_owned(),
+        probe: probe.map_err(|problems| match problems.first() {
+            Some(problem) => problem.to_string(),
+            None => "it cannot be read".to_owned(),
+        }),
+        ports: ports.filter_map(|port| Some((port.name.clone()?, port.container_port))).collect(),
+        runs,
+    }
+}
+
+/// What the agent reads of a pod and the server does not, which has a thousand times as many in memory.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct More {
+    spec: MoreSpec,
+    status: MoreStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MoreSpec {
+    containers: Option<Vec<MoreContainer>>,
+    init_containers: Option<Vec<MoreContainer>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MoreContainer {
+    name: String,
+    ports: Option<Vec<ContainerPort>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerPort {
+    name: Option<String>,
+    container_port: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MoreStatus {
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    container_statuses: Option<Vec<MoreContainerStatus>>,
+    init_container_statuses: Option<Vec<MoreContainerStatus>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MoreContainerStatus {
+    name: String,
+    started: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object(status: &Value) -> Value {
+        json!({
+            "metadata": {"namespace": "db", "name": "db-0", "uid": "u0", "resourceVersion": "7",
+                "annotations": {"quorate.dev/disruption-probe.main": "{\"httpGet\":{\"port\":\"web\"}}"}},
+            "spec": {"containers": [{"name": "main", "ports": [
+                {"name": "web", "containerPort": 8080}, {"containerPort": 9090}]}]},
+            "status": status,
+        })
+    }
+
+    fn read(pod: &Value) -> PodView {
+        PodView::read(&pod.to_string()).unwrap()
+    }
+
+    #[test]
+    fn what_a_container_does() {
+        let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+        let since = ContainerState::Since(RunningContainer {
+            id: "containerd://a".to_owned(),
+            started: Some(1_767_225_600),
+        });
+        for (status, expected) in [
+            (json!({}), ContainerState::NotYet),
+            (
+                json!({"containerStatuses": [{"name": "other", "containerID": "x", "state": running}]}),
+                ContainerState::NotYet,
+            ),
+            (
+                json!({"containerStatuses": [{"name": "main", "state": {"waiting": {}}}]}),
+                ContainerState::NotYet,
+            ),
+            (
+                json!({"containerStatuses": [{"name": "main", "containerID": "containerd://a", "state": running}]}),
+                since.clone(),
+            ),
+            (
+                json!({"containerStatuses": [
+                    {"name": "main", "containerID": "containerd://a", "state": running, "started": true}]}),
+                since,
+            ),
+            // Its startup probe goes first.
+            (
+                json!({"containerStatuses": [
+                    {"name": "main", "containerID": "containerd://a", "state": running, "started": false}]}),
+                ContainerState::NotYet,
+            ),
+            (
+                json!({"containerStatuses": [
+                    {"name": "main", "containerID": "containerd://a", "state": {"waiting": {}}, "started": false}]}),
+                ContainerState::NoMore,
+            ),
+        ] {
+            assert_eq!(read(&object(&status)).probed[0].runs, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_probe_that_cannot_be_read_says_why() {
+        let mut odd = object(&json!({}));
+        odd["metadata"]["annotations"] = json!({
+            "quorate.dev/disruption-probe.main": "{}",
+            "quorate.dev/disruption-probe.other": "{\"tcpSocket\":{\"port\":1}}",
+        });
+        let probed = read(&odd).probed;
+        let why: Vec<&str> = probed.iter().map(|p| p.probe.as_ref().unwrap_err().as_str()).collect();
+        assert!(why[0].contains("asks nothing"), "{why:?}");
+        assert!(why[1].contains("must be the name of one of the pod's containers"), "{why:?}");
+    }
+
+    #[test]
+    fn the_rest_of_a_pod() {
+        let pod = read(&object(&json!({"podIP": "10.0.0.1", "phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "Disruptable", "status": "False", "reason": "R", "message": "m",
+             "lastProbeTime": "1970-01-01T00:00:09Z", "lastTransitionTime": "1970-01-01T00:00:08Z"}]})));
+        assert_eq!((pod.version, pod.over, pod.address.as_deref()), (7, false, Some("10.0.0.1")));
+        assert_eq!(pod.probed[0].ports, [("web".to_owned(), 8080)]);
+        assert_eq!(pod.ready.map(|ready| ready.status).as_deref(), Some("True"));
+        let condition = PodCondition {
+            status: "False".to_owned(),
+            reason: "R".to_owned(),
+            message: "m".to_owned(),
+            probed: Some(9),
+            since: Some(8),
+        };
+        assert_eq!(pod.condition, Some(condition));
+        let mut ending = object(&json!({}));
+        ending["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:09Z");
+        assert!(read(&ending).over);
+        assert!(read(&object(&json!({"phase": "Succeeded"}))).over);
+        assert_eq!(PodView::read("{\"metadata\":{}}").unwrap_err(), "it has no UID");
+    }
+}

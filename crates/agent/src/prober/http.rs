@@ -1,0 +1,181 @@
+//! HTTP, as the kubelet asks it: any status from 200 to 399 is a yes. Redirects on the same host are followed, ten at
+//! most; one that leads elsewhere is a yes by itself.
+
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONNECTION, HOST, LOCATION, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::{redirect, tcp};
+
+const REDIRECTS: usize = 10;
+
+/// How much of an answer is read.
+const BODY: usize = 10 * 1024;
+
+/// Where to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) https: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// With its query.
+    pub(super) path: String,
+}
+
+/// What was answered.
+enum HttpOutcome {
+    Yes,
+    No(String),
+    Elsewhere(String),
+}
+
+/// Asks; `Ok` is a yes.
+pub(super) async fn get(
+    first: Address,
+    headers: &[(String, String)],
+    tls: &TlsConnector,
+) -> Result<(), String> {
+    let mut address = first.clone();
+    for _ in 0..REDIRECTS {
+        let location = match hop(&address, headers, tls).await? {
+            HttpOutcome::Yes => return Ok(()),
+            HttpOutcome::No(why) => return Err(why),
+            HttpOutcome::Elsewhere(location) => location,
+        };
+        address = redirect::follow(&address, &location)
+            .ok_or_else(|| format!("is redirected to {location}, which is no address"))?;
+        if address.host != first.host {
+            return Ok(());
+        }
+    }
+    Err(format!("is redirected more than {REDIRECTS} times"))
+}
+
+async fn hop(
+    address: &Address,
+    headers: &[(String, String)],
+    tls: &TlsConnector,
+) -> Result<HttpOutcome, String> {
+    let stream = tcp::connect(&address.host, address.port).await?;
+    let request = request(address, headers)?;
+    if !address.https {
+        return exchange(stream, request).await;
+    }
+    let name =
+        ServerName::try_from(address.host.clone()).map_err(|_| format!("{} is no host", address.host))?;
+    let stream = tls.connect(name, stream).await.map_err(|error| format!("no TLS: {error}"))?;
+    exchange(stream, request).await
+}
+
+fn request(address: &Address, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, String> {
+    let mut request = Request::get(encoded(&address.path))
+        .body(Empty::new())
+        .map_err(|_| format!("{} is no path", address.path))?;
+    let map = request.headers_mut();
+    map.insert(USER_AGENT, HeaderValue::from_static(concat!("quorate-probe/", env!("CARGO_PKG_VERSION"))));
+    map.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    let authority = tcp::authority(&address.host, address.port);
+    let authority = HeaderValue::from_str(&authority).map_err(|_| format!("{} is no host", address.host))?;
+    map.insert(HOST, authority);
+    ask_for(map, headers)?;
+    // Connections are not kept: the next question may go to another process behind the same address.
+    map.insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(request)
+}
+
+/// Adds the headers of the probe. The first of a name replaces ours, the others come after it.
+fn ask_for(map: &mut HeaderMap, headers: &[(String, String)]) -> Result<(), String> {
+    let mut given: Vec<HeaderName> = Vec::new();
+    for (name, value) in headers {
+        let no_header = || format!("header {name} cannot be sent");
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| no_header())?;
+        let value = HeaderValue::from_str(value).map_err(|_| no_header())?;
+        if given.contains(&name) {
+            map.append(&name, value);
+        } else {
+            map.insert(&name, value);
+            given.push(name);
+        }
+    }
+    Ok(())
+}
+
+/// A path that can be sent: people write spaces and umlauts, and a fragment is nobody's business but theirs.
+fn encoded(path: &str) -> String {
+    let path = path.split('#').next().unwrap_or_default();
+    let mut encoded = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => {
+                encoded.push_str(&format!("%{byte:02X}"));
+            }
+            b'!'..=b'~' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<HttpOutcome, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let broke = |error: hyper::Error| format!("no HTTP answer: {error}");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
+    let mut connection = pin!(connection);
+    let mut heard = pin!(async move {
+        let response = sender.send_request(request).await.map_err(broke)?;
+        Ok(judge(response).await)
+    });
+    // Nobody else drives the connection, so that it ends with the question. It may be over before all of the answer
+    // has been taken from it.
+    tokio::select! {
+        heard = heard.as_mut() => return heard,
+        _ = connection.as_mut() => {}
+    }
+    heard.await
+}
+
+async fn judge(response: Response<Incoming>) -> HttpOutcome {
+    let status = response.status();
+    const FOLLOWED: [StatusCode; 5] = [
+        StatusCode::MOVED_PERMANENTLY,
+        StatusCode::FOUND,
+        StatusCode::SEE_OTHER,
+        StatusCode::TEMPORARY_REDIRECT,
+        StatusCode::PERMANENT_REDIRECT,
+    ];
+    let location = response.headers().get(LOCATION).filter(|_| FOLLOWED.contains(&status));
+    if let Some(location) = location {
+        return HttpOutcome::Elsewhere(String::from_utf8_lossy(location.as_bytes()).into_owned());
+    }
+    if (200..400).contains(&status.as_u16()) {
+        return HttpOutcome::Yes;
+    }
+    let said = body(response.into_body()).await;
+    let said = super::words(&said);
+    HttpOutcome::No(if said.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {said}") })
+}
+
+/// The beginning of a body; it is for people, so what cannot be read is left out.
+async fn body(mut body: Incoming) -> String {
+    let mut text = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Some(data) = frame.data_ref() {
+            text.extend_from_slice(&data[..data.len().min(BODY - text.len())]);
+        }
+        if text.len() >= BODY {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}

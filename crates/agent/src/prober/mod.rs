@@ -1,0 +1,84 @@
+//! Questions, asked.
+
+mod exec;
+mod grpc;
+mod health;
+mod http;
+mod redirect;
+mod slots;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_rustls::TlsConnector;
+
+use crate::container_probe::ProbeResult;
+use crate::target::{ProbeRequest, Target};
+use slots::ProbeSlots;
+
+/// How much of what a target says is told to people.
+const WORDS: usize = 200;
+
+/// Asks questions: as many at a time as there are places, each on a connection of its own.
+#[derive(Clone)]
+pub(crate) struct Prober {
+    slots: ProbeSlots,
+    tls: TlsConnector,
+    cri: Option<Arc<PathBuf>>,
+}
+
+impl Prober {
+    /// `places` are the connections that may be open at a time; `cri` is the socket of the container runtime, where
+    /// commands may be run.
+    pub(crate) fn new(places: usize, cri: Option<PathBuf>) -> anyhow::Result<Self> {
+        Ok(Self { slots: ProbeSlots::new(places), tls: tls::connector()?, cri: cri.map(Arc::new) })
+    }
+
+    /// Asks, and says what came of it. `hangs`: nothing was heard the last time.
+    pub(crate) async fn ask(&self, request: &ProbeRequest, hangs: bool) -> ProbeResult {
+        let limit = request.timeout;
+        let Ok(place) = tokio::time::timeout(limit, self.slots.acquire(hangs)).await else {
+            return ProbeResult::Failed(
+                "the agent has too many connections open that do not answer".to_owned(),
+            );
+        };
+        let answer = tokio::time::timeout(limit, self.put(request)).await;
+        drop(place);
+        match answer {
+            Ok(Ok(())) => ProbeResult::Passed,
+            Ok(Err(why)) => ProbeResult::Failed(words(&why)),
+            Err(_) => ProbeResult::TimedOut(limit),
+        }
+    }
+
+    async fn put(&self, request: &ProbeRequest) -> Result<(), String> {
+        match &request.target {
+            Target::Http { https, host, port, path, headers } => {
+                let first =
+                    http::Address { https: *https, host: host.clone(), port: *port, path: path.clone() };
+                http::get(first, headers, &self.tls).await
+            }
+            Target::Tcp { host, port } => tcp::connect(host, *port).await.map(drop),
+            Target::Grpc { host, port, service } => health::check(host, *port, service).await,
+            Target::Exec { container, command } => match &self.cri {
+                Some(socket) => exec::run(socket, container, command, request.timeout).await,
+                None => Err("exec probes are off on this node: the agent has no --cri-socket".to_owned()),
+            },
+            Target::Nobody(why) => Err(why.clone()),
+        }
+    }
+}
+
+/// What a target said, fit for a condition: one line, not too long, nothing that a terminal would act on.
+fn words(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut words: String = line.chars().filter(|c| !c.is_control()).take(WORDS).collect();
+    if line.chars().count() > WORDS {
+        words.push('…');
+    }
+    words
+}

@@ -1,0 +1,496 @@
+//! What is known beside pods and budgets: controllers, groups, nodes, agents, namespaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
+use crate::decision::ProbeDoubt;
+use crate::facts::{
+    Activity, Agent, Controller, Counts, Namespace, NativeBudget, Node, Owner, Pod, PodGroup, Probe,
+    Workload, WorkloadGroup, WorkloadSource,
+};
+
+/// The label by which LeaderWorkerSet marks its pods.
+pub(crate) const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+/// The label with the group's number, unique within one LeaderWorkerSet only.
+pub(crate) const LWS_GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+/// The label with the group's hash, unique everywhere.
+pub(crate) const LWS_GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
+/// The API group and kind of LeaderWorkerSet.
+pub(crate) const LWS_KIND: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
+
+/// How long the walk from a pod to its workload may be: pod, ReplicaSet, Deployment, and what may own that.
+const MAX_OWNERS: usize = 5;
+
+/// How many controllers are remembered that are not there.
+const MAX_ABSENT: usize = 10_000;
+
+/// Everything known beside pods and budgets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterState {
+    controllers: FxHashMap<Uid, Controller>,
+    by_name: FxHashMap<(GroupKind, ObjectKey), Uid>,
+    owned: FxHashMap<Uid, BTreeSet<Uid>>,
+    /// The controllers of each namespace: those that count pods, and those that count groups.
+    within: FxHashMap<Text, Within>,
+    /// The kinds of controllers that are watched.
+    kinds: FxHashSet<GroupKind>,
+    /// Controllers that pods name and a consistent read did not find. UIDs are not given again.
+    absent: FxHashSet<Uid>,
+    pod_groups: FxHashMap<ObjectKey, PodGroup>,
+    /// How many PodGroups a controller has made.
+    makers: FxHashMap<Uid, u32>,
+    /// The PodGroups that were made from a template: namespace, workload, template.
+    templates: FxHashMap<(Text, Text, Text), BTreeSet<Text>>,
+    workloads: FxHashMap<(WorkloadSource, ObjectKey), Workload>,
+    pub(crate) namespaces: FxHashMap<Text, Namespace>,
+    nodes: FxHashMap<Text, Node>,
+    agents: FxHashMap<Text, Agent>,
+    /// By namespace, then by name.
+    native: FxHashMap<Text, BTreeMap<Text, NativeBudget>>,
+    /// The `DisruptionProbe` gate: without it Ready decides.
+    pub(crate) probes: bool,
+}
+
+/// The controllers of one namespace.
+#[derive(Clone, Debug, Default)]
+struct Within {
+    count_pods: BTreeSet<Uid>,
+    count_groups: BTreeSet<Uid>,
+}
+
+impl ClusterState {
+    pub(crate) fn new(probes: bool) -> Self {
+        Self { probes, ..Self::default() }
+    }
+
+    pub(crate) fn controller(&self, uid: &str) -> Option<&Controller> {
+        self.controllers.get(uid)
+    }
+
+    /// Takes a controller in. `None` if nothing changed; else what it was.
+    pub(crate) fn set_controller(&mut self, controller: Controller) -> Option<Option<Controller>> {
+        self.watches(&controller.kind);
+        if let Some(known) = self.controllers.get_mut(&controller.uid) {
+            // A watch that lags behind a read must not bring back what was.
+            if controller.version < known.version {
+                return None;
+            }
+            known.version = controller.version;
+            if *known == controller {
+                return None;
+            }
+        }
+        self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
+        let old = self.controllers.insert(controller.uid.clone(), controller.clone());
+        self.disown(old.as_ref());
+        // The Deployment counts for these, and there may be many.
+        if !Self::is_part_of_deployment(&controller) {
+            let within = self.within.entry(controller.key.namespace.clone()).or_default();
+            within.of(controller.counts).insert(controller.uid.clone());
+        }
+        if let Some(owner) = controller.owner {
+            self.owned.entry(owner.uid).or_default().insert(controller.uid);
+        }
+        Some(old)
+    }
+
+    /// Controllers of this kind are watched: one that is not known is not there, or not shown yet.
+    pub(crate) fn watches(&mut self, kind: &GroupKind) {
+        if !self.kinds.contains(kind) {
+            self.kinds.insert(kind.clone());
+        }
+    }
+
+    pub(crate) fn set_absent_owner(&mut self, uid: Uid) {
+        // Invented ones are forgotten together, and read again where they are named again.
+        if self.absent.len() >= MAX_ABSENT {
+            self.absent.clear();
+        }
+        self.absent.insert(uid);
+    }
+
+    pub(crate) fn remove_controller(&mut self, uid: &str) -> Option<Controller> {
+        let old = self.controllers.remove(uid)?;
+        let name = (old.kind.clone(), old.key.clone());
+        if self.by_name.get(&name).is_some_and(|known| **known == *uid) {
+            self.by_name.remove(&name);
+        }
+        self.disown(Some(&old));
+        Some(old)
+    }
+
+    fn disown(&mut self, controller: Option<&Controller>) {
+        if let Some(controller) = controller
+            && let Some(within) = self.within.get_mut(&controller.key.namespace)
+        {
+            within.of(controller.counts).remove(&controller.uid);
+            if within.count_pods.is_empty() && within.count_groups.is_empty() {
+                self.within.remove(&controller.key.namespace);
+            }
+        }
+        let Some((uid, owner)) = controller.and_then(|c| Some((&c.uid, c.owner.as_ref()?))) else { return };
+        if let Some(owned) = self.owned.get_mut(&owner.uid) {
+            owned.remove(uid);
+            if owned.is_empty() {
+                self.owned.remove(&owner.uid);
+            }
+        }
+    }
+
+    /// The controllers that this one owns.
+    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Uid> {
+        self.owned.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn controllers_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Controller> {
+        self.controllers.values().filter(move |controller| controller.kind == *kind)
+    }
+
+    pub(crate) fn pod_group(&self, key: &ObjectKey) -> Option<&PodGroup> {
+        self.pod_groups.get(key)
+    }
+
+    pub(crate) fn pod_group_keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.pod_groups.keys()
+    }
+
+    /// Returns whether anything changed.
+    pub(crate) fn set_pod_group(&mut self, key: &ObjectKey, group: Option<PodGroup>) -> bool {
+        if self.pod_groups.get(key) == group.as_ref() {
+            return false;
+        }
+        let made_from = |group: &PodGroup| {
+            group.template.clone().map(|(workload, template)| (key.namespace.clone(), workload, template))
+        };
+        if let Some(maker) = group.as_ref().and_then(|group| group.controller.as_ref()) {
+            *self.makers.entry(maker.uid.clone()).or_default() += 1;
+        }
+        let maker = self.pod_groups.get(key).and_then(|group| group.controller.as_ref());
+        if let Some(maker) = maker
+            && let Some(count) = self.makers.get_mut(&maker.uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.makers.remove(&maker.uid);
+            }
+        }
+        if let Some(template) = self.pod_groups.get(key).and_then(made_from)
+            && let Some(groups) = self.templates.get_mut(&template)
+        {
+            groups.remove(&key.name);
+            if groups.is_empty() {
+                self.templates.remove(&template);
+            }
+        }
+        if let Some(template) = group.as_ref().and_then(made_from) {
+            self.templates.entry(template).or_default().insert(key.name.clone());
+        }
+        match group {
+            Some(group) => self.pod_groups.insert(key.clone(), group),
+            None => self.pod_groups.remove(key),
+        };
+        true
+    }
+
+    /// The PodGroups that were made from a template.
+    pub(crate) fn of_template(
+        &self,
+        namespace: &Text,
+        workload: &Text,
+        template: &Text,
+    ) -> impl Iterator<Item = &PodGroup> {
+        let key = (namespace.clone(), workload.clone(), template.clone());
+        let names = self.templates.get(&key).into_iter().flatten();
+        let namespace = key.0;
+        names.filter_map(move |name| {
+            self.pod_groups.get(&ObjectKey { namespace: namespace.clone(), name: name.clone() })
+        })
+    }
+
+    pub(crate) fn workload_group(
+        &self,
+        source: WorkloadSource,
+        key: ObjectKey,
+        group: &str,
+    ) -> Option<&WorkloadGroup> {
+        self.workloads.get(&(source, key))?.groups.iter().find(|g| *g.name == *group)
+    }
+
+    pub(crate) fn workload(&self, source: WorkloadSource, key: ObjectKey) -> Option<&Workload> {
+        self.workloads.get(&(source, key))
+    }
+
+    /// Whether what this object owns is wanted: an owner that is suspended or finished wants nothing.
+    pub(crate) fn is_wanted(&self, owner: Option<&Owner>) -> bool {
+        let owner = owner.and_then(|owner| self.controllers.get(&owner.uid));
+        owner.is_none_or(|owner| owner.activity == Activity::Active)
+    }
+
+    /// Whether a controller runs pods.
+    pub(crate) fn is_active(&self, controller: &Controller) -> bool {
+        controller.activity == Activity::Active && self.is_wanted(controller.owner.as_ref())
+    }
+
+    /// How many pods or groups a controller wants, where that is known.
+    pub(crate) fn wanted_by(&self, controller: &Controller) -> Option<u32> {
+        if self.is_active(controller) { controller.replicas } else { Some(0) }
+    }
+
+    /// The controllers of a namespace that count pods.
+    pub(crate) fn counting_pods(&self, namespace: &Text) -> impl Iterator<Item = &Uid> {
+        self.within.get(namespace).into_iter().flat_map(|within| &within.count_pods)
+    }
+
+    /// The controllers of a namespace that count groups.
+    pub(crate) fn counting_groups(&self, namespace: &Text) -> impl Iterator<Item = &Controller> {
+        let within = self.within.get(namespace).into_iter().flat_map(|within| &within.count_groups);
+        within.filter_map(|uid| self.controllers.get(uid))
+    }
+
+    /// The newest controller of that kind and name.
+    pub(crate) fn named(&self, kind: &GroupKind, key: ObjectKey) -> Option<&Controller> {
+        self.by_name.get(&(kind.clone(), key)).and_then(|uid| self.controllers.get(uid))
+    }
+
+    /// Whether an owner of a controller, or one above that, is of this kind and name; nothing, where the way upwards cannot
+    /// be followed.
+    pub(crate) fn is_owned_by(&self, controller: &Controller, kind: &GroupKind, name: &Text) -> Option<bool> {
+        let mut below = controller;
+        for last in [false, false, false, true] {
+            let Some(owner) = &below.owner else { return Some(false) };
+            if owner.kind == *kind && owner.name == *name {
+                return Some(true);
+            }
+            match self.controllers.get(&owner.uid) {
+                Some(above) => below = above,
+                None => return last.then_some(false),
+            }
+        }
+        Some(false)
+    }
+
+    /// Whether a controller has made PodGroups.
+    pub(crate) fn makes_pod_groups(&self, uid: &Uid) -> bool {
+        self.makers.contains_key(uid)
+    }
+
+    /// Whether a controller is a ReplicaSet that a Deployment made: it is the Deployment's scale that counts.
+    pub(crate) fn is_part_of_deployment(controller: &Controller) -> bool {
+        let is = |kind: &GroupKind, word: &str| &*kind.kind == word && is_apps(&kind.group);
+        is(&controller.kind, "ReplicaSet")
+            && controller.owner.as_ref().is_some_and(|owner| is(&owner.kind, "Deployment"))
+    }
+
+    pub(crate) fn workload_keys(&self, source: WorkloadSource) -> impl Iterator<Item = &ObjectKey> {
+        self.workloads.keys().filter(move |(s, _)| *s == source).map(|(_, key)| key)
+    }
+
+    /// Returns whether anything changed.
+    pub(crate) fn set_workload(
+        &mut self,
+        source: WorkloadSource,
+        key: ObjectKey,
+        workload: Option<Workload>,
+    ) -> bool {
+        replace(&mut self.workloads, (source, key), workload)
+    }
+
+    /// Returns whether anything changed.
+    pub(crate) fn set_node(&mut self, name: Text, node: Option<Node>) -> bool {
+        replace(&mut self.nodes, name, node)
+    }
+
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &Text> {
+        self.nodes.keys()
+    }
+
+    /// Returns whether anything changed that a pod's health could rest on: a renewal by itself does not.
+    pub(crate) fn set_agent(&mut self, node: Text, agent: Option<Agent>, now: Time) -> bool {
+        let before = self.agents.get(&node).map(|a| (a.started, is_fresh(a, now)));
+        let after = agent.as_ref().map(|a| (a.started, is_fresh(a, now)));
+        replace(&mut self.agents, node, agent);
+        before != after
+    }
+
+    pub(crate) fn agent_names(&self) -> impl Iterator<Item = &Text> {
+        self.agents.keys()
+    }
+
+    /// When the agent of a node will count as stale.
+    pub(crate) fn agent_expiry(&self, node: &str) -> Option<Time> {
+        self.agents.get(node).map(expiry)
+    }
+
+    /// Takes in a native budget; returns whether it covers other pods now, or another number, or lets another number go. What it
+    /// counts changes with every pod, and is asked for only when something is decided.
+    pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) -> bool {
+        let rule = |budget: &NativeBudget| {
+            (budget.selector.clone(), budget.current, budget.lets_go(), budget.expected)
+        };
+        let new = budget.as_ref().map(rule);
+        let within = self.native.entry(key.namespace.clone()).or_default();
+        let old = match budget {
+            Some(budget) => within.insert(key.name.clone(), budget),
+            None => within.remove(&key.name),
+        };
+        if within.is_empty() {
+            self.native.remove(&key.namespace);
+        }
+        old.as_ref().map(rule) != new
+    }
+
+    pub(crate) fn native_keys(&self) -> impl Iterator<Item = ObjectKey> {
+        self.native.iter().flat_map(|(namespace, within)| {
+            within.keys().map(|name| ObjectKey { namespace: namespace.clone(), name: name.clone() })
+        })
+    }
+
+    /// The native budgets over a pod.
+    pub(crate) fn native_over(&self, pod: &Pod) -> impl Iterator<Item = (&Text, &NativeBudget)> {
+        let within = self.native.get(&pod.key.namespace).into_iter().flatten();
+        within.filter(|(_, budget)| budget.selector.matches(&pod.labels))
+    }
+
+    /// The LeaderWorkerSet of that name.
+    pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
+        let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+        self.named(&lws_kind(), key)
+    }
+
+    pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
+        self.named(kind, key.clone())
+    }
+
+    /// The controller above a pod at which the way upwards ends, where it may go on: it is not known, though its kind is
+    /// watched.
+    pub(crate) fn unknown_owner<'a>(&'a self, pod: &'a Pod) -> Option<&'a Owner> {
+        let mut next = pod.controller()?;
+        for _ in 1..MAX_OWNERS {
+            match self.controllers.get(&next.uid) {
+                Some(controller) => next = controller.owner.as_ref()?,
+                None => {
+                    let may_be_there = self.kinds.contains(&next.kind) && !self.absent.contains(&next.uid);
+                    return may_be_there.then_some(next);
+                }
+            }
+        }
+        None
+    }
+
+    /// The workloads a pod belongs to, from its controller upwards: kind and name of each.
+    pub(crate) fn workloads_of(&self, pod: &Pod) -> Vec<(GroupKind, Text)> {
+        let mut found = Vec::new();
+        let mut next = pod.controller();
+        while let Some(owner) = next {
+            found.push((owner.kind.clone(), owner.name.clone()));
+            if found.len() == MAX_OWNERS {
+                break;
+            }
+            next = self.controllers.get(&owner.uid).and_then(|controller| controller.owner.as_ref());
+        }
+        if let Some(name) = lws_name(&pod.labels) {
+            found.push((lws_kind(), name.into()));
+        }
+        found
+    }
+
+    /// The controller whose scale counts for a pod's controller: the Deployment above a ReplicaSet, else itself.
+    /// No other owner is followed, as upstream does not either.
+    pub(crate) fn scaled(&self, uid: &str) -> Option<&Controller> {
+        let controller = self.controllers.get(uid)?;
+        let deployment = controller
+            .owner
+            .as_ref()
+            .filter(|_| Self::is_part_of_deployment(controller))
+            .and_then(|owner| self.controllers.get(&owner.uid));
+        Some(deployment.unwrap_or(controller))
+    }
+
+    /// Why the probes of a pod count as a no; `None` where they say yes and can be believed.
+    pub(crate) fn doubt(&self, pod: &Pod, probe: &Probe, now: Time) -> Option<ProbeDoubt> {
+        if let Some(why) = &probe.malformed {
+            return Some(ProbeDoubt::Malformed(why.clone()));
+        }
+        let Some(agent) = pod.node.as_ref().and_then(|node| self.agents.get(node)) else {
+            return Some(ProbeDoubt::NoAgent);
+        };
+        if !is_fresh(agent, now) {
+            return Some(ProbeDoubt::AgentStale);
+        }
+        if !pod.node.as_ref().and_then(|node| self.nodes.get(node)).is_some_and(|node| node.ready) {
+            return Some(ProbeDoubt::NodeNotReady);
+        }
+        match probe.disruptable {
+            None => Some(ProbeDoubt::Silent),
+            Some(false) => Some(ProbeDoubt::SaysNo(probe.message.clone())),
+            Some(true) => {
+                let believed = probe.probed.is_some_and(|probed| {
+                    probed >= agent.started && probe.started.is_none_or(|started| probed >= started)
+                });
+                if believed { None } else { Some(ProbeDoubt::Outdated) }
+            }
+        }
+    }
+}
+
+impl Within {
+    fn of(&mut self, counts: Counts) -> &mut BTreeSet<Uid> {
+        match counts {
+            Counts::Pods => &mut self.count_pods,
+            Counts::Groups { .. } => &mut self.count_groups,
+        }
+    }
+}
+
+fn is_apps(group: &str) -> bool {
+    matches!(group, "apps" | "extensions")
+}
+
+fn expiry(agent: &Agent) -> Time {
+    agent.renewed.after(agent.holds)
+}
+
+fn is_fresh(agent: &Agent, now: Time) -> bool {
+    now < expiry(agent)
+}
+
+fn replace<K: std::hash::Hash + Eq, V: PartialEq>(
+    map: &mut FxHashMap<K, V>,
+    key: K,
+    value: Option<V>,
+) -> bool {
+    if map.get(&key) == value.as_ref() {
+        return false;
+    }
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+    true
+}
+
+/// The kind of a LeaderWorkerSet.
+pub(crate) fn lws_kind() -> GroupKind {
+    GroupKind::new(LWS_KIND.0, LWS_KIND.1)
+}
+
+/// The group size and whether the group falls whole, for pods of a LeaderWorkerSet.
+pub(crate) fn lws_group(set: Option<&Controller>, hint: Option<u32>) -> (Option<u32>, bool) {
+    match set.map(|set| set.counts) {
+        // Where the object is not known its default is: any loss rebuilds the group.
+        None | Some(Counts::Pods) => (hint, true),
+        Some(Counts::Groups { size, falls_whole }) => (size.or(hint), falls_whole),
+    }
+}
+
+/// Whether a label key names the groups of a LeaderWorkerSet.
+pub(crate) fn is_lws_group_key(key: &str) -> bool {
+    matches!(key, LWS_GROUP_INDEX | LWS_GROUP_KEY)
+}
+
+/// The LeaderWorkerSet that a pod says it belongs to.
+pub(crate) fn lws_name(labels: &Labels) -> Option<&str> {
+    labels.get(LWS_NAME)
+}

@@ -1,0 +1,264 @@
+//! How many pods the controllers of a budget's pods want: kept in steps, since a budget may have thousands of them.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use crate::basics::Uid;
+use crate::cluster_state::ClusterState;
+use crate::facts::Controller;
+
+/// The controllers of a budget's pods, and what they want.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ScaleIndex {
+    /// By the controller that a pod names.
+    owned: FxHashMap<Uid, Owned>,
+    /// The workloads whose scale counts: the Deployment above its ReplicaSets.
+    workloads: Slab<Wanting>,
+    by_workload: FxHashMap<Uid, u32>,
+    /// Controllers of which nothing is known.
+    missing: BTreeSet<Uid>,
+    /// Controllers that have no scale.
+    scaleless: BTreeSet<Uid>,
+    totals: Totals,
+}
+
+/// The pods of one controller in a budget.
+#[derive(Clone, Debug)]
+struct Owned {
+    pods: Pods,
+    /// Whose scale counts for them; the controller itself where nothing is known.
+    workload: u32,
+}
+
+/// The pods of one workload in a budget, and what it wants.
+#[derive(Clone, Debug)]
+struct Wanting {
+    uid: Uid,
+    pods: Pods,
+    replicas: Option<u32>,
+    deleting: bool,
+    /// It stays expected also without pods.
+    kept: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pods {
+    /// In groups, or in a budget that counts pods.
+    seated: u32,
+    /// Without a group.
+    single: u32,
+}
+
+impl Pods {
+    fn step(&mut self, single: bool, up: bool) {
+        let count = if single { &mut self.single } else { &mut self.seated };
+        *count = if up { *count + 1 } else { *count - 1 };
+    }
+
+    fn are_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Sums over all workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    scale: u64,
+    wanted: u64,
+    singles_expected: u64,
+    singles_wanted: u64,
+}
+
+impl Totals {
+    fn step(&mut self, by: Self, up: bool) {
+        let step = |sum: &mut u64, by: u64| *sum = if up { *sum + by } else { *sum - by };
+        step(&mut self.scale, by.scale);
+        step(&mut self.wanted, by.wanted);
+        step(&mut self.singles_expected, by.singles_expected);
+        step(&mut self.singles_wanted, by.singles_wanted);
+    }
+}
+
+impl Wanting {
+    fn adds(&self) -> Totals {
+        let Pods { seated, single } = self.pods;
+        let if_any = |pods: u32, n: u32| if pods > 0 { u64::from(n) } else { 0 };
+        // Who has no scale wants the pods there are.
+        let replicas = self.replicas.unwrap_or(seated.saturating_add(single));
+        let from_now_on = if self.deleting { 0 } else { replicas };
+        let without_pods = u32::from(self.kept && self.pods.are_none());
+        Totals {
+            scale: u64::from(self.replicas.unwrap_or(0)),
+            wanted: if_any(seated + without_pods, from_now_on),
+            singles_expected: if_any(single, single.max(replicas.saturating_sub(seated))),
+            singles_wanted: if_any(single, from_now_on.saturating_sub(seated)),
+        }
+    }
+}
+
+impl ScaleIndex {
+    /// A pod of this controller comes or goes. Returns the workload that is met by it.
+    pub(crate) fn step(
+        &mut self,
+        controller: &Uid,
+        single: bool,
+        up: bool,
+        cluster: &ClusterState,
+    ) -> Option<Uid> {
+        let Some(owned) = self.owned.get_mut(controller) else {
+            let met = self.meet(controller, cluster);
+            if self.owned.contains_key(controller) {
+                self.step(controller, single, up, cluster);
+            }
+            return met;
+        };
+        owned.pods.step(single, up);
+        let wanting = &mut self.workloads[owned.workload as usize];
+        self.totals.step(wanting.adds(), false);
+        wanting.pods.step(single, up);
+        if wanting.pods.are_none() && !wanting.kept {
+            let gone = self.workloads.remove(owned.workload as usize);
+            self.by_workload.remove(&gone.uid);
+        } else {
+            self.totals.step(wanting.adds(), true);
+        }
+        if owned.pods.are_none() {
+            self.owned.remove(controller);
+            self.missing.remove(controller);
+            self.scaleless.remove(controller);
+        }
+        None
+    }
+
+    /// Finds out whose scale counts for a controller that had no pods here yet. Returns the workload, if it is new here.
+    fn meet(&mut self, controller: &Uid, cluster: &ClusterState) -> Option<Uid> {
+        let scaled = cluster.scaled(controller);
+        match scaled {
+            None => drop(self.missing.insert(controller.clone())),
+            Some(scaled) if cluster.wanted_by(scaled).is_none() => {
+                self.scaleless.insert(controller.clone());
+            }
+            Some(_) => {}
+        }
+        let uid = scaled.map_or(controller, |scaled| &scaled.uid);
+        let known = self.by_workload.get(uid).copied();
+        let workload = known.unwrap_or_else(|| self.enter(uid, scaled, false, cluster));
+        self.owned.insert(controller.clone(), Owned { pods: Pods::default(), workload });
+        known.is_none().then(|| uid.clone())
+    }
+
+    /// Begins to count what a workload wants.
+    fn enter(&mut self, uid: &Uid, workload: Option<&Controller>, kept: bool, cluster: &ClusterState) -> u32 {
+        let wanting = Wanting {
+            uid: uid.clone(),
+            pods: Pods::default(),
+            replicas: workload.and_then(|workload| cluster.wanted_by(workload)),
+            deleting: workload.is_some_and(|workload| workload.deleting),
+            kept,
+        };
+        self.totals.step(wanting.adds(), true);
+        let id = self.workloads.insert(wanting) as u32;
+        self.by_workload.insert(uid.clone(), id);
+        id
+    }
+
+    /// Whether a workload stays expected without pods is found out; returns whether that, or what it wants, is news.
+    pub(crate) fn keep(&mut self, uid: &Uid, kept: bool, cluster: &ClusterState) -> bool {
+        let Some(id) = self.by_workload.get(uid).copied() else {
+            if kept {
+                self.enter(uid, cluster.controller(uid), true, cluster);
+            }
+            return kept;
+        };
+        let controller = cluster.controller(uid);
+        let wanting = &mut self.workloads[id as usize];
+        let before = wanting.adds();
+        self.totals.step(before, false);
+        wanting.kept = kept;
+        wanting.replicas = controller.and_then(|controller| cluster.wanted_by(controller));
+        wanting.deleting = controller.is_some_and(|controller| controller.deleting);
+        if wanting.pods.are_none() && !kept {
+            self.workloads.remove(id as usize);
+            self.by_workload.remove(uid);
+            return true;
+        }
+        let after = wanting.adds();
+        self.totals.step(after, true);
+        before != after
+    }
+
+    /// Whether a workload has pods here.
+    pub(crate) fn has_pods(&self, uid: &Uid) -> bool {
+        self.by_workload.get(uid).is_some_and(|id| !self.workloads[*id as usize].pods.are_none())
+    }
+
+    /// The workloads whose scale counts.
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = &Uid> {
+        self.by_workload.keys()
+    }
+
+    /// Looks up every controller again. Returns the workloads that were kept, of which it is to be found out if they
+    /// still are.
+    pub(crate) fn refresh(&mut self, cluster: &ClusterState) -> Vec<Uid> {
+        let Self { owned, workloads, .. } = std::mem::take(self);
+        let kept = workloads.into_iter().filter(|(_, wanting)| wanting.kept).map(|(_, wanting)| wanting.uid);
+        let kept = kept.collect();
+        for (controller, Owned { pods, .. }) in owned {
+            self.meet(&controller, cluster);
+            let Some(owned) = self.owned.get_mut(&controller) else { continue };
+            owned.pods = pods;
+            let wanting = &mut self.workloads[owned.workload as usize];
+            self.totals.step(wanting.adds(), false);
+            wanting.pods.seated += pods.seated;
+            wanting.pods.single += pods.single;
+            self.totals.step(wanting.adds(), true);
+        }
+        kept
+    }
+
+    /// The sum of the scales: the pods that there should be.
+    pub(crate) fn scale(&self) -> u32 {
+        shorten(self.totals.scale)
+    }
+
+    /// The pods wanted from now on by those who have pods in groups, or in a budget that counts pods.
+    pub(crate) fn wanted(&self) -> u32 {
+        shorten(self.totals.wanted)
+    }
+
+    /// The pods without a group that there should be: what their controllers want, less what sits in groups.
+    pub(crate) fn singles_expected(&self) -> u32 {
+        shorten(self.totals.singles_expected)
+    }
+
+    /// The same, from now on.
+    pub(crate) fn singles_wanted(&self) -> u32 {
+        shorten(self.totals.singles_wanted)
+    }
+
+    /// Whether all pods are without a controller.
+    pub(crate) fn nobody(&self) -> bool {
+        self.owned.is_empty()
+    }
+
+    /// The first controller of which nothing is known; of those with single pods only, where these are asked for.
+    pub(crate) fn missing(&self, of_singles: bool) -> Option<&Uid> {
+        self.first(&self.missing, of_singles)
+    }
+
+    /// The first controller that has no scale.
+    pub(crate) fn scaleless(&self, of_singles: bool) -> Option<&Uid> {
+        self.first(&self.scaleless, of_singles)
+    }
+
+    fn first<'a>(&self, set: &'a BTreeSet<Uid>, of_singles: bool) -> Option<&'a Uid> {
+        let has_singles = |uid: &&Uid| self.owned.get(*uid).is_some_and(|owned| owned.pods.single > 0);
+        set.iter().find(|uid| !of_singles || has_singles(uid))
+    }
+}
+
+fn shorten(sum: u64) -> u32 {
+    u32::try_from(sum).unwrap_or(u32::MAX)
+}

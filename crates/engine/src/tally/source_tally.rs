@@ -1,0 +1,113 @@
+//! The groups of which one source says how many there should be, and what they add to the budget's sums.
+
+use super::{Tally, mark};
+use crate::units::ExpectedFrom;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SourceTally {
+    /// How many there should be, where somebody says so.
+    pub(super) size: Option<u32>,
+    pub(super) units: u32,
+    pub(super) complete: u32,
+    pub(super) whole: u32,
+    /// The groups that are there and are not a surge.
+    pub(super) seated: u32,
+    /// Those that were complete when their pods were collected.
+    pub(super) done: u32,
+    /// What says how many there should be stays expected also without pods.
+    pub(super) kept: bool,
+    /// Whether that has been found out.
+    pub(super) considered: bool,
+    /// What it last added to the sums of healthy and of expected groups.
+    pub(super) adds: (u32, u32),
+}
+
+impl Tally {
+    /// Takes a unit out of its family's counters; the opposite of [`Self::deposit`].
+    pub(super) fn withdraw(&mut self, unit: u32) {
+        self.count(unit, false);
+    }
+
+    /// Puts a unit into its family's counters. Returns whether it is still to be found out if the family stays.
+    pub(super) fn deposit(&mut self, unit: u32) -> bool {
+        self.count(unit, true)
+    }
+
+    fn count(&mut self, unit: u32, up: bool) -> bool {
+        let entry = &self.units[unit as usize];
+        if entry.members.is_empty() {
+            return false;
+        }
+        let surge = entry.surge;
+        let (whole, complete) = (entry.is_whole() && !entry.surge, entry.is_complete() && !entry.surge);
+        let (down, unresolved) =
+            (!whole && !complete && !entry.surge, entry.min_count.is_none() && !complete);
+        let key = entry.expected_from.clone();
+        let mut first = false;
+        if key == ExpectedFrom::Declared {
+            let count = self.sources.entry(entry.source.clone()).or_default();
+            *count = if up { *count + 1 } else { *count - 1 };
+            first = up && *count == 1;
+            if *count == 0 {
+                self.sources.remove(&entry.source);
+            }
+        }
+        let Some(expected_from) = self.source_tallies.get_mut(&key) else { return false };
+        let step = |count: &mut u32, by: bool| {
+            let by = u32::from(by);
+            *count = if up { *count + by } else { *count - by };
+        };
+        step(&mut expected_from.units, true);
+        step(&mut expected_from.seated, !surge);
+        let news = first || !expected_from.considered;
+        step(&mut expected_from.whole, whole);
+        step(&mut expected_from.complete, complete);
+        step(&mut self.groups_whole, whole);
+        self.refresh_family(&key);
+        mark(&mut self.down, unit, up && down);
+        mark(&mut self.unresolved, unit, up && unresolved);
+        news
+    }
+
+    /// Makes the observed family count the groups that are gone, also when no group of it is left.
+    pub(super) fn refresh_observed(&mut self) {
+        self.source_tallies.entry(ExpectedFrom::Observed).or_default();
+        self.refresh_family(&ExpectedFrom::Observed);
+        self.drop_unused(&ExpectedFrom::Observed);
+    }
+
+    /// Brings what a family adds to the sums up to date.
+    pub(super) fn refresh_family(&mut self, key: &ExpectedFrom) {
+        let Some(expected_from) = self.source_tallies.get(key) else { return };
+        let size = if self.is_used(key, expected_from) { self.size_of(key, expected_from) } else { 0 };
+        let adds = (expected_from.whole.min(size), size);
+        self.groups_current = self.groups_current + adds.0 - expected_from.adds.0;
+        self.groups_expected = self.groups_expected + adds.1 - expected_from.adds.1;
+        if let Some(expected_from) = self.source_tallies.get_mut(key) {
+            expected_from.adds = adds;
+        }
+    }
+
+    fn is_used(&self, key: &ExpectedFrom, expected_from: &SourceTally) -> bool {
+        expected_from.units > 0
+            || expected_from.kept
+            || (*key == ExpectedFrom::Observed && !self.gone.is_empty())
+    }
+
+    /// Forgets a family of which nothing is left. Never while one of its units is only withdrawn for a moment.
+    pub(super) fn drop_unused(&mut self, key: &ExpectedFrom) {
+        if self.source_tallies.get(key).is_some_and(|expected_from| !self.is_used(key, expected_from)) {
+            self.source_tallies.remove(key);
+        }
+    }
+
+    /// How many groups of a family there should be.
+    pub(super) fn size_of(&self, key: &ExpectedFrom, expected_from: &SourceTally) -> u32 {
+        let stated = match expected_from.size {
+            Some(size) => size,
+            None if *key == ExpectedFrom::Observed => expected_from.units + self.gone.len() as u32,
+            None => expected_from.units,
+        };
+        stated.saturating_sub(expected_from.complete + expected_from.done)
+    }
+}

@@ -1,0 +1,95 @@
+//! The validation of our own objects, and of what pods declare for us.
+
+use quorate_api::slim;
+use quorate_engine::facts::BudgetKind;
+use serde_json::Value;
+
+use super::answer::{allow, allow_with_warnings, refuse};
+use super::review::{Rejected, Review};
+use crate::budget::{self, Known};
+use crate::error::Problem;
+use crate::kruise::{self, Neighbour};
+use crate::{probe, workload};
+
+impl Review<'_> {
+    /// Answers a review of a budget, a `Workload` or the probes of a pod: whether it makes sense. `known` is what is
+    /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere; `neighbours` are
+    /// the other `PodUnavailableBudget`s of the namespace.
+    ///
+    /// An update that leaves the spec, or the probes, as they are passes: what was stored past this check must still be
+    /// able to lose a finalizer, or get a label.
+    pub fn validate(
+        &self,
+        known: Known,
+        more: &[String],
+        neighbours: &[Neighbour],
+    ) -> Result<Value, Rejected> {
+        let call = &self.call;
+        let whole = call.sub_resource.as_deref().unwrap_or_default().is_empty();
+        if !whole || !matches!(self.operation(), "CREATE" | "UPDATE") {
+            return Ok(allow(self.uid()));
+        }
+        match (call.resource.group.as_str(), call.resource.resource.as_str()) {
+            ("policy.quorate.dev", "disruptionbudgets") => {
+                let kind = BudgetKind::DisruptionBudget;
+                self.spec(budget::validate, |spec| match budget::rules(spec) {
+                    Ok(rules) => budget::warnings(kind, &rules, known)
+                        .into_iter()
+                        .chain(more.iter().cloned())
+                        .collect(),
+                    Err(_) => Vec::new(),
+                })
+            }
+            ("policy.kruise.io", "podunavailablebudgets") => {
+                let object = self.object()?;
+                let problems = match self.operation() {
+                    "UPDATE" => kruise::validate_change(&self.old_object()?, &object),
+                    _ => kruise::validate_new(&object, neighbours),
+                };
+                let warned = kruise::rules(&object)
+                    .map(|rules| budget::warnings(BudgetKind::PodUnavailableBudget, &rules, known));
+                let warned = warned.into_iter().flatten().chain(more.iter().cloned()).collect::<Vec<_>>();
+                Ok(self.judge(&problems, &warned))
+            }
+            ("scheduling.quorate.dev", "workloads") => self.spec(workload::validate, |_| Vec::new()),
+            ("", "pods") => self.probes(),
+            _ => Ok(allow(self.uid())),
+        }
+    }
+
+    fn spec(
+        &self,
+        validate: fn(&Value) -> Vec<Problem>,
+        warnings: impl FnOnce(&Value) -> Vec<String>,
+    ) -> Result<Value, Rejected> {
+        let object = self.object()?;
+        let spec = object.get("spec").unwrap_or(&Value::Null);
+        if self.operation() == "UPDATE" && self.old_object()?.get("spec") == object.get("spec") {
+            return Ok(allow(self.uid()));
+        }
+        Ok(self.judge(&validate(spec), &warnings(spec)))
+    }
+
+    fn probes(&self) -> Result<Value, Rejected> {
+        let mut pod: slim::Pod = self.decode("object", self.call.object)?;
+        if self.operation() == "UPDATE" {
+            let old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
+            let before = old.metadata.annotations.unwrap_or_default();
+            pod.metadata
+                .annotations
+                .iter_mut()
+                .for_each(|now| now.retain(|key, text| before.get(key) != Some(text)));
+        }
+        Ok(self.judge(&probe::problems(&pod), &[]))
+    }
+
+    fn judge(&self, problems: &[Problem], warnings: &[String]) -> Value {
+        let call = &self.call;
+        if problems.is_empty() {
+            return allow_with_warnings(self.uid(), warnings);
+        }
+        // A pod that a controller makes has no name yet.
+        let name = call.name.as_deref().unwrap_or_default();
+        refuse(self.uid(), &call.resource.group, &call.resource.resource, name, problems)
+    }
+}

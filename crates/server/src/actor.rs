@@ -1,0 +1,360 @@
+//! The keeper: the one task that owns the replica.
+//!
+//! Everything that happens reaches it as a message, in order; what the replica wants done is started here and comes back
+//! as a message too. So there is no lock, and nobody sees half a step.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_engine::basics::{ObjectKey, Text, Time};
+use quorate_engine::decision::{Decision, Denial, DenialReason};
+use quorate_engine::facts::{Budget, BudgetKey, Input};
+use quorate_engine::ledger::{Call, Event, Output, Replica, Reply, RequestId, Settings, WriteOutcome};
+use quorate_engine::request::Request;
+use quorate_engine::status::Status;
+use quorate_engine::{Engine, Gates, Snapshot};
+use quorate_intake::kruise::Neighbour;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::calls::{ApiCall, Calls};
+use crate::clock;
+use crate::events::Events;
+use crate::metrics::{Gauges, Metrics};
+use crate::namespaces::Enforcing;
+use crate::replicas::Acknowledgement;
+use crate::status::{Changed, StatusChange};
+
+/// While somebody waits for an answer, time passes in steps of this: short against the patience of the protocol.
+const BUSY: Duration = Duration::from_millis(50);
+
+/// Otherwise it is enough for openings, expiries and what is forgotten.
+const IDLE: Duration = Duration::from_millis(250);
+
+/// Messages under way; a watch that is faster than the keeper waits.
+const QUEUE: usize = 1024;
+
+pub(crate) enum Message {
+    Event(Event),
+    Request { request: Box<Request>, deadline: Time, answer: oneshot::Sender<Decision> },
+    Status { budget: BudgetKey, answer: oneshot::Sender<Option<Status>> },
+    Preview { budget: Box<Budget>, answer: oneshot::Sender<Option<Status>> },
+    Neighbours { of: BudgetKey, answer: oneshot::Sender<Vec<Neighbour>> },
+    Gauges { answer: oneshot::Sender<Gauges> },
+    AdmittedRecently { answer: oneshot::Sender<bool> },
+}
+
+/// Reaches the keeper. Clones reach the same one.
+#[derive(Clone, Debug)]
+pub struct ReplicaHandle {
+    messages: mpsc::Sender<Message>,
+}
+
+impl ReplicaHandle {
+    /// A keeper that does nothing but show what it is told.
+    pub(crate) fn listening() -> (Self, mpsc::Receiver<Message>) {
+        let (messages, inbox) = mpsc::channel(QUEUE);
+        (Self { messages }, inbox)
+    }
+
+    /// Tells what happened. Silently ignored once the keeper has ended: then everything has.
+    pub(crate) async fn send(&self, event: Event) {
+        let _ = self.messages.send(Message::Event(event)).await;
+    }
+
+    /// Asks whether a pod may be disrupted, and waits for the answer until `deadline`.
+    pub async fn decide(&self, request: Request, deadline: Time) -> Decision {
+        let (answer, receiver) = oneshot::channel();
+        let message = Message::Request { request: Box::new(request), deadline, answer };
+        let left = deadline.since(clock::now());
+        let answered = async {
+            self.messages.send(message).await.ok()?;
+            receiver.await.ok()
+        };
+        match tokio::time::timeout(left, answered).await {
+            Ok(Some(decision)) => decision,
+            // Ending, or too busy to be reached in time.
+            Ok(None) => refuse(DenialReason::NotSynced),
+            Err(_) => refuse(DenialReason::Deadline),
+        }
+    }
+
+    /// The status of a budget as it should be written now.
+    pub(crate) async fn status(&self, budget: BudgetKey) -> Option<Status> {
+        let (answer, receiver) = oneshot::channel();
+        self.messages.send(Message::Status { budget, answer }).await.ok()?;
+        receiver.await.ok()?
+    }
+
+    /// The status that a budget would have if it were there now. Nothing is changed by asking.
+    pub(crate) async fn preview(&self, budget: Budget) -> Option<Status> {
+        let (answer, receiver) = oneshot::channel();
+        self.messages.send(Message::Preview { budget: Box::new(budget), answer }).await.ok()?;
+        receiver.await.ok()?
+    }
+
+    /// The other budgets of the same kind and namespace, and what they cover.
+    pub(crate) async fn neighbours(&self, of: BudgetKey) -> Vec<Neighbour> {
+        let (answer, receiver) = oneshot::channel();
+        match self.messages.send(Message::Neighbours { of, answer }).await {
+            Ok(()) => receiver.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Whether there is nothing that only this process knows: nobody has to wait for it when it is gone.
+    pub(crate) async fn admitted_nothing_recently(&self) -> bool {
+        let (answer, receiver) = oneshot::channel();
+        let sent = self.messages.send(Message::AdmittedRecently { answer }).await;
+        sent.is_ok() && !receiver.await.unwrap_or(true)
+    }
+
+    /// What gauges show now.
+    pub(crate) async fn gauges(&self) -> Option<Gauges> {
+        let (answer, receiver) = oneshot::channel();
+        self.messages.send(Message::Gauges { answer }).await.ok()?;
+        receiver.await.ok()
+    }
+}
+
+fn neighbours(engine: &Engine, of: &BudgetKey) -> Vec<Neighbour> {
+    let (namespace, name) = (&of.object.namespace, &of.object.name);
+    let alike = engine.budgets().filter(|budget| {
+        let object = &budget.key.object;
+        budget.key.kind == of.kind && object.namespace == *namespace && object.name != *name
+    });
+    // What cannot be read covers everything, which says nothing.
+    let covers = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.covers.clone());
+    alike
+        .filter_map(|budget| {
+            Some(Neighbour { name: budget.key.object.name.clone(), covers: covers(budget)? })
+        })
+        .collect()
+}
+
+fn refuse(reason: DenialReason) -> Decision {
+    Decision::Deny(vec![Denial { budget: None, reason }])
+}
+
+/// What the keeper tells others.
+pub(crate) struct Outbox {
+    /// Budgets whose status may have changed, or was told of.
+    pub(crate) statuses: mpsc::UnboundedSender<StatusChange>,
+    /// Up to which version every budget is known here.
+    pub(crate) acknowledged: watch::Sender<Acknowledgement>,
+    /// Everything was seen once.
+    pub(crate) synced: watch::Sender<bool>,
+    /// How long nothing was heard of pods, where that is too long to decide anything.
+    pub(crate) stale: watch::Sender<Option<Duration>>,
+    /// In which namespaces a budget enforces.
+    pub(crate) enforcing: watch::Sender<BTreeSet<Text>>,
+    /// What people should read about.
+    pub(crate) events: Events,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Starts the keeper of a replica. It ends when nobody can reach it any more.
+pub(crate) fn start(settings: Settings, gates: Gates, calls: Arc<Calls>, outbox: Outbox) -> ReplicaHandle {
+    let (messages, inbox) = mpsc::channel(QUEUE);
+    // What the calls bring back is bounded by the calls themselves, and must not wait behind the watches.
+    let (replies, returned) = mpsc::unbounded_channel();
+    let task = ReplicaActor {
+        replica: Replica::new(settings, gates),
+        calls,
+        outbox,
+        replies,
+        pending: HashMap::new(),
+        next_request: 0,
+        enforcing: Enforcing::default(),
+    };
+    tokio::spawn(task.run(inbox, returned));
+    ReplicaHandle { messages }
+}
+
+struct Waiter {
+    pod: ObjectKey,
+    answer: oneshot::Sender<Decision>,
+}
+
+struct ReplicaActor {
+    replica: Replica,
+    calls: Arc<Calls>,
+    outbox: Outbox,
+    replies: mpsc::UnboundedSender<Event>,
+    pending: HashMap<RequestId, Waiter>,
+    next_request: RequestId,
+    enforcing: Enforcing,
+}
+
+impl ReplicaActor {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Message>, mut returned: mpsc::UnboundedReceiver<Event>) {
+        let mut ticked = Instant::now();
+        loop {
+            let mut next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
+            if let Some(wake) = self.replica.wakes_at() {
+                next = next.min(Instant::now() + wake.since(clock::now()));
+            }
+            tokio::select! {
+                biased;
+                Some(event) = returned.recv() => self.step(event),
+                () = tokio::time::sleep_until(next) => {
+                    ticked = Instant::now();
+                    self.step(Event::Tick);
+                    let stale = self.replica.stale_for(clock::now());
+                    self.outbox.stale.send_if_modified(|told| std::mem::replace(told, stale) != stale);
+                }
+                message = inbox.recv() => match message {
+                    Some(message) => self.take(message),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Event(event) => self.step(event),
+            Message::Request { request, deadline, answer } => {
+                let id = self.next_request;
+                self.next_request += 1;
+                self.pending.insert(id, Waiter { pod: request.pod.clone(), answer });
+                self.step(Event::Request { id, request, deadline });
+            }
+            Message::Status { budget, answer } => {
+                let _ = answer.send(self.replica.status(&budget, clock::now()));
+            }
+            Message::Preview { budget, answer } => {
+                let _ = answer.send(self.replica.preview(*budget, clock::now()));
+            }
+            Message::Neighbours { of, answer } => {
+                let _ = answer.send(neighbours(self.replica.engine(), &of));
+            }
+            Message::AdmittedRecently { answer } => {
+                let _ = answer.send(!self.replica.admitted_nothing_recently() || !self.pending.is_empty());
+            }
+            Message::Gauges { answer } => {
+                let _ = answer.send(Gauges::of(&self.replica, clock::now()));
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let Affected { budgets, all } = Affected::of(&event);
+        if matches!(event, Event::Synced) {
+            self.outbox.synced.send_replace(true);
+        }
+        for output in self.replica.step(event, clock::now()) {
+            match output {
+                Output::Answer(id, decision) => self.answer(id, decision),
+                Output::Call(id, call) => {
+                    self.outbox.metrics.calling(&call);
+                    let api_call = self.api_call(call);
+                    let tells = api_call.status_change();
+                    let (calls, replies) = (self.calls.clone(), self.replies.clone());
+                    let statuses = self.outbox.statuses.clone();
+                    tokio::spawn(async move {
+                        let reply = calls.perform(api_call).await;
+                        if let (Some(told), Reply::Written(WriteOutcome::Done(_))) = (tells, &reply) {
+                            let _ = statuses.send(told);
+                        }
+                        let _ = replies.send(Event::Reply(id, reply));
+                    });
+                }
+                Output::Acknowledge(known) => {
+                    let awaited = self.replica.has_closed_budgets();
+                    self.outbox.acknowledged.send_replace(Acknowledgement { known, awaited });
+                }
+                Output::Note(note) => {
+                    self.outbox.metrics.noted(&note);
+                    self.outbox.events.noted(note);
+                }
+            }
+        }
+        self.report_changes(&budgets, all);
+    }
+
+    /// Tells which budgets' status may have changed. Before everything was seen the counts are of a part, and no reader
+    /// should see them.
+    fn report_changes(&mut self, budgets: &BTreeSet<BudgetKey>, all: bool) {
+        let mut changed = self.replica.take_changes().budgets;
+        let mut moved = false;
+        if all {
+            changed = self.replica.engine().budgets().map(|budget| budget.key.clone()).collect();
+            // Those that are gone are in no list: begin anew.
+            self.enforcing = Enforcing::default();
+            moved = true;
+        }
+        for key in changed.iter().chain(budgets) {
+            moved |= self.enforcing.note(key, self.replica.engine().budget(key));
+        }
+        if moved {
+            self.outbox.enforcing.send_replace(self.enforcing.namespaces());
+        }
+        if *self.outbox.synced.borrow() && !changed.is_empty() {
+            let engine = self.replica.engine();
+            let unsettled =
+                |key: &BudgetKey| engine.budget(key).is_some_and(|budget| !budget.ledger.claims.is_empty());
+            let changed = changed.into_iter().map(|budget| Changed { unsettled: unsettled(&budget), budget });
+            let _ = self.outbox.statuses.send(StatusChange::Changed(changed.collect()));
+        }
+    }
+
+    /// A call, with what it needs of what is known here.
+    fn api_call(&mut self, call: Call) -> ApiCall {
+        match call {
+            Call::Patch(patch) => {
+                let status = self.replica.status_with(&patch, clock::now());
+                ApiCall::Patch(patch, status.map(Box::new))
+            }
+            Call::GetBudget(key) => ApiCall::GetBudget(key),
+            Call::GetPod(key) => ApiCall::GetPod(key),
+            Call::GetController(kind, key) => ApiCall::GetController(kind, key),
+            Call::ListPods(key) => {
+                let covers = self.replica.engine().budget(&key).map(|budget| match &budget.spec {
+                    Ok(rules) => rules.covers.clone(),
+                    Err(broken) => broken.covers.clone(),
+                });
+                ApiCall::ListPods(key, covers)
+            }
+            Call::ListReplicas => ApiCall::ListReplicas,
+        }
+    }
+
+    fn answer(&mut self, id: RequestId, decision: Decision) {
+        let Some(Waiter { pod, answer }) = self.pending.remove(&id) else { return };
+        debug!(%pod, ?decision, "answered");
+        // Whoever asked may have gone away; what was written for it expires.
+        let _ = answer.send(decision);
+    }
+}
+
+/// Which budgets an event is about, besides those that it changes for readers.
+struct Affected {
+    budgets: BTreeSet<BudgetKey>,
+    /// Everybody wants to know of all of them.
+    all: bool,
+}
+
+impl Affected {
+    fn of(event: &Event) -> Self {
+        let mut affected = Self { budgets: BTreeSet::new(), all: false };
+        match event {
+            Event::Fact(input) => match &**input {
+                Input::Budget(budget) => drop(affected.budgets.insert(budget.key.clone())),
+                Input::BudgetGone(key) => drop(affected.budgets.insert(key.clone())),
+                _ => {}
+            },
+            // A new holder writes what the old one may have left unwritten.
+            Event::Synced
+            | Event::Leader(true)
+            | Event::List(Snapshot::Budgets(..))
+            | Event::Unwatched(_) => {
+                affected.all = true;
+            }
+            _ => {}
+        }
+        affected
+    }
+}

@@ -1,0 +1,154 @@
+//! Whether OpenKruise's budgets are served here.
+//!
+//! Two servers of the same budgets would write over each other's ledgers. So they are left alone where OpenKruise has
+//! its own webhooks for pods, and taken up when those go.
+
+use std::convert::Infallible;
+
+use kube::{Client, ResourceExt as _};
+use quorate_api::names::kruise;
+use quorate_api::slim;
+use quorate_kit::watch::{self as watches, Health, Progress, Source};
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::events::Events;
+use crate::watches::WatchScope;
+
+/// Whether to serve `PodUnavailableBudget`s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServePub {
+    /// Unless OpenKruise does: where its webhooks for pods are registered.
+    #[default]
+    Auto,
+    /// In any case. OpenKruise must have its gates for them off.
+    Always,
+    /// In no case.
+    Never,
+}
+
+/// Whether they are served; `None` until that is known.
+pub(crate) type ServedHere = watch::Receiver<Option<bool>>;
+
+/// Finds out, and goes on finding out until nobody listens. What was found out stays when it cannot be read any more.
+/// Where the API server refuses to tell and it was never told, it is what the caller presumes, if anything.
+pub(crate) fn follow(
+    client: Client,
+    serve: ServePub,
+    scope: &WatchScope,
+    presumed: Option<bool>,
+) -> ServedHere {
+    let known = match serve {
+        ServePub::Auto => None,
+        ServePub::Always => Some(true),
+        ServePub::Never => Some(false),
+    };
+    let (served, receiver) = watch::channel(known);
+    if serve == ServePub::Auto {
+        let health = scope.health("ValidatingWebhookConfiguration.admissionregistration.k8s.io");
+        tokio::spawn(async move {
+            tokio::select! {
+                () = served.closed() => {}
+                _ = look(client, &served, health.clone()) => {}
+                () = presume(&served, &health, presumed) => {}
+            }
+        });
+    }
+    receiver
+}
+
+async fn look(client: Client, served: &watch::Sender<Option<bool>>, health: Health) -> Infallible {
+    let source = Source::<slim::ValidatingWebhookConfiguration>::all(client).reporting_to(health);
+    watches::run(source, |event| {
+        if let Some(theirs) = decides_on_pods(event) {
+            served.send_if_modified(|served| served.replace(!theirs) != Some(!theirs));
+        }
+        std::future::ready(())
+    })
+    .await
+}
+
+/// Somebody who looks once cannot wait for rights that may never come.
+async fn presume(served: &watch::Sender<Option<bool>>, health: &Health, presumed: Option<bool>) {
+    let Some(presumed) = presumed else { return std::future::pending().await };
+    let refused =
+        |progress: &Progress| progress.failing.as_ref().is_some_and(|failing| failing.why.is_refusal());
+    let _ = health.follow().wait_for(refused).await;
+    served.send_if_modified(|served| served.is_none() && served.replace(presumed).is_none());
+    std::future::pending::<()>().await;
+}
+
+/// Whether OpenKruise is asked about pods, where the event tells.
+fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) -> Option<bool> {
+    let theirs = |configuration: &slim::ValidatingWebhookConfiguration| {
+        let names = configuration.webhooks.iter().map(|webhook| webhook.name.as_str());
+        names.into_iter().any(|name| kruise::POD_WEBHOOKS.contains(&name))
+    };
+    let is_it =
+        |configuration: &slim::ValidatingWebhookConfiguration| configuration.name_any() == kruise::WEBHOOKS;
+    match event {
+        watches::Event::Listed(listed) => Some(listed.objects.iter().filter(|all| is_it(all)).any(theirs)),
+        watches::Event::Applied(configuration) => is_it(&configuration).then(|| theirs(&configuration)),
+        watches::Event::Deleted(configuration) => is_it(&configuration).then_some(false),
+        watches::Event::Unreadable(_) | watches::Event::Bookmark(_) => None,
+    }
+}
+
+/// Says when it changes whether they are served; the holder tells everybody, also who became one later.
+pub(crate) async fn tell(mut served: ServedHere, mut held: watch::Receiver<bool>, events: Events) {
+    let (mut logged, mut told) = (true, true);
+    loop {
+        let now = served.borrow_and_update().unwrap_or(logged);
+        if now != logged {
+            logged = now;
+            info!(served = now, "whether PodUnavailableBudgets are served has changed");
+        }
+        if *held.borrow_and_update() && now != told {
+            told = now;
+            events.kruise(now);
+        }
+        let changed = tokio::select! {
+            changed = served.changed() => changed,
+            changed = held.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_kit::watch::Listed;
+    use serde_json::json;
+
+    use super::*;
+
+    fn configuration(name: &str, entries: &[&str]) -> slim::ValidatingWebhookConfiguration {
+        let entries: Vec<_> = entries.iter().map(|name| json!({"name": name})).collect();
+        serde_json::from_value(json!({"metadata": {"name": name}, "webhooks": entries})).expect("an object")
+    }
+
+    #[test]
+    fn openkruise_is_known_by_its_webhooks_for_pods() {
+        let kruise = |entries: &[&str]| configuration("kruise-validating-webhook-configuration", entries);
+        let listed =
+            |objects| watches::Event::Listed(Listed { objects, unreadable: vec![], version: "1".into() });
+        let cases = [
+            (listed(vec![]), Some(false)),
+            (listed(vec![configuration("quorate", &["pods.quorate.dev"])]), Some(false)),
+            (listed(vec![kruise(&["vcloneset.kb.io"])]), Some(false)),
+            (listed(vec![kruise(&["vcloneset.kb.io", "vpod.kb.io"])]), Some(true)),
+            (watches::Event::Applied(kruise(&["vpodeviction.kb.io"])), Some(true)),
+            (watches::Event::Applied(kruise(&[])), Some(false)),
+            (watches::Event::Applied(configuration("another", &["vpod.kb.io"])), None),
+            (watches::Event::Deleted(kruise(&["vpod.kb.io"])), Some(false)),
+            (watches::Event::Deleted(configuration("another", &[])), None),
+            (watches::Event::Bookmark("2".to_owned()), None),
+        ];
+        for (event, expected) in cases {
+            let shown = format!("{event:?}");
+            assert_eq!(decides_on_pods(event), expected, "{shown}");
+        }
+    }
+}

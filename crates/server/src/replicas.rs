@@ -1,0 +1,271 @@
+//! The processes that decide together, each known by a Lease of its own.
+//!
+//! A Lease is one process, not one name: a process that starts again in place has lost its memory, so it is another one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, Error, ResourceExt};
+use parking_lot::Mutex;
+use quorate_api::names::{self, COMPONENT, SERVER};
+use quorate_api::slim;
+use quorate_engine::basics::{Time, Version};
+use quorate_engine::facts::BudgetKind;
+use quorate_engine::ledger::{Acknowledged, Event, ReplicaLease};
+use quorate_intake::objects;
+use quorate_kit::Plain;
+use quorate_kit::watch::Source;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::actor::ReplicaHandle;
+use crate::calls::FIELD_MANAGER;
+use crate::clock;
+
+/// How long a renewal holds, as others see it.
+const HOLDS: Duration = Duration::from_secs(15);
+
+/// Without a renewal for this long this process decides nothing: well before others may take it for dead.
+const TRUSTED: Duration = Duration::from_secs(10);
+
+/// How often it is renewed.
+const RENEWED: Duration = Duration::from_secs(4);
+
+/// A renewal that takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Tells the Leases of servers from others.
+const LABEL: (&str, &str) = (COMPONENT, SERVER);
+
+/// On a Lease: up to which version its process knows every budget, by kind.
+const ACKNOWLEDGED: [(BudgetKind, &str); 2] = [
+    (BudgetKind::DisruptionBudget, names::ACKNOWLEDGED),
+    (BudgetKind::PodUnavailableBudget, "quorate.dev/acknowledged-unavailable-budgets"),
+];
+
+/// What this process knows, to be told to those who open budgets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Acknowledgement {
+    pub(crate) known: Acknowledged,
+    /// A budget waits to be opened.
+    pub(crate) awaited: bool,
+}
+
+impl Acknowledgement {
+    /// Whether the next renewal is too late to tell, when this was told last. A budget changes with every claim: to
+    /// write a Lease each time would cost more than the claims.
+    fn is_urgent(&self, told: Acknowledged) -> bool {
+        // What is taken back must not be believed any longer than it takes to write it.
+        let takes_back = ACKNOWLEDGED.iter().any(|(kind, _)| self.known.of(*kind) < told.of(*kind));
+        self.awaited || takes_back
+    }
+}
+
+/// All processes, this one included.
+pub(crate) struct ReplicaLeases {
+    client: Client,
+    namespace: String,
+    name: String,
+    /// How long the Lease of a process that ended is kept: until then, what it admitted may still happen.
+    kept: Duration,
+    /// Until when this process may decide.
+    good_until: AtomicI64,
+    /// The renewals of each Lease as they were last seen here, and when: clocks of others prove nothing.
+    seen: Mutex<HashMap<String, (Option<MicroTime>, Time)>>,
+}
+
+impl ReplicaLeases {
+    pub(crate) fn new(client: Client, namespace: String, name: String, kept: Duration) -> Self {
+        Self { client, namespace, name, kept, good_until: AtomicI64::new(i64::MIN), seen: Mutex::default() }
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Whether this process may still decide: its Lease was renewed lately. To be asked last, after every wait.
+    pub(crate) fn is_current(&self) -> bool {
+        clock::now().0 < self.good_until.load(Ordering::Relaxed)
+    }
+
+    fn renewed(&self, sent: Time) {
+        self.good_until.store(sent.after(TRUSTED).0, Ordering::Relaxed);
+    }
+
+    /// Writes the Lease of this process for the first time.
+    pub(crate) async fn join(&self) -> anyhow::Result<()> {
+        let sent = clock::now();
+        let now = MicroTime(Timestamp::now());
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.name.clone()),
+                lease_duration_seconds: i32::try_from(HOLDS.as_secs()).ok(),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                ..LeaseSpec::default()
+            }),
+        };
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let written = tokio::time::timeout(PATIENCE, self.leases().create(&params, &lease)).await;
+        written
+            .context("no answer")
+            .and_then(|outcome| outcome.map_err(|error| anyhow::anyhow!("{}", Plain(&error))))
+            .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
+        self.renewed(sent);
+        info!(lease = self.name, "joined");
+        Ok(())
+    }
+
+    /// Keeps the Lease renewed, and tells in it what is acknowledged. Ends when `stop` says so, or when the Lease is
+    /// gone: others go on without this process then, and it must not decide any more.
+    pub(crate) async fn stay(
+        &self,
+        mut acknowledged: watch::Receiver<Acknowledgement>,
+        replica: &ReplicaHandle,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        replica.send(Event::Serving(true)).await;
+        let mut serving = true;
+        let mut told = Acknowledged::default();
+        let mut renewal = tokio::time::interval(RENEWED);
+        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = acknowledged.changed() => match changed {
+                    Ok(()) if acknowledged.borrow().is_urgent(told) => {}
+                    Ok(()) => continue,
+                    Err(_) => return Ok(()),
+                },
+                _ = renewal.tick() => {}
+            }
+            let known = acknowledged.borrow_and_update().known;
+            let sent = clock::now();
+            match tokio::time::timeout(PATIENCE, self.renew(known)).await {
+                Ok(Ok(_)) => {
+                    self.renewed(sent);
+                    told = known;
+                }
+                Ok(Err(Error::Api(status))) if status.code == 404 => {
+                    replica.send(Event::Serving(false)).await;
+                    anyhow::bail!(
+                        "the Lease {}/{} is gone: this process has no say any more",
+                        self.namespace,
+                        self.name
+                    );
+                }
+                Ok(Err(error)) => warn!(error = %Plain(&error), "cannot renew the Lease"),
+                Err(_) => warn!("cannot renew the Lease: no answer"),
+            }
+            if serving != self.is_current() {
+                serving = !serving;
+                replica.send(Event::Serving(serving)).await;
+            }
+        }
+    }
+
+    /// Ends. The Lease stays for those who open budgets, unless there is nothing that only this process knows.
+    pub(crate) async fn leave(&self, knows_nothing: bool) {
+        self.good_until.store(i64::MIN, Ordering::Relaxed);
+        if !knows_nothing {
+            return;
+        }
+        let (leases, params) = (self.leases(), kube::api::DeleteParams::default());
+        match tokio::time::timeout(PATIENCE, leases.delete(&self.name, &params)).await {
+            Ok(Err(error)) => warn!(error = %Plain(&error), "cannot remove the Lease"),
+            Err(_) => warn!("cannot remove the Lease: no answer"),
+            Ok(Ok(_)) => info!(lease = self.name, "left"),
+        }
+    }
+
+    async fn renew(&self, acknowledged: Acknowledged) -> Result<Lease, Error> {
+        let annotations: serde_json::Map<String, serde_json::Value> = ACKNOWLEDGED
+            .iter()
+            .map(|(kind, name)| ((*name).to_owned(), json!(acknowledged.of(*kind).0.to_string())))
+            .collect();
+        let patch = json!({
+            "metadata": { "annotations": annotations },
+            "spec": { "renewTime": MicroTime(Timestamp::now()) },
+        });
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        self.leases().patch(&self.name, &params, &Patch::Merge(patch)).await
+    }
+
+    /// All processes, from a consistent list. Those that ended long ago are left out, and their Leases removed.
+    pub(crate) async fn list(&self) -> Result<Vec<ReplicaLease>, Error> {
+        let source: Source<slim::Lease> = Source::namespaced(self.client.clone(), &self.namespace)
+            .selected_by(format!("{}={}", LABEL.0, LABEL.1));
+        let listed = source.list().await?;
+        let now = clock::now();
+        let mut leases = Vec::new();
+        let mut over = Vec::new();
+        {
+            let mut seen = self.seen.lock();
+            for lease in &listed.objects {
+                let name = lease.name_any();
+                let renewed = lease.spec.renew_time.clone();
+                let entry = seen.entry(name.clone()).or_insert_with(|| (renewed.clone(), now));
+                if entry.0 != renewed {
+                    *entry = (renewed, now);
+                }
+                let silent = now.since(entry.1);
+                if silent > HOLDS + self.kept {
+                    over.push(name);
+                } else {
+                    leases.push(member(lease, silent > HOLDS));
+                }
+            }
+            seen.retain(|name, _| listed.objects.iter().any(|lease| lease.name_any() == *name));
+        }
+        for name in over {
+            if let Err(error) = self.leases().delete(&name, &kube::api::DeleteParams::default()).await {
+                warn!(lease = name, error = %Plain(&error), "cannot remove the Lease of a process that ended");
+            }
+        }
+        Ok(leases)
+    }
+}
+
+fn member(lease: &slim::Lease, vanished: bool) -> ReplicaLease {
+    let version = |name: &str| lease.annotations().get(name).and_then(|text| objects::version(text));
+    let acknowledged = ACKNOWLEDGED.iter().fold(Acknowledged::default(), |known, (kind, name)| {
+        known.with(*kind, version(name).unwrap_or(Version(0)))
+    });
+    ReplicaLease { name: lease.name_any().into(), acknowledged, vanished }
+}
+
+/// A name that no other process has or had.
+pub(crate) fn unique_name() -> String {
+    format!("quorate-server-{}", uuid::Uuid::new_v4().simple())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_somebody_waits_for_is_told_before_the_next_renewal() {
+        let known = |version| Acknowledged { budgets: Version(version), ..Acknowledged::default() };
+        let told = known(5);
+        for (now, awaited, urgent, why) in [
+            (known(6), true, true, "a budget waits to be opened"),
+            (known(6), false, false, "a claim was written, and nobody waits"),
+            (known(0), false, true, "budgets are not looked at any more"),
+        ] {
+            assert_eq!(Acknowledgement { known: now, awaited }.is_urgent(told), urgent, "{why}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Native budgets that ask for groups get a budget of ours beside them: a twin of the same name, owned by the native one
+//! and kept in step with it.
+//!
+//! The API server goes on enforcing the native budget pod by pod; the twin adds the rule for groups. What becomes of it is
+//! told where its owner looks, in the native budget's conditions and Events. [`plan`] decides, [`hands`] write. Every
+//! process follows what there is; the one that holds the lease writes.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use kube::{Client, Error};
+use quorate_api::budget::StoredBudget;
+use quorate_api::slim;
+use quorate_engine::basics::ObjectKey;
+use quorate_kit::Plain;
+use quorate_kit::backoff::Backoff;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::warn;
+
+pub(crate) use plan::Known;
+use writer::TwinWriter;
+
+/// Changes come in bursts.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// After a write that failed, and at most after one that fails again and again.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Something that the watches show.
+#[derive(Debug)]
+enum Change {
+    Natives(HashMap<ObjectKey, slim::PodDisruptionBudget>),
+    Native(ObjectKey, Option<Box<slim::PodDisruptionBudget>>),
+    Budgets(HashMap<ObjectKey, Known>),
+    Budget(ObjectKey, Option<Known>),
+}
+
+/// Where the watches tell what they see. Only native budgets that ask for a twin, or that were told something, are kept;
+/// and of budgets that are no twins only the names.
+#[derive(Clone, Debug)]
+pub(crate) struct Inbox {
+    news: mpsc::UnboundedSender<Change>,
+}
+
+impl Inbox {
+    /// These are all native budgets.
+    pub(crate) fn natives<'a>(
+        &self,
+        all: impl Iterator<Item = (&'a ObjectKey, Option<&'a slim::PodDisruptionBudget>)>,
+    ) {
+        let all = all.filter_map(|(key, native)| Some((key.clone(), native?.clone())));
+        self.tell(Change::Natives(all.collect()));
+    }
+
+    /// A native budget changed, or is gone.
+    pub(crate) fn native(&self, key: &ObjectKey, native: Option<slim::PodDisruptionBudget>) {
+        self.tell(Change::Native(key.clone(), native.map(Box::new)));
+    }
+
+    /// These are all budgets.
+    pub(crate) fn budgets<'a>(&self, all: impl Iterator<Item = (ObjectKey, &'a StoredBudget)>) {
+        self.tell(Change::Budgets(all.map(|(key, budget)| (key, Known::of(budget))).collect()));
+    }
+
+    /// A budget changed, or is gone.
+    pub(crate) fn budget(&self, key: ObjectKey, budget: Option<&StoredBudget>) {
+        self.tell(Change::Budget(key, budget.map(Known::of)));
+    }
+
+    fn tell(&self, news: Change) {
+        // Nobody listens any more at the end.
+        let _ = self.news.send(news);
+    }
+
+    /// An inbox that nobody reads.
+    pub(crate) fn unread() -> Self {
+        Self { news: mpsc::unbounded_channel().0 }
+    }
+}
+
+/// Whether a native budget is of interest: it asks for a twin, or a condition of ours is to be taken from it.
+pub(crate) fn concerns(native: &slim::PodDisruptionBudget) -> bool {
+    quorate_intake::objects::twin(native).is_some() || plan::told(native).is_some()
+}
+
+/// Starts the work; it is done while `holder` says so, and ends when nobody tells any more.
+pub(crate) fn start(client: &Client, leader: watch::Receiver<bool>) -> (Inbox, JoinHandle<()>) {
+    let (news, inbox) = mpsc::unbounded_channel();
+    let reconciler = TwinReconciler { writer: TwinWriter::new(client.clone()), natives: None, budgets: None };
+    (Inbox { news }, tokio::spawn(reconciler.run(inbox, leader)))
+}
+
+struct TwinReconciler {
+    writer: TwinWriter,
+    /// `None` until the first list.
+    natives: Option<HashMap<ObjectKey, slim::PodDisruptionBudget>>,
+    budgets: Option<HashMap<ObjectKey, Known>>,
+}
+
+impl TwinReconciler {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Change>, mut leader: watch::Receiver<bool>) {
+        let mut due: BTreeSet<ObjectKey> = BTreeSet::new();
+        let mut again = None;
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        loop {
+            let retry = async {
+                match again {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                news = inbox.recv() => match news {
+                    Some(news) => due.extend(self.take(news)),
+                    None => return,
+                },
+                changed = leader.changed() => match changed {
+                    // Whoever held it before may have left anything undone.
+                    Ok(()) => due.extend(self.all()),
+                    Err(_) => return,
+                },
+                () = retry => {}
+            }
+            tokio::time::sleep(DEBOUNCE).await;
+            while let Ok(news) = inbox.try_recv() {
+                due.extend(self.take(news));
+            }
+            again = None;
+            if !*leader.borrow() || self.natives.is_none() || self.budgets.is_none() {
+                continue;
+            }
+            for key in std::mem::take(&mut due) {
+                if let Err(error) = self.reconcile(&key).await {
+                    warn!(budget = %key, error = %Plain(&error), "cannot keep a native budget and its twin in step");
+                    due.insert(key);
+                }
+            }
+            if due.is_empty() {
+                backoff.reset();
+            } else {
+                again = Some(Instant::now() + backoff.failed());
+            }
+        }
+    }
+
+    /// Takes news in; who is concerned.
+    fn take(&mut self, news: Change) -> Vec<ObjectKey> {
+        match news {
+            Change::Natives(natives) => {
+                self.natives = Some(natives);
+                self.all()
+            }
+            Change::Budgets(budgets) => {
+                self.budgets = Some(budgets);
+                self.all()
+            }
+            Change::Native(key, native) => {
+                let natives = self.natives.get_or_insert_default();
+                match native {
+                    Some(native) => natives.insert(key.clone(), *native),
+                    None => natives.remove(&key),
+                };
+                vec![key]
+            }
+            Change::Budget(key, budget) => {
+                let budgets = self.budgets.get_or_insert_default();
+                let twin = budget.as_ref().is_some_and(|known| known.twin.is_some());
+                match budget {
+                    Some(budget) => budgets.insert(key.clone(), budget),
+                    None => budgets.remove(&key),
+                };
+                let native = self.natives.as_ref().is_some_and(|natives| natives.contains_key(&key));
+                if twin || native { vec![key] } else { Vec::new() }
+            }
+        }
+    }
+
+    fn all(&self) -> Vec<ObjectKey> {
+        let natives = self.natives.iter().flatten().map(|(key, _)| key);
+        let twins =
+            self.budgets.iter().flatten().filter(|(_, known)| known.twin.is_some()).map(|(key, _)| key);
+        natives.chain(twins).cloned().collect()
+    }
+
+    /// Brings one native budget and its twin in step.
+    async fn reconcile(&self, key: &ObjectKey) -> Result<(), Error> {
+        let native = self.natives.as_ref().and_then(|natives| natives.get(key));
+        let known = self.budgets.as_ref().and_then(|budgets| budgets.get(key));
+        if let Some(step) = plan::step(native, known) {
+            self.writer.perform(key, step).await?;
+        }
+        if let Some(native) = native
+            && let Some(change) = plan::condition(native, known)
+        {
+            self.writer.tell(key, native, change).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! The work against an API server that notes what is written.
+
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use kube::client::Body;
+use quorate_engine::basics::ObjectKey;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What was written, as method and path; every write is answered with `code`.
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn api(code: u16) -> (Client, Log) {
+    let log = Log::default();
+    let noted = log.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        noted.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        let body = match code {
+            200 => json!({"metadata": {"name": "web"}, "spec": {}, "involvedObject": {}}),
+            code => {
+                json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "No"})
+            }
+        };
+        let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
+    });
+    (Client::new(service, "default"), log)
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new("shop", "web")
+}
+
+fn native(scope: &str) -> slim::PodDisruptionBudget {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "p", "annotations": {"quorate.dev/budget-scope": scope}},
+        "spec": {"selector": {}, "maxUnavailable": 1},
+    }))
+    .unwrap()
+}
+
+fn twin(owner: &str) -> StoredBudget {
+    let value: Value = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "t", "ownerReferences": [
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "name": "web", "uid": owner, "controller": true}]}});
+    serde_json::from_value(value).unwrap()
+}
+
+/// Long enough for everything that is due, and no longer than the first pause.
+async fn a_moment() {
+    tokio::time::sleep(DEBOUNCE * 5).await;
+}
+
+const BUDGET: &str = "/apis/policy.quorate.dev/v1alpha1/namespaces/shop/disruptionbudgets";
+
+#[tokio::test(start_paused = true)]
+async fn only_the_holder_writes_and_what_was_left_undone_is_done_by_the_next() {
+    let (client, log) = api(200);
+    let (leader, holds) = watch::channel(false);
+    let (inbox, _task) = start(&client, holds);
+    inbox.natives([(&key(), Some(&native("Workload")))].into_iter());
+    inbox.budgets(std::iter::empty());
+    a_moment().await;
+    assert!(log.lock().unwrap().is_empty(), "{log:?}");
+    leader.send_replace(true);
+    a_moment().await;
+    assert_eq!(*log.lock().unwrap(), [format!("POST {BUDGET}")]);
+    leader.send_replace(false);
+    inbox.native(&key(), None);
+    inbox.budget(key(), Some(&twin("p")));
+    a_moment().await;
+    assert_eq!(log.lock().unwrap().len(), 1, "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_removed_before_everything_was_seen() {
+    let (client, log) = api(200);
+    let (_holder, holds) = watch::channel(true);
+    let (inbox, _task) = start(&client, holds);
+    inbox.budgets([(key(), &twin("p"))].into_iter());
+    a_moment().await;
+    assert!(log.lock().unwrap().is_empty(), "its native budget may be there: {log:?}");
+    inbox.natives(std::iter::empty());
+    a_moment().await;
+    assert_eq!(*log.lock().unwrap(), [format!("DELETE {BUDGET}/web")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nonsense_is_told_by_a_condition_and_an_event() {
+    let (client, log) = api(200);
+    let (_holder, holds) = watch::channel(true);
+    let (inbox, _task) = start(&client, holds);
+    inbox.natives([(&key(), Some(&native("Gang")))].into_iter());
+    inbox.budgets(std::iter::empty());
+    a_moment().await;
+    let told = "PATCH /apis/policy/v1/namespaces/shop/poddisruptionbudgets/web/status";
+    assert_eq!(*log.lock().unwrap(), [told, "POST /api/v1/namespaces/shop/events"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_is_tried_again_and_a_lost_race_is_not() {
+    // It waits for longer and longer.
+    for (code, tries) in [(500, 10..30), (409, 1..2)] {
+        let (client, log) = api(code);
+        let (_holder, holds) = watch::channel(true);
+        let (inbox, _task) = start(&client, holds);
+        inbox.natives([(&key(), Some(&native("Workload")))].into_iter());
+        inbox.budgets(std::iter::empty());
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let tried = log.lock().unwrap().len();
+        assert!(tries.contains(&tried), "{code}: {tried}");
+    }
+}

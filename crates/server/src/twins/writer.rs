@@ -1,0 +1,139 @@
+//! Writes what was planned.
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Error};
+use quorate_api::DisruptionBudget;
+use quorate_api::names::BUDGET_CONFIGURED;
+use quorate_api::slim;
+use quorate_engine::basics::ObjectKey;
+use quorate_kit::Plain;
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::plan::{self, Change, Step};
+use crate::calls::FIELD_MANAGER;
+
+pub(super) struct TwinWriter {
+    client: Client,
+}
+
+impl TwinWriter {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Makes, changes or removes a twin. What became of it otherwise in the meantime, the watch will tell.
+    pub(super) async fn perform(&self, key: &ObjectKey, step: Step) -> Result<(), Error> {
+        let budgets: Api<DisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
+        let manager = Some(FIELD_MANAGER.to_owned());
+        let outcome = match step {
+            Step::Create { owner, spec } => {
+                let mut twin = DisruptionBudget::new(&key.name, *spec);
+                twin.metadata.owner_references = Some(vec![OwnerReference {
+                    api_version: "policy/v1".to_owned(),
+                    kind: "PodDisruptionBudget".to_owned(),
+                    name: key.name.to_string(),
+                    uid: owner,
+                    controller: Some(true),
+                    block_owner_deletion: None,
+                }]);
+                let params = PostParams { field_manager: manager, ..PostParams::default() };
+                info!(budget = %key, "making a twin");
+                budgets.create(&params, &twin).await.map(drop)
+            }
+            Step::Change { twin, spec } => {
+                let patch = json!([
+                    {"op": "test", "path": "/metadata/uid", "value": twin},
+                    {"op": "replace", "path": "/spec", "value": spec},
+                ]);
+                let patch = serde_json::from_value(patch).map_err(Error::SerdeError)?;
+                let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+                budgets.patch(&key.name, &params, &Patch::<()>::Json(patch)).await.map(drop)
+            }
+            Step::Delete { twin } => {
+                info!(budget = %key, "removing a twin");
+                let preconditions = Some(Preconditions { uid: Some(twin), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::default() };
+                budgets.delete(&key.name, &params).await.map(drop)
+            }
+        };
+        match outcome {
+            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Tells a native budget what became of it: a condition, and an Event where something is wrong.
+    pub(super) async fn tell(
+        &self,
+        key: &ObjectKey,
+        native: &slim::PodDisruptionBudget,
+        change: Change,
+    ) -> Result<(), Error> {
+        let condition = match &change {
+            Change::Remove => json!({"$patch": "delete", "type": BUDGET_CONFIGURED}),
+            Change::Set { status, reason, message } => {
+                let before = plan::told(native).filter(|told| told.status == *status);
+                let since = before.and_then(|told| told.last_transition_time.clone());
+                json!({
+                    "type": BUDGET_CONFIGURED,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "observedGeneration": native.metadata.generation,
+                    "lastTransitionTime": since.unwrap_or_else(|| Time(Timestamp::now())),
+                })
+            }
+        };
+        // The disruption controller writes the status too; by their types nobody's conditions are touched but ours.
+        let patch = json!({"metadata": {"uid": native.metadata.uid}, "status": {"conditions": [condition]}});
+        let natives: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match natives.patch_status(&key.name, &params, &Patch::Strategic(patch)).await {
+            Ok(_) => {}
+            // Gone, or another one of that name.
+            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if let Change::Set { status: "False", reason, message } = &change {
+            self.warn(key, native, reason, message).await;
+        }
+        Ok(())
+    }
+
+    /// An Event is a courtesy: nothing depends on it.
+    async fn warn(&self, key: &ObjectKey, native: &slim::PodDisruptionBudget, reason: &str, message: &str) {
+        let now = Time(Timestamp::now());
+        let event = Event {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}.", key.name)),
+                namespace: Some(key.namespace.to_string()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some("policy/v1".to_owned()),
+                kind: Some("PodDisruptionBudget".to_owned()),
+                name: Some(key.name.to_string()),
+                namespace: Some(key.namespace.to_string()),
+                uid: native.metadata.uid.clone(),
+                ..ObjectReference::default()
+            },
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            type_: Some("Warning".to_owned()),
+            first_timestamp: Some(now.clone()),
+            last_timestamp: Some(now),
+            count: Some(1),
+            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
+            ..Event::default()
+        };
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &key.namespace);
+        if let Err(error) = events.create(&PostParams::default(), &event).await {
+            warn!(budget = %key, error = %Plain(&error), "cannot write an Event");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The watches against an API server that serves what the test says.
+
+mod api;
+mod unreadable;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_engine::Snapshot;
+use quorate_engine::facts::Input;
+use quorate_engine::ledger::Event;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::WatchScope;
+use crate::actor::{Message, ReplicaHandle};
+use crate::raw_budgets::RawBudgets;
+use crate::twins;
+use api::FakeApi;
+
+const PODS: &str = "/api/v1/pods";
+const BUDGETS: &str = "/apis/policy.quorate.dev/v1alpha1/disruptionbudgets";
+const FLEETS: &str = "/apis/example.com/v1/fleets";
+
+/// A feed at work, and what the keeper was told.
+struct Stage {
+    api: FakeApi,
+    inbox: mpsc::Receiver<Message>,
+    _watches: JoinSet<()>,
+}
+
+impl Stage {
+    fn set(api: FakeApi) -> Self {
+        let (replica, inbox) = ReplicaHandle::listening();
+        let (raw_budgets, unread) = (Arc::new(RawBudgets::default()), twins::Inbox::unread());
+        let kruise = watch::channel(Some(true)).1;
+        let watches = super::start(
+            &api.client(),
+            &WatchScope::everything(),
+            &replica,
+            &raw_budgets,
+            "quorate",
+            &unread,
+            kruise,
+        );
+        Self { api, inbox, _watches: watches }
+    }
+
+    async fn next(&mut self) -> Event {
+        match self.inbox.recv().await {
+            Some(Message::Event(event)) => event,
+            _ => panic!("the feed only tells"),
+        }
+    }
+
+    /// The next event for which `pick` gives something; what comes before it is skipped.
+    async fn until<T>(&mut self, pick: impl Fn(Event) -> Option<T>) -> T {
+        let found = async {
+            loop {
+                if let Some(found) = pick(self.next().await) {
+                    return found;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(300), found).await.expect("it never came")
+    }
+
+    /// Everything that is told until all watches are in, as words.
+    async fn until_synced(&mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        loop {
+            match self.next().await {
+                Event::Synced => return told,
+                event => told.push(word(&event)),
+            }
+        }
+    }
+}
+
+fn word(event: &Event) -> String {
+    match event {
+        Event::List(Snapshot::Pods(pods, _)) => {
+            let pods: Vec<_> = pods.iter().map(|p| format!("{}:{}", p.key.name, p.ready)).collect();
+            format!("pods {}", pods.join(","))
+        }
+        Event::List(Snapshot::Controllers(kind, list)) => {
+            let all: Vec<_> = list.iter().map(|c| format!("{}:{:?}", c.key.name, c.replicas)).collect();
+            format!("{} {}", kind.kind, all.join(","))
+        }
+        Event::List(Snapshot::PodGroups(list)) => format!("groups {}", list.len()),
+        Event::List(Snapshot::Workloads(source, list)) => format!("{source:?} {}", list.len()),
+        Event::Fact(input) => match &**input {
+            Input::Pod(pod) => format!("{}:{}", pod.key.name, pod.ready),
+            Input::PodGone(uid, version) => format!("-{uid}@{}", version.0),
+            Input::PodGroup(key, group) => format!("{}={:?}", key.name, group.as_ref().map(|g| g.min_count)),
+            _ => "fact".to_owned(),
+        },
+        Event::List(Snapshot::Budgets(kind, list)) => format!("{kind:?} {}", list.len()),
+        Event::Unwatched(kind) => format!("{kind:?} unwatched"),
+        _ => "other".to_owned(),
+    }
+}
+
+fn pod(name: &str, version: u32, owner: Option<Value>) -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "labels": {"app": "web"}, "ownerReferences": owner.into_iter().collect::<Vec<_>>()},
+        "spec": {"containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn damaged(name: &str, version: u32) -> Value {
+    let mut pod = pod(name, version, None);
+    pod["spec"]["containers"] = json!("many");
+    pod
+}
+
+fn budget() -> Value {
+    json!({"metadata": {"namespace": "shop", "name": "web", "uid": "b", "generation": 1, "resourceVersion": "3"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}})
+}
+
+fn fleet_owner() -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Fleet", "name": "web", "uid": "f", "controller": true})
+}
+
+fn group(name: &str, min_count: u32, version: u32) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name, "uid": name, "resourceVersion": version.to_string()},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_read_stays_and_is_not_healthy() {
+    let api = FakeApi::empty_cluster();
+    let nameless = json!({"metadata": {"uid": 7}, "spec": {"containers": "many"}});
+    api.serve(PODS, vec![pod("a", 5, None), damaged("b", 6), nameless.clone()]);
+    let mut stage = Stage::set(api);
+    assert!(stage.until_synced().await.contains(&"pods a:true,b:false".to_owned()));
+
+    stage.api.change(PODS, "MODIFIED", &damaged("a", 11));
+    stage.api.change(PODS, "MODIFIED", &nameless);
+    stage.api.change(PODS, "MODIFIED", &pod("b", 12, None));
+    stage.api.change(PODS, "DELETED", &damaged("a", 13));
+    for told in ["a:false", "b:true", "-a@13"] {
+        assert_eq!(word(&stage.next().await), told);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn synced_means_that_all_kinds_found_at_first_are_in() {
+    let api = FakeApi::empty_cluster();
+    api.serve("/apis/scheduling.k8s.io/v1alpha2/podgroups", vec![group("g", 3, 4)]);
+    api.serve("/apis/scheduling.k8s.io/v1alpha2/workloads", vec![]);
+    let mut stage = Stage::set(api);
+    let told = stage.until_synced().await;
+    assert!(told.contains(&"groups 1".to_owned()) && told.contains(&"Upstream 0".to_owned()), "{told:?}");
+    assert!(!told.iter().any(|word| word.starts_with("Own")), "that kind is not there: {told:?}");
+
+    // A kind that comes later is told of, and nobody is unsynced by it.
+    stage.api.serve("/apis/scheduling.quorate.dev/v1alpha1/workloads", vec![]);
+    let next = stage.until(|event| (!matches!(event, Event::BudgetsAt(..))).then(|| word(&event))).await;
+    assert_eq!(next, "Own 0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_best_version_of_the_groups_is_used_and_their_numbers_may_change() {
+    let api = FakeApi::empty_cluster();
+    for version in ["v1alpha2", "v1beta1"] {
+        api.serve(&format!("/apis/scheduling.k8s.io/{version}/podgroups"), vec![group("g", 3, 4)]);
+    }
+    let mut stage = Stage::set(api);
+    stage.until_synced().await;
+    assert_eq!(stage.api.asked("/apis/scheduling.k8s.io/v1alpha2/podgroups"), 0);
+    stage.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", &group("g", 5, 9));
+    assert_eq!(stage.until(|event| Some(word(&event))).await, "g=Some(5)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_goes_is_empty_and_may_come_back() {
+    let api = FakeApi::empty_cluster();
+    let path = "/apis/scheduling.k8s.io/v1alpha2/podgroups";
+    api.serve(path, vec![group("g", 3, 4)]);
+    let mut stage = Stage::set(api);
+    stage.until_synced().await;
+    stage.api.withdraw(path);
+    let groups = |event| match event {
+        Event::List(Snapshot::PodGroups(list)) => Some(list.len()),
+        _ => None,
+    };
+    assert_eq!(stage.until(groups).await, 0);
+    let asked = stage.api.asked(path);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(stage.api.asked(path) - asked < 5, "nobody asks for what is not there");
+    stage.api.serve(path, vec![group("g", 3, 4), group("h", 3, 5)]);
+    assert_eq!(stage.until(groups).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_watched_while_somebody_refers_to_it() {
+    let api = FakeApi::empty_cluster();
+    let fleet = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "f", "resourceVersion": "2"},
+        "spec": {"ships": 4, "replicas": 9}});
+    api.serve(FLEETS, vec![fleet]);
+    api.serve(&format!("{FLEETS}/scale"), vec![]);
+    api.serve(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        vec![
+            json!({"metadata": {"name": "fleets.example.com", "uid": "d", "resourceVersion": "1"}, "spec": {
+            "group": "example.com", "names": {"kind": "Fleet"},
+            "versions": [{"name": "v1", "subresources": {"scale": {"specReplicasPath": ".spec.ships"}}}]}}),
+        ],
+    );
+    api.serve(PODS, vec![pod("a", 5, Some(fleet_owner()))]);
+    let mut stage = Stage::set(api);
+    stage.until_synced().await;
+    assert_eq!(stage.api.asked(FLEETS), 0, "there is no budget");
+
+    let fleets = |event| match event {
+        Event::List(Snapshot::Controllers(kind, list)) if &*kind.kind == "Fleet" => {
+            Some(list.iter().map(|c| c.replicas).collect::<Vec<_>>())
+        }
+        _ => None,
+    };
+    stage.api.change(BUDGETS, "ADDED", &budget());
+    assert_eq!(stage.until(fleets).await, [Some(4)]);
+    // Where it is known already nobody asks again what is served.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let asked = stage.api.asked("/apis");
+    let mut elsewhere = pod("z", 20, Some(fleet_owner()));
+    elsewhere["metadata"]["namespace"] = json!("lab");
+    stage.api.change(PODS, "ADDED", &elsewhere);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(stage.api.asked("/apis"), asked);
+    stage.api.change(BUDGETS, "DELETED", &budget());
+    assert_eq!(stage.until(fleets).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_refers_to_at_first_is_in_before_the_first_decision() {
+    let api = FakeApi::empty_cluster();
+    let job = json!({"metadata": {"namespace": "shop", "name": "once", "uid": "j", "resourceVersion": "2"}});
+    api.serve("/apis/batch/v1/jobs", vec![job]);
+    let owner =
+        json!({"apiVersion": "batch/v1", "kind": "Job", "name": "once", "uid": "j", "controller": true});
+    api.serve(PODS, vec![pod("a", 5, Some(owner))]);
+    api.serve(BUDGETS, vec![budget()]);
+    // What is referred to is known when the pods are, and no earlier.
+    api.slow(PODS);
+    let mut stage = Stage::set(api);
+    let told = stage.until_synced().await;
+    assert!(told.contains(&"Job once:Some(1)".to_owned()), "{told:?}");
+}

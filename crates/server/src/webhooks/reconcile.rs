@@ -1,0 +1,115 @@
+//! Keeping the configurations as they should be: the holder's first duty, since nothing is enforced before.
+
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::api::{Api, Patch, PatchParams};
+use kube::core::Resource;
+use kube::{Client, Error, ResourceExt};
+use quorate_kit::Plain;
+use quorate_kit::backoff::Backoff;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::{Address, Endpoint, ManagedBy, NAME, mutating, trust, validating};
+use crate::calls::FIELD_MANAGER;
+
+/// How often they are looked at: somebody may have changed them.
+const LOOKED: Duration = Duration::from_secs(30);
+
+/// The same where somebody else writes them: whoever adds an entry does not know whom to trust there.
+const LOOKED_AT_OTHERS: Duration = Duration::from_secs(5);
+
+/// API servers read changed configurations a moment later. What is enforced only from then on must wait for it.
+const READ: Duration = Duration::from_secs(1);
+
+/// What makes the API server ask us, and who sees to it.
+pub(crate) struct WebhookReconciler {
+    pub(crate) client: Client,
+    pub(crate) written: ManagedBy,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) namespace: String,
+    /// Whether pods get the owners that their templates name.
+    pub(crate) owners: bool,
+}
+
+impl WebhookReconciler {
+    /// Sees to the configurations whenever this process is the holder; says in `in_force` whether it holds the lease and
+    /// they are there. Where all of it is up to others it only passes on who is the holder.
+    pub(crate) async fn keep(
+        self,
+        mut bundle: watch::Receiver<String>,
+        mut held: watch::Receiver<bool>,
+        in_force: watch::Sender<bool>,
+    ) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        loop {
+            if !*held.borrow_and_update() {
+                in_force.send_replace(false);
+                if held.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let current = bundle.borrow_and_update().clone();
+            let seen_to = match self.written {
+                ManagedBy::Server => self.write(current).await,
+                ManagedBy::CaBundleOnly => trust::keep(&self.client, &current).await,
+                ManagedBy::Others => Ok(false),
+            };
+            let wait = match seen_to {
+                Ok(changed) => {
+                    backoff.reset();
+                    if changed {
+                        info!("the webhooks are registered");
+                        tokio::time::sleep(READ).await;
+                    }
+                    in_force.send_if_modified(|in_force| !std::mem::replace(in_force, true));
+                    if self.written == ManagedBy::CaBundleOnly { LOOKED_AT_OTHERS } else { LOOKED }
+                }
+                Err(error) => {
+                    let wait = backoff.failed();
+                    warn!(error = %Plain(&error), ?wait, "cannot register the webhooks");
+                    wait
+                }
+            };
+            tokio::select! {
+                changed = held.changed() => if changed.is_err() { return },
+                changed = bundle.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Writes both; returns whether that changed anything.
+    async fn write(&self, bundle: String) -> Result<bool, Error> {
+        let address = Address {
+            endpoint: self.endpoint.clone(),
+            bundle,
+            namespace: self.namespace.clone(),
+            owners: self.owners,
+        };
+        let first = apply::<MutatingWebhookConfiguration>(&self.client, &mutating(&address)).await?;
+        let second = apply::<ValidatingWebhookConfiguration>(&self.client, &validating(&address)).await?;
+        Ok(first || second)
+    }
+}
+
+async fn apply<K>(client: &Client, wanted: &K) -> Result<bool, Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let all = Api::<K>::all(client.clone());
+    let before = all.get_opt(NAME).await?.and_then(|object| object.resource_version());
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let after = all.patch(NAME, &params, &Patch::Apply(wanted)).await?.resource_version();
+    Ok(before != after)
+}
