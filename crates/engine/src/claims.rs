@@ -1,31 +1,32 @@
-//! Claims: what was admitted and cannot be seen in the pods yet.
+//! Claims: disruptions that were admitted and are not visible in the pods yet.
 //!
-//! A claim stands in the status of each budget that covers the pod. One request is one token, the same in every
-//! budget it touches; a pod is *held* while it has a token. Nobody's withdrawal takes away what another was admitted on.
+//! A claim is an entry in the status of each budget that covers the pod. Each request has one token, the same in every
+//! budget that it charges; a pod is *held* while it has a token. If one request is withdrawn, the tokens of others
+//! stay.
 
 use std::collections::BTreeMap;
 
 use crate::basics::{Text, Time, Uid, Version};
 use crate::facts::{Operation, Pod};
 
-/// The version of the ledger protocol spoken here. A replica decides nothing on a budget that speaks another.
+/// The version of the ledger protocol. A replica denies requests on a budget with another version.
 pub const PROTOCOL: u32 = 1;
 
-/// More claims than this in one budget, and the answer is "not now": a status has a size.
+/// The largest number of claims in one budget, since the size of a status is limited. Beyond it, requests are denied.
 pub const MAX_CLAIMS: usize = 2000;
 
-/// The part of a budget's status that decides who may go.
+/// The part of a budget's status that decides which pods may be disrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ledger {
-    /// Counts the writes of claims; the compare-and-set is on this number.
+    /// The number of writes of claims. The compare-and-set uses this number.
     pub number: u64,
     /// The claims, by the UID of the pod.
     pub claims: BTreeMap<Uid, Claim>,
-    /// A replica decides only with pods at least this new: an older view might count a pod whose claim is gone.
+    /// A replica decides only with pods at least this new: an older cache might count a pod whose claim was removed.
     pub settled: Version,
-    /// The protocol that its writers speak; `None` where nobody has written yet.
+    /// The protocol version of its writers; `None` if no replica has written yet.
     pub protocol: Option<u32>,
-    /// The coverage ([`crate::coverage`]) for which the budget was opened: every replica that answers knows it.
+    /// The coverage ([`crate::coverage`]) for which the budget was opened: every replica that serves requests knows it.
     pub enforced: Option<u64>,
 }
 
@@ -40,65 +41,68 @@ impl Ledger {
     pub fn holds(&self, uid: &str) -> bool {
         self.claims.get(uid).is_some_and(|claim| !claim.tokens.is_empty())
     }
+
+    /// Whether a pod is held by this token.
+    pub fn has_token(&self, uid: &str, token: &str) -> bool {
+        self.claims.get(uid).is_some_and(|claim| claim.tokens.contains_key(token))
+    }
 }
 
-/// What stands against one pod.
+/// The claim on one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// The pod's name, for readers.
+    /// The pod's name, for users who read the status.
     pub pod: Text,
-    /// The pod's group, for readers.
-    pub group: Option<Text>,
-    /// One for each admitted request.
+    /// One token for each admitted request.
     pub tokens: BTreeMap<TokenId, Token>,
 }
 
-/// Names a request across all budgets.
+/// Identifies a request in all budgets.
 pub type TokenId = Text;
 
 /// One admitted request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// What was admitted.
+    /// The admitted operation.
     pub operation: Operation,
-    /// For whom.
+    /// The user whose request was admitted.
     pub by: Text,
-    /// When, by the clock of the replica that admitted it. For readers: nothing is decided on it.
+    /// When, by the clock of the replica that admitted it. For users who read the status; no decision depends on it.
     pub at: Time,
-    /// What an update asks the containers to become.
+    /// The state that an update requests for the containers.
     pub target: Target,
 }
 
-/// What an update or resize asks for; empty for removals.
+/// The change that an update or resize requests; empty for evictions and deletes.
 ///
-/// An update that is announced in the pod's status, before anything is known of what it changes, has a base and nothing
-/// else.
+/// An update that is announced in the pod's status, before its changes are known, has a base and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The version of the pod that the change was admitted for. The API server stores the change on this version or not
-    /// at all: it asks again before it stores it on a later one. `None` in tokens of releases that did not record it.
+    /// at all: it calls the webhook again before it stores the change on a later one. `None` in tokens of releases that
+    /// did not record it.
     pub base: Option<Version>,
     /// The containers that the change touches.
     pub containers: Box<[ContainerChange]>,
-    /// A label that calls the pod unavailable, and has not been seen on it yet. Until then the pod looks as it did.
+    /// A label that marks the pod as unavailable and is not visible on it yet. Until then the pod looks unchanged.
     pub label: Option<Text>,
 }
 
-/// What one container is asked to become.
+/// The change that is requested for one container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerChange {
     /// The container.
     pub name: Text,
-    /// The container ID it had, if it must be replaced by another one.
+    /// The ID of the container that must be replaced, if it must be.
     pub replaces: Option<u64>,
-    /// The image it is to run.
+    /// The requested image.
     pub image: Option<u64>,
-    /// The resources it is to have.
+    /// The requested resources.
     pub resources: Option<u64>,
 }
 
 impl Target {
-    /// Whether the pod asks for it: the API server has stored the change.
+    /// Whether the API server has stored the change: the pod's spec, labels or announcement show it.
     pub fn is_asked(&self, pod: &Pod) -> bool {
         if self.base.is_some() && self.containers.is_empty() && self.label.is_none() {
             return pod.announced;
@@ -113,19 +117,19 @@ impl Target {
             })
     }
 
-    /// Whether the pod has the label that was asked for, if one was.
+    /// Whether the pod has the requested label, if there is one.
     pub(crate) fn is_labelled(&self, pod: &Pod) -> bool {
         self.label.as_ref().is_none_or(|label| pod.labels.get(label).is_some())
     }
 
-    /// Whether the pod has moved on without it: the API server did not store the change and cannot any more, or a later
-    /// change has taken its place. Whatever is left to wait for stands in the token of that one.
+    /// Whether the change is obsolete: the API server did not store it and can no longer do so, or a later change has
+    /// replaced it. The token of the later change then covers what is still pending.
     pub fn is_replaced(&self, pod: &Pod) -> bool {
         self.base.is_some_and(|base| pod.version > base) && !self.is_asked(pod)
     }
 
-    /// Whether the pod runs what was asked for. That the kubelet has read the new spec proves nothing, and that a pod
-    /// looks as asked before the change was stored proves nothing either.
+    /// Whether the pod runs what was requested. It is not enough that the kubelet has read the new spec, or that the
+    /// pod looked as requested before the change was stored.
     pub fn is_reached(&self, pod: &Pod) -> bool {
         self.label.is_none()
             && !pod.announced
@@ -140,9 +144,9 @@ impl Target {
             })
     }
 
-    /// Whether each container runs what it is asked to run, and one of them is still the one that was to be replaced: the
-    /// change took another back before the kubelet acted on that. Where nothing is known of what the containers become,
-    /// nobody can tell.
+    /// Whether each container runs what was requested, but one of them still is the container that had to be replaced.
+    /// Then the change reverted another one before the kubelet acted on that. False where the token does not record
+    /// what the containers change to.
     pub(crate) fn runs_unreplaced(&self, pod: &Pod) -> bool {
         let found = |change: &ContainerChange| pod.containers.iter().find(|other| other.name == change.name);
         self.containers.iter().all(|change| {

@@ -1,49 +1,50 @@
-//! What is answered, as structure; [`crate::sentence`] makes words of it.
+//! Decisions as data. [`crate::sentence`] turns them into text.
 
 use crate::basics::{Quantity, Text, Time, Uid};
 use crate::callers::Exempt;
 use crate::facts::BudgetKey;
 
-/// The answer to a request.
+/// The decision on a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// It may go ahead.
+    /// The request may go ahead.
     Allow(Allow),
-    /// Not now. Never empty: one for each budget that says no, or one for all of them.
+    /// The request is denied for now. Never empty: one for each budget that denies it, or one for all of them.
     Deny(Vec<Denial>),
 }
 
 /// Why a request may go ahead.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allow {
-    /// The caller is never held up.
+    /// The caller is exempt from all budgets.
     Exempt(&'static str),
-    /// The pod or its namespace is on its way out already, or the request cannot succeed.
+    /// The pod or its namespace is already terminating or gone, or the request cannot succeed.
     NoEffect {
-        /// Which of these.
+        /// Which of these applies.
         why: NoEffect,
-        /// The pod that was meant: an eviction must not strike its successor.
+        /// The pod that the decision is about: an eviction must not hit a new pod with the same name.
         uid: Option<Uid>,
     },
     /// No budget covers the pod.
     NotCovered {
-        /// The pod that was meant.
+        /// The pod that the decision is about.
         uid: Uid,
     },
-    /// Every budget that covers the pod agrees.
+    /// Every budget that covers the pod allows the request.
     Agreed {
-        /// The pod that was meant.
+        /// The pod that the decision is about.
         uid: Uid,
-        /// On what ground each agrees, in the order in which they are claimed.
+        /// Why each budget allows it, in the order in which the budgets are claimed.
         reasons: Vec<(BudgetKey, AllowReason)>,
     },
 }
 
-/// A UID that no pod has. An eviction of a pod that is gone is pinned to it, in case another pod takes the name.
+/// A UID that no pod has. An eviction of a pod that is gone is pinned to this UID, so that it cannot hit a new pod with
+/// the same name.
 pub const NO_POD: &str = "00000000-0000-0000-0000-000000000000";
 
 impl Allow {
-    /// The only pod that the request may strike.
+    /// The UID of the only pod that the request may affect.
     pub fn pin(&self) -> Option<&Uid> {
         match self {
             Self::Exempt(_) => None,
@@ -56,87 +57,93 @@ impl Allow {
 /// Why a request changes nothing for any budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoEffect {
-    /// There is no such pod.
+    /// The pod does not exist.
     Gone,
-    /// The pod has ended.
+    /// The pod has finished: its phase is Succeeded or Failed.
     Terminal,
     /// The pod is terminating.
     Terminating,
     /// The namespace is terminating.
     NamespaceTerminating,
-    /// The caller insists on another UID: the API server will refuse.
+    /// The request has a precondition on another UID, so the API server rejects it.
     OtherUid,
 }
 
-/// On what ground a budget agrees.
+/// Why a budget allows a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AllowReason {
-    /// The unit goes down and the budget has room for it.
+    /// The unit goes down, and the budget allows one more disruption.
     Charged,
-    /// The unit stays whole without the pod.
+    /// The unit stays healthy without the pod.
     Surplus,
-    /// The unit is one more than there should be.
+    /// The unit is above the expected number.
     Surge,
-    /// The pod is unhealthy as it is.
+    /// The pod is already unhealthy.
     Unhealthy,
-    /// The unit is down as it is.
+    /// The unit is already down.
     Broken,
-    /// The pod never ran.
+    /// The pod has not started yet.
     Pending,
-    /// The pod's owner asked for the gap.
+    /// The pod's Deployment has the strategy Recreate.
     Recreate,
-    /// The budget does not protect against this operation.
+    /// The budget does not protect against this operation, or the pod waives its protection.
     PassesBy,
-    /// The budget would say no, but it only observes.
+    /// The budget would deny the request, but it only observes.
     Observed,
 }
 
 impl AllowReason {
-    /// Whether stale eyes could be wrong about it in the dangerous direction: an uncharged pass because something is
-    /// down already, or never ran, which may have healed since.
+    /// Whether a stale cache could make this reason unsafe. These reasons admit a request without a charge because
+    /// something is already down or has not started, and it may have recovered since.
     pub fn needs_fresh_list(self) -> bool {
         matches!(self, Self::Unhealthy | Self::Broken | Self::Pending)
     }
+
+    /// Whether the budget gets a token only for its own information: it does not protect against the operation, or it
+    /// observes.
+    pub fn only_observes(self) -> bool {
+        matches!(self, Self::PassesBy | Self::Observed)
+    }
 }
 
-/// One "no".
+/// One reason why a request is denied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Denial {
-    /// The budget that says it, unless it is said for all of them.
+    /// The budget that denies the request; `None` where no single budget does.
     pub budget: Option<BudgetKey>,
-    /// Why.
+    /// Why the request is denied.
     pub reason: DenialReason,
 }
 
-/// Why not.
+/// Why a request is denied.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DenialReason {
-    /// This replica has not seen everything yet.
+    /// This replica has not finished its initial sync.
     NotSynced,
-    /// This replica has not heard from the API server for a while.
+    /// The cache of this replica may be stale: its pod watch has been silent for too long.
     NotFresh {
-        /// For how long.
+        /// How long the watch has been silent.
         seconds: u64,
     },
-    /// No answer could be had in time.
+    /// The request could not be decided and recorded before its deadline.
     Deadline,
-    /// The budget cannot be read.
+    /// The budget is invalid.
     Invalid(Text),
-    /// The budget's groups, or the scale of its workloads, cannot be found.
+    /// The groups of the budget, or the scale of its workloads, cannot be resolved.
     Unresolved(Unresolved),
-    /// Not every replica knows the budget yet.
+    /// Not every replica enforces the budget yet.
     NotOpen,
-    /// Another version of the protocol writes this budget.
+    /// Replicas with another version of the protocol write this budget.
     Protocol(u32),
-    /// Claims do not stick: the CustomResourceDefinition is older than this server.
+    /// The API server does not store claims, because the CustomResourceDefinition is older than this server.
     OutdatedDefinition,
-    /// Too much was admitted that has not happened yet.
+    /// Too many admitted disruptions are still pending.
     TooManyClaims,
-    /// The pod itself says no.
+    /// The disruption probe of the pod does not allow it.
     Probe {
         /// The pod.
         pod: Text,
-        /// Why it counts as a no.
+        /// Why the probe does not allow it.
         why: ProbeDoubt,
         /// Since when.
         since: Option<Time>,
@@ -146,16 +153,16 @@ pub enum DenialReason {
         /// The pod.
         pod: Text,
     },
-    /// The unit would go down and there is no room for it; or, for one that is down already, the budget is not met.
+    /// The unit would go down and the budget allows no more; or the unit is already down and the budget is not met.
     Exhausted(Box<Exhausted>),
-    /// A native PodDisruptionBudget would refuse.
+    /// A native PodDisruptionBudget would deny the eviction.
     Native {
         /// Its name.
         name: Text,
-        /// Healthy pods it has and wants.
+        /// Its `currentHealthy` and `desiredHealthy`.
         healthy: (i64, i64),
     },
-    /// Several native PodDisruptionBudgets cover the pod: the API server evicts no such pod.
+    /// Several native PodDisruptionBudgets cover the pod: the API server does not evict such a pod.
     SeveralNative {
         /// The pod.
         pod: Text,
@@ -164,14 +171,14 @@ pub enum DenialReason {
     },
 }
 
-/// What cannot be found.
+/// What cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unresolved {
-    /// The `PodGroup` or `Workload` that a pod names.
+    /// The `PodGroup` or `Workload` that a pod refers to.
     Group {
         /// The pod.
         pod: Text,
-        /// What it names.
+        /// The name that the pod refers to.
         name: Text,
     },
     /// The controller of a pod.
@@ -201,52 +208,52 @@ pub enum Unresolved {
     },
     /// More sources without pods than the budget can remember.
     Sources {
-        /// How many there are.
+        /// The number of such sources.
         count: usize,
     },
 }
 
-/// Why a probe counts as a no.
+/// Why a probe does not allow a disruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeDoubt {
-    /// It says so.
+    /// The probe reports that the pod is not disruptable, with an optional message.
     SaysNo(Option<Text>),
-    /// It has not answered yet.
+    /// The probe has no result yet.
     Silent,
-    /// It cannot be read.
+    /// The declaration of the probe is invalid.
     Malformed(Text),
-    /// Nobody probes on that node.
+    /// No agent runs on the pod's node.
     NoAgent,
-    /// The agent of that node has gone quiet.
+    /// The agent of the pod's node has stopped renewing its heartbeat.
     AgentStale,
-    /// The node is not ready.
+    /// The pod's node is not ready.
     NodeNotReady,
-    /// The answer is older than the agent or the container.
+    /// The result is older than the agent or the container.
     Outdated,
 }
 
-/// The numbers behind a refusal.
+/// The numbers behind a denial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exhausted {
-    /// What is counted.
+    /// What the budget counts.
     pub noun: Noun,
-    /// The unit that would go down, or is down.
+    /// The unit that would go down, or is already down.
     pub unit: Text,
-    /// Whether it is down already.
+    /// Whether the unit is already down.
     pub unit_is_down: bool,
-    /// How the budget is written.
+    /// `minAvailable` of the budget.
     pub min_available: Option<Quantity>,
-    /// How the budget is written.
+    /// `maxUnavailable` of the budget.
     pub max_unavailable: Option<Quantity>,
     /// The numbers.
     pub numbers: Numbers,
-    /// The units that are down, the first few.
+    /// The first few units that are down.
     pub down: Vec<Down>,
-    /// How many are down in all.
+    /// The total number of units that are down.
     pub down_total: usize,
 }
 
-/// What a budget counts, as a word.
+/// What a budget counts, as a noun for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noun {
     /// Pods.
@@ -255,7 +262,7 @@ pub enum Noun {
     Group,
 }
 
-/// How many units there are and should be.
+/// The numbers of a budget, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// Units that may be disrupted now.
@@ -264,7 +271,7 @@ pub struct Numbers {
     pub current: u32,
     /// Units that must stay healthy.
     pub desired: u32,
-    /// Units that there should be.
+    /// Expected units.
     pub expected: u32,
 }
 
@@ -273,9 +280,9 @@ pub struct Numbers {
 pub struct Down {
     /// Its name.
     pub unit: Text,
-    /// Its pods that are missing, the first few.
+    /// The first few of its pods that do not count as healthy.
     pub missing: Vec<Missing>,
-    /// How many healthy pods it has and needs.
+    /// The healthy pods that it has and needs.
     pub healthy: (u32, u32),
 }
 
@@ -293,29 +300,29 @@ pub struct Missing {
 /// Why a pod does not count as healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unhealthy {
-    /// It was admitted for disruption a moment ago.
+    /// A disruption was admitted and is not visible in the pod yet.
     Held,
     /// It is terminating.
     Terminating,
-    /// It has ended.
+    /// It has finished: its phase is Succeeded or Failed.
     Ended,
     /// It is not ready.
     NotReady,
-    /// It serves, but says not to count on it.
+    /// It is ready, but its disruption probe does not allow a disruption.
     NotDisruptable,
-    /// An in-place update is under way, or a label calls it unavailable.
+    /// An in-place update is in progress, or a label marks the pod as unavailable.
     Inconsistent,
-    /// A pod of the group's Workload that belongs to no group.
+    /// It belongs to no group, although the budget counts groups of the Workload API.
     NoGroup,
 }
 
 impl Decision {
-    /// Whether it may go ahead.
+    /// Whether the request may go ahead.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
     }
 
-    /// The exempt caller's entry as a verdict.
+    /// The decision for an exempt caller.
     pub(crate) fn exempt(entry: &'static Exempt) -> Self {
         Self::Allow(Allow::Exempt(entry.name))
     }

@@ -25,7 +25,7 @@ fn a_full_budget_survives_reading_and_writing() {
     let status = budget.status.unwrap();
     assert_eq!(status.ledger, 17);
     let claim = &status.claims["5f0c6c1e-3a54-4e5f-9a3c-0c9d0a6f2b11"];
-    assert_eq!((claim.pod.as_str(), claim.group.as_deref()), ("llm-1-3", Some("llm/1")));
+    assert_eq!(claim.pod, "llm-1-3");
     assert_eq!(claim.tokens["9d2e"].operation, Operation::Evict);
     let update = &status.claims["c8a1f7d2-7d6b-4b58-8f0e-2d1f3b7a9e02"].tokens["4b7a"];
     let target = &update.target.as_ref().unwrap().containers["server"];
@@ -87,8 +87,7 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
         base: Some("4711".to_owned()),
     };
     let token = Token { operation: Operation::Update, by: "ann".to_owned(), at, target: Some(target) };
-    let claim =
-        Claim { pod: "llm-0".to_owned(), group: None, tokens: BTreeMap::from([("4b7a".to_owned(), token)]) };
+    let claim = Claim { pod: "llm-0".to_owned(), tokens: BTreeMap::from([("4b7a".to_owned(), token)]) };
     assert_eq!(
         serde_json::to_value(claim).unwrap(),
         json!({

@@ -24,8 +24,6 @@ pub enum Event {
     BudgetsAt(BudgetKind, Version),
     /// The budgets of one front are not watched any more: what is known of them is not known from now on.
     Unwatched(BudgetKind),
-    /// The pod watch is alive, though it showed nothing.
-    Heard,
     /// All watches have shown everything once.
     Synced,
     /// This process may answer: its own Lease is written and renewed.

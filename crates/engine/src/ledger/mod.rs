@@ -1,32 +1,41 @@
-//! The ledger protocol: what makes many replicas decide as one.
+//! The ledger protocol: how many replicas decide as one.
 //!
-//! [`Replica`] is a state machine. Facts, requests and replies go in; calls to the API server and answers come out. It
-//! does nothing by itself: the server runs it against the real thing, and the tests run the same code through every
+//! [`Replica`] is a state machine. Facts, requests and replies go in; calls to the API server and answers come out. It does
+//! no IO and has no clock: the server runs it against a real API server, and the tests run the same code through every
 //! interleaving of small cases and through long random histories of large ones.
 //!
-//! - `messages`: what goes in and what comes out.
-//! - `requests`: a request on its way through the budgets that cover its pod.
-//! - `reads`: what is read of the API server before a request is decided.
-//! - `commit`: the one write at a time to each budget, and who waits for it.
-//! - `batch_window`: how long requests wait for others in a burst.
-//! - `replies`: what came of a write, or of a read.
-//! - `sources`: reads of what says how many groups there should be.
-//! - `leader`: what the leader does for every budget: settle, expire, open.
-//! - `patch`: what is written.
-//! - `settings`: the bounds, and the rules by name.
+//! What goes in and out:
+//! - `messages`: events, answers, calls and their replies. `patch`: what is written. `settings`: bounds and rules.
+//!
+//! The machines, each with private state and tests of its own:
+//! - `requests`: requests in flight, from a review to its answer.
+//! - `reads`: consistent reads of pods and owners that requests wait for.
+//! - `queue`: the commit queue of one budget. `batch_window`: how long its requests wait for others in a burst.
+//! - `lists`: consistent lists that free passes rest on.
+//! - `claim_index`: which claims were seen in the budgets, and since when.
+//! - `settle`: when a token has had its effect, and when it never will.
+//! - `opening`: from a new budget to one that is enforced.
+//! - `recent`: what this replica admitted recently.
+//! - `freshness`: whether this process may decide.
+//! - `outbox`: calls in flight and outputs.
+//!
+//! The coordinator: `replica`.
 
 mod batch_window;
-mod commit;
-mod leader;
+mod claim_index;
+mod freshness;
+mod lists;
 mod messages;
+mod opening;
+mod outbox;
 mod patch;
-mod readings;
+mod queue;
 mod reads;
+mod recent;
 mod replica;
-mod replies;
 mod requests;
 mod settings;
-mod sources;
+mod settle;
 
 pub use messages::{
     Acknowledged, Call, CallId, Event, Note, Output, PodRead, ReplicaLease, Reply, RequestId, WriteOutcome,

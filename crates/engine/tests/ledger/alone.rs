@@ -176,7 +176,7 @@ fn an_update_of_a_pod_that_has_ended_is_settled() {
         at: Time(0),
         target: Target::default(),
     };
-    let claim = Claim { pod: x.key.name.clone(), group: None, tokens: [("t".into(), token)].into() };
+    let claim = Claim { pod: x.key.name.clone(), tokens: [("t".into(), token)].into() };
     budget.ledger.claims.insert(x.uid.clone(), claim);
     x.ready = false;
     let mut alone = Alone::new(budget, &[x.clone()]);
@@ -248,7 +248,7 @@ fn comes_too_late(shown: bool) -> Alone {
         at: Time(0),
         target: Target::default(),
     };
-    let claim = Claim { pod: pods[1].key.name.clone(), group: None, tokens: [("t".into(), token)].into() };
+    let claim = Claim { pod: pods[1].key.name.clone(), tokens: [("t".into(), token)].into() };
     alone.stored.ledger.claims.insert(pods[1].uid.clone(), claim);
     alone.stored.ledger.number += 1;
     alone.stored.version.0 += 1;

@@ -32,7 +32,7 @@ fn budget() -> Budget {
     let rules = Rules { health: HealthRule::Strict, ..keeps(1, ALL) };
     let target = Target { label: Some(LABEL.into()), ..Target::default() };
     let token = Token { operation: Operation::Update, by: "ann".into(), at: Time(0), target };
-    let claim = Claim { pod: "x".into(), group: None, tokens: BTreeMap::from([("t".into(), token)]) };
+    let claim = Claim { pod: "x".into(), tokens: BTreeMap::from([("t".into(), token)]) };
     Budget {
         key,
         uid: Text::from("a"),

@@ -96,7 +96,7 @@ fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
     };
     let ask = Event::Request { id: 1, request: Box::new(request), deadline: Time(30_000) };
     step(ask, 20_000, &mut writes);
-    step(Event::Heard, 31_000, &mut writes);
+    step(Event::Fact(Box::new(Input::PodsAt(Version(0)))), 31_000, &mut writes);
     step(Event::Tick, 31_000, &mut writes);
     assert_eq!(writes, 2, "somebody may have installed the right one");
     let reasons: Vec<&DenialReason> = answers.iter().flat_map(reasons).collect();

@@ -31,7 +31,7 @@ fn claim(pod: &str) -> (Uid, Claim) {
         target: Target::default(),
     };
     let tokens = BTreeMap::from([(Text::from("r1-1"), token)]);
-    (Uid::from(pod), Claim { pod: Text::from(pod), group: None, tokens })
+    (Uid::from(pod), Claim { pod: Text::from(pod), tokens })
 }
 
 /// A holder that knows the pods x, y and z under a budget, which has claims on x and y.

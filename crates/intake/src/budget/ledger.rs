@@ -1,4 +1,4 @@
-//! The ledger, between a budget's status and the engine.
+//! Converts the ledger between a budget's status and the engine.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use crate::error::Problem;
 use crate::field::Field;
 use crate::{objects, time};
 
-/// Reads the ledger. What it cannot read is a problem: a claim that is not seen would be given away twice.
+/// Reads the ledger. A value that cannot be read is a problem: if a claim were ignored, its share of the budget could
+/// be admitted twice.
 pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
     let status = Field::new("status", status);
     let mut ledger = Ledger::default();
@@ -41,15 +42,15 @@ pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
         }
     }
     if let Some(field) = status.get("protocol") {
-        // 0 is what a missing number becomes: nobody has written yet.
+        // A missing number is stored as 0: no server has written the ledger yet.
         ledger.protocol = field.number(0, i32::MAX as u32, problems).filter(|protocol| *protocol != 0);
     }
-    // What is not understood here leaves the budget closed, which is careful enough.
+    // A value that cannot be read leaves the budget closed, which is safe.
     ledger.enforced = status.get("openedFor").and_then(|field| from_hex(field.value.as_str()?));
     ledger
 }
 
-/// The groups that the status remembers as gone.
+/// The groups that the status records as gone.
 pub(super) fn gone(status: &Value) -> Box<[(Text, Time)]> {
     let groups = status.get("groups").and_then(Value::as_array);
     groups
@@ -72,11 +73,7 @@ fn read_claim(claim: &Field<'_>, problems: &mut Vec<Problem>) -> Claim {
             }
         }
     }
-    Claim {
-        pod: claim.get("pod").and_then(|field| field.text(problems)).unwrap_or_default().into(),
-        group: claim.get("group").and_then(|field| field.text(problems)).map(Text::from),
-        tokens,
-    }
+    Claim { pod: claim.get("pod").and_then(|field| field.text(problems)).unwrap_or_default().into(), tokens }
 }
 
 fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
@@ -112,7 +109,7 @@ fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
 fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
     target.must_be_object(problems);
     let label = target.get("label").and_then(|label| label.text(problems)).map(Text::from);
-    // The gate of an announcement, see `to_token`.
+    // This label is the readiness gate of an announcement; see `to_token`.
     let announced = |label: &Text| ANNOUNCEMENTS.contains(&&**label) && target.get("base").is_some();
     let label = label.filter(|label| !announced(label));
     let base = target.get("base").and_then(|field| {
@@ -152,21 +149,20 @@ const OPERATIONS: [(&str, Operation); 4] = [
     ("Resize", Operation::Resize),
 ];
 
-/// A claim as it stands in a status.
+/// A claim as JSON for a status.
 pub fn claim_to_json(claim: &Claim) -> Value {
     json(&api::Claim {
         pod: claim.pod.to_string(),
-        group: claim.group.as_deref().map(str::to_owned),
         tokens: claim.tokens.iter().map(|(id, token)| (id.to_string(), to_token(token))).collect(),
     })
 }
 
-/// A token as it stands in a claim. Reading it back gives the same token, and the same JSON after that.
+/// A token as JSON for a claim. Reading it back gives the same token, and writing that token gives the same JSON.
 pub fn token_to_json(token: &Token) -> Value {
     json(&to_token(token))
 }
 
-/// A coverage as it stands in `openedFor`.
+/// A coverage hash as JSON for `openedFor`.
 pub fn coverage_to_json(coverage: u64) -> Value {
     Value::String(to_hex(coverage))
 }
@@ -186,8 +182,8 @@ fn to_token(token: &Token) -> api::Token {
         })
         .collect();
     let label = token.target.label.as_deref().map(str::to_owned);
-    // An announcement has nothing but a base. Where that is lost, because the definition is of the release before or a server
-    // of it writes the claim again, the gate in the place of a label keeps the token until it expires.
+    // An announcement has only a base. The base is lost if the CustomResourceDefinition, or a server that rewrites the
+    // claim, is of the previous release. The readiness gate in the label field then keeps the token until it expires.
     let bare = containers.is_empty() && token.target.base.is_some();
     let label = label.or_else(|| ANNOUNCEMENTS.first().filter(|_| bare).map(|gate| (*gate).to_owned()));
     let base = token.target.base.map(|version| version.0.to_string());
@@ -208,7 +204,7 @@ fn to_token(token: &Token) -> api::Token {
     }
 }
 
-/// These types always have a JSON form; `null` is what the API server would refuse.
+/// Serialization of these types never fails. The API server would reject the fallback `null`.
 fn json<T: serde::Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

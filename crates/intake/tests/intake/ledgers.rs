@@ -24,7 +24,7 @@ fn a_ledger() {
     assert_eq!(ledger.enforced, Some(0xdead_beef));
     assert_eq!(ledger.claims.len(), 2);
     let claim = &ledger.claims["5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01"];
-    assert_eq!((&*claim.pod, claim.group.as_deref()), ("llm-1-3", Some("llm/1")));
+    assert_eq!(&*claim.pod, "llm-1-3");
     let token = &claim.tokens["t-1"];
     assert_eq!((token.operation, &*token.by), (Operation::Evict, "alice"));
     assert_eq!(token.at, Time(before_ten(20).0 + 250));
@@ -79,7 +79,7 @@ fn a_ledger_that_cannot_be_read_breaks_the_budget() {
 
 fn claim(by: &str) -> Claim {
     let token = Token { operation: Operation::Evict, by: by.into(), at: TEN, target: Target::default() };
-    Claim { pod: "llm-1-3".into(), group: None, tokens: BTreeMap::from([("t".into(), token)]) }
+    Claim { pod: "llm-1-3".into(), tokens: BTreeMap::from([("t".into(), token)]) }
 }
 
 fn patch(steps: Vec<Step>) -> LedgerPatch {
@@ -220,10 +220,10 @@ proptest! {
     /// What a replica imagines it has written must be what it then reads.
     #[test]
     fn a_claim_reads_back_as_it_was_written(
-        pod in ".*", group in any::<Option<String>>(), tokens in proptest::collection::btree_map("[^ ]{1,5}", tokens(), 0..3)
+        pod in ".*", tokens in proptest::collection::btree_map("[^ ]{1,5}", tokens(), 0..3)
     ) {
         let tokens = tokens.into_iter().map(|(id, token)| (id.into(), token)).collect();
-        let claim = Claim { pod: pod.into(), group: group.map(Into::into), tokens };
+        let claim = Claim { pod: pod.into(), tokens };
         let json = budget::claim_to_json(&claim);
         let stored = with(load("budget.json"), "/status/claims", json!({ "u": json }));
         let read = ledger(stored);
@@ -263,7 +263,7 @@ fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
 fn an_announcement_outlives_the_loss_of_its_base() {
     let target = Target { base: Some(Version(7)), ..Target::default() };
     let token = Token { operation: Operation::Update, by: "kruise".into(), at: Time(0), target };
-    let claim = Claim { pod: "p".into(), group: None, tokens: [("t".into(), token)].into() };
+    let claim = Claim { pod: "p".into(), tokens: [("t".into(), token)].into() };
     let mut json = budget::claim_to_json(&claim);
     assert_eq!(
         json["tokens"]["t"]["target"],

@@ -1,4 +1,4 @@
-//! What a step shows to an engine, and what it changes in the cluster whether anybody sees it or not.
+//! The events that a step delivers to an engine, and what it changes in the cluster, delivered or not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::history::step::{NAMES, PodEdit, Step};
 use crate::oracle::Event;
 
 impl Drive {
-    /// What a step shows to an engine.
+    /// The events that a step delivers to an engine.
     pub(super) fn events(&mut self, step: &Step) -> Vec<Event> {
         match step {
             Step::Pod(name, edit) => {
@@ -138,7 +138,7 @@ impl Drive {
         vec![Event::Apply(Input::Budget(budget))]
     }
 
-    /// The watch says first that the predecessors of a name are gone.
+    /// The watch delivers the deletion of earlier pods with a name first.
     fn bury(&mut self, name: u8) -> Vec<Event> {
         let key = pod_key(name);
         let (gone, rest) = std::mem::take(&mut self.unburied).into_iter().partition(|(k, _)| *k == key);
@@ -214,7 +214,7 @@ impl Drive {
                 let Some(pod) = self.pods.get(&pod_key(*name)).cloned() else { return Vec::new() };
                 let (at, token) = (self.now, format!("t{}", self.version));
                 self.edit_budget(*slot, |budget| {
-                    let fresh = || Claim { pod: pod.key.name.clone(), group: None, tokens: BTreeMap::new() };
+                    let fresh = || Claim { pod: pod.key.name.clone(), tokens: BTreeMap::new() };
                     let claim = budget.ledger.claims.entry(pod.uid).or_insert_with(fresh);
                     let token_of =
                         Token { operation: *operation, by: "bob".into(), at, target: Target::default() };

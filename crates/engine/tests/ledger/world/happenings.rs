@@ -296,7 +296,7 @@ impl World {
         });
         self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
-        self.tell(node, &News::At(request as u64, Part::new(asked), deadline));
+        self.tell(node, &News::Request(request as u64, Part::new(asked), deadline));
     }
 
     fn do_deed(&mut self, deed: usize, scenario: &Scenario) {

@@ -44,7 +44,7 @@ pub(crate) enum News {
     BudgetGone(BudgetKey, Version),
     Budgets(Vec<Part<Budget>>),
     BudgetsAt(Version),
-    At(RequestId, Part<Request>, Time),
+    Request(RequestId, Part<Request>, Time),
     /// The reply to one of the calls it waits for, by their order.
     Reply(usize, Part<Reply>),
     Serving,
@@ -64,7 +64,7 @@ impl Mind {
         let events = match news.clone() {
             News::Pod(pod) => vec![fact(Input::Pod(Pod::clone(&pod)))],
             News::PodGone(uid, version) => vec![fact(Input::PodGone(uid, version))],
-            News::PodsAt(version) => vec![fact(Input::PodsAt(version)), Event::Heard],
+            News::PodsAt(version) => vec![fact(Input::PodsAt(version))],
             News::Pods(pods, version) => {
                 vec![Event::List(Snapshot::Pods(pods.iter().map(|pod| Pod::clone(pod)).collect(), version))]
             }
@@ -83,7 +83,7 @@ impl Mind {
                 budgets.iter().map(|budget| Budget::clone(budget)).collect(),
             ))],
             News::BudgetsAt(version) => vec![Event::BudgetsAt(BudgetKind::DisruptionBudget, version)],
-            News::At(id, request, deadline) => {
+            News::Request(id, request, deadline) => {
                 vec![Event::Request { id, request: Box::new(Request::clone(&request)), deadline }]
             }
             News::Reply(place, reply) => {
@@ -91,7 +91,8 @@ impl Mind {
             }
             News::Serving => vec![Event::Synced, Event::Serving(true)],
             News::Holder(holder) => vec![Event::Leader(holder)],
-            News::Tick => vec![Event::Heard, Event::Tick],
+            // A bookmark comes with every tick.
+            News::Tick => vec![fact(Input::PodsAt(self.replica.engine().pods_version())), Event::Tick],
         };
         let mut outputs = Vec::new();
         for event in events {

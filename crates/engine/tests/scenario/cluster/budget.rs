@@ -121,7 +121,7 @@ impl Cluster {
                         target: Target::default(),
                     };
                     let tokens = BTreeMap::from([(format!("other-{n}").into(), token)]);
-                    let claim = Claim { pod: format!("other-{n}").into(), group: None, tokens };
+                    let claim = Claim { pod: format!("other-{n}").into(), tokens };
                     ledger.claims.insert(format!("uid-{n}").into(), claim);
                 }
             });
@@ -144,7 +144,7 @@ impl Cluster {
     ) {
         let at = self.now;
         self.edit_ledger(budget, |ledger, _| {
-            let fresh = || Claim { pod: pod.into(), group: None, tokens: BTreeMap::new() };
+            let fresh = || Claim { pod: pod.into(), tokens: BTreeMap::new() };
             let claim = ledger.claims.entry(uid.clone()).or_insert_with(fresh);
             claim
                 .tokens
@@ -152,7 +152,7 @@ impl Cluster {
         });
     }
 
-    /// What the lease holder does: claims whose effect is seen in the pods go.
+    /// Does what the leader does: removes claims whose effect is visible in the pods.
     pub(super) fn settle(&mut self) {
         let alive: Vec<Text> =
             self.pods.values().filter(|pod| !pod.terminating).map(|pod| pod.uid.clone()).collect();

@@ -1,0 +1,106 @@
+//! What a replica wants done, and the calls that it waits for.
+
+use std::collections::BTreeMap;
+
+use crate::basics::{Uid, Version};
+use crate::decision::Decision;
+use crate::engine::Changes;
+use crate::facts::BudgetKey;
+use crate::ledger::lists::Source;
+use crate::ledger::messages::{Acknowledged, Call, CallId, Note, Output, RequestId};
+use crate::ledger::reads::ReadTarget;
+
+/// What a call in flight is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    /// The write of a budget's queue.
+    Write(BudgetKey),
+    /// The read of a budget after a write that failed or was lost.
+    Reread(BudgetKey),
+    /// A list of a budget's pods, and what the budget covered when it was sent.
+    ListPods(BudgetKey, Option<u64>),
+    /// The read of a pod or of an owner that requests wait for.
+    Read(ReadTarget),
+    /// The read of an object that says how many groups of a budget there should be.
+    ReadSource(BudgetKey, Source),
+    /// The read of a pod whose token is due.
+    Expire(BudgetKey, Uid),
+    /// The list of replicas before a budget opens that was first seen in this version.
+    ListReplicas(BudgetKey, Version),
+    /// The list of pods before such a budget opens.
+    ListPodsToOpen(BudgetKey, Version),
+}
+
+/// Outputs of the present step, and calls in flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outbox {
+    calls: BTreeMap<CallId, Purpose>,
+    next_call: CallId,
+    outputs: Vec<Output>,
+    changes: Changes,
+}
+
+impl Outbox {
+    /// Calls the API server.
+    pub(super) fn call(&mut self, call: Call, purpose: Purpose) {
+        let id = self.next_call;
+        self.next_call += 1;
+        self.calls.insert(id, purpose);
+        self.outputs.push(Output::Call(id, call));
+    }
+
+    /// A call came back. Returns what it was for, once.
+    pub(super) fn returned(&mut self, id: CallId) -> Option<Purpose> {
+        self.calls.remove(&id)
+    }
+
+    pub(super) fn answer(&mut self, request: RequestId, decision: Decision) {
+        self.outputs.push(Output::Answer(request, decision));
+    }
+
+    pub(super) fn acknowledge(&mut self, acknowledged: Acknowledged) {
+        self.outputs.push(Output::Acknowledge(acknowledged));
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        self.outputs.push(Output::Note(note));
+    }
+
+    /// The status of budgets may have changed.
+    pub(super) fn changed(&mut self, changes: Changes) {
+        self.changes.budgets.extend(changes.budgets);
+        self.changes.wake = changes.wake;
+    }
+
+    pub(super) fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    pub(super) fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Feeds the calls in flight into a hasher, in their order. Their names only count up.
+    pub(super) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        self.calls.values().for_each(|purpose| purpose.hash(state));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::basics::ObjectKey;
+
+    #[test]
+    fn a_reply_is_matched_with_its_call_once() {
+        let mut outbox = Outbox::default();
+        let pod = ObjectKey::new("shop", "web-0");
+        outbox.call(Call::GetPod(pod.clone()), Purpose::Read(ReadTarget::Pod(pod.clone())));
+        let outputs = outbox.take_outputs();
+        let [Output::Call(id, _)] = outputs.as_slice() else { panic!("{outputs:?}") };
+        assert_eq!(outbox.returned(*id), Some(Purpose::Read(ReadTarget::Pod(pod))));
+        assert_eq!(outbox.returned(*id), None);
+        assert!(outbox.take_outputs().is_empty());
+    }
+}

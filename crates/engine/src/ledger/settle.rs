@@ -1,0 +1,141 @@
+//! Settling and expiry: when a token has had its effect, and when it never will.
+//!
+//! The leader removes tokens. A claim on a pod that is terminating, ended or gone is settled: no health comes back by that, so
+//! it may wait for more of them and go out in one write. A token that an update has fulfilled, and a token whose pod was left
+//! alone for the longest time an admitted request may take, give health back.
+
+use std::time::Duration;
+
+use crate::basics::{Time, Uid};
+use crate::claims::{Ledger, Target, Token};
+use crate::facts::Pod;
+use crate::ledger::settings::{ProtocolRule, Settings};
+
+/// How long the watch has to show what a read has shown.
+const REREAD_AFTER: Duration = Duration::from_secs(5);
+
+/// What the leader is settling in one budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Settlement {
+    /// Since when there are claims whose pods have gone.
+    finished_since: Option<Time>,
+    /// A pod whose token is due is being read.
+    expiring: Option<Uid>,
+    /// When to read again, after a read showed that the watch will show the pod's end.
+    reread_at: Option<Time>,
+}
+
+impl Settlement {
+    /// Whether claims whose pods have gone are to be written out now. They wait for more, unless the delay is zero.
+    pub(super) fn is_due(&mut self, any: bool, now: Time, delay: Duration) -> bool {
+        if !any {
+            self.finished_since = None;
+            return false;
+        }
+        if !delay.is_zero() && now < self.finished_since.get_or_insert(now).after(delay) {
+            return false;
+        }
+        self.finished_since = None;
+        true
+    }
+
+    /// Claims whose pods have gone went out with another write.
+    pub(super) fn settled(&mut self) {
+        self.finished_since = None;
+    }
+
+    /// Whether the pod of a token that is due may be read now.
+    pub(super) fn may_expire(&self, now: Time) -> bool {
+        self.expiring.is_none() && self.reread_at.is_none_or(|at| now >= at)
+    }
+
+    /// The pod of a token that is due is being read.
+    pub(super) fn start_expiry(&mut self, pod: Uid) {
+        self.expiring = Some(pod);
+    }
+
+    /// The read came back.
+    pub(super) fn end_expiry(&mut self) {
+        self.expiring = None;
+    }
+
+    /// The pod is gone or terminating: the watch will show it, and then it is settled.
+    pub(super) fn wait_for_watch(&mut self, now: Time) {
+        self.reread_at = Some(now.after(REREAD_AFTER));
+    }
+}
+
+/// Whether the update of a token is over for a pod: the pod runs what the token allows and is available, or another update
+/// took its place. Mutations end it earlier.
+pub(super) fn is_update_over(
+    token: &Token,
+    pod: &Pod,
+    available: bool,
+    ledger: &Ledger,
+    settings: &Settings,
+) -> bool {
+    let target = &token.target;
+    let naive = settings.is_without(ProtocolRule::UpdateSeenRunning);
+    let reached = target.is_reached(pod) || (naive && target.is_asked(pod));
+    let replaceable = !settings.is_without(ProtocolRule::ReplacedUpdatesEnd);
+    !token.operation.removes()
+        && ((available && reached)
+            || (replaceable && target.is_replaced(pod))
+            || is_over_too_early(target, pod, ledger, settings))
+}
+
+/// The mutations that show why an update does not end sooner.
+fn is_over_too_early(target: &Target, pod: &Pod, ledger: &Ledger, settings: &Settings) -> bool {
+    let unstored = settings.is_without(ProtocolRule::UpdateSeenStored);
+    let unannounced = settings.is_without(ProtocolRule::AnnouncedHolds);
+    let several = settings.is_without(ProtocolRule::ReplacedOnceSeen)
+        && ledger.claims.get(&pod.uid).is_some_and(|claim| {
+            claim.tokens.values().filter(|token| !token.operation.removes()).count() > 1
+        });
+    (unstored && Target { base: None, ..target.clone() }.is_reached(pod))
+        || (unannounced && target.is_replaced(&Pod { announced: false, ..pod.clone() }))
+        || (several && !target.is_asked(pod))
+}
+
+/// Whether a token that has stood for the longest time an admitted request may take can be dropped. An update that was
+/// written is kept: it ends when the containers run what it asks for, however long that takes. But an update that asks for
+/// what runs already took another back; if the kubelet has replaced nothing by now, it never will.
+pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings) -> bool {
+    let takes_back = !settings.is_without(ProtocolRule::TakenBackExpires);
+    let written = !token.operation.removes()
+        && pod.is_some_and(|pod| {
+            token.target.is_asked(pod) && !(takes_back && token.target.runs_unreplaced(pod))
+        });
+    !written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_whose_pods_have_gone_wait_for_more_of_them() {
+        let mut settlement = Settlement::default();
+        let delay = Duration::from_millis(400);
+        assert!(!settlement.is_due(false, Time(0), delay));
+        assert!(!settlement.is_due(true, Time(100), delay));
+        assert!(!settlement.is_due(true, Time(499), delay));
+        assert!(settlement.is_due(true, Time(500), delay));
+        assert!(!settlement.is_due(true, Time(501), delay), "the next ones wait again");
+        settlement.settled();
+        assert!(!settlement.is_due(true, Time(900), delay), "a commit took them along");
+        assert!(settlement.is_due(true, Time(900), Duration::ZERO));
+    }
+
+    #[test]
+    fn one_due_pod_is_read_at_a_time() {
+        let mut settlement = Settlement::default();
+        assert!(settlement.may_expire(Time(0)));
+        settlement.start_expiry("x".into());
+        assert!(!settlement.may_expire(Time(0)));
+        settlement.end_expiry();
+        assert!(settlement.may_expire(Time(0)));
+        settlement.wait_for_watch(Time(0));
+        assert!(!settlement.may_expire(Time(4_999)) && settlement.may_expire(Time(5_000)));
+    }
+}
