@@ -16,36 +16,38 @@ pub const MIN_AVAILABLE: &str = "quorate.dev/min-available";
 /// On a `PodDisruptionBudget`: how many groups may be unavailable. An annotation.
 pub const MAX_UNAVAILABLE: &str = "quorate.dev/max-unavailable";
 
-/// On a namespace where a budget enforces. A label.
+/// On a namespace that has an enforcing budget. A label.
 pub const ENFORCED: &str = "quorate.dev/enforced";
-/// Begins the annotation that declares a disruption probe; the container's name follows.
+/// Prefix of the annotation that declares a disruption probe; the container's name follows.
 pub const DISRUPTION_PROBE_PREFIX: &str = "quorate.dev/disruption-probe.";
-/// On a pod template: the owner references that its pods shall have. An annotation.
+/// On a pod template: owner references to add to its pods. An annotation.
 pub const OWNER_REFERENCES: &str = "quorate.dev/owner-references";
 
-/// On a Lease of Quorate: which of its processes renews it. A label.
+/// On a Lease of Quorate: the component that renews it. A label.
 pub const COMPONENT: &str = "quorate.dev/component";
-/// The [`COMPONENT`] that probes pods, one on each node. The holder of such a Lease is the node; it stands in Quorate's
-/// own namespace.
+/// The [`COMPONENT`] that probes pods, one on each node. The `holderIdentity` of its Lease is the node's name. The
+/// Lease is in Quorate's own namespace.
 pub const AGENT: &str = "agent";
-/// The [`COMPONENT`] that decides; there may be any number of them.
+/// The [`COMPONENT`] that decides on requests. A cluster can have any number of servers.
 pub const SERVER: &str = "server";
-/// The Lease in Quorate's own namespace whose holder keeps status, webhooks and labels.
+/// The leader election Lease in Quorate's own namespace. The leader writes status, webhook configurations and namespace
+/// labels.
 pub const HOLDER: &str = "quorate-server";
-/// On the Lease of a server: up to which version it knows every budget. An annotation.
+/// On the Lease of a server: the resourceVersion up to which the server has seen every budget. An annotation.
 pub const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
 
-/// The condition of a pod that a disruption probe decides.
+/// The condition of a pod that its disruption probes set.
 pub const DISRUPTABLE: &str = "Disruptable";
 
-/// The condition of a budget that says whether anything may be disrupted now.
+/// The condition of a budget that is True while it allows a disruption.
 pub const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
-/// The condition of a budget that says whether it can work as it is written.
+/// The condition of a budget that is True while its spec is valid and can take effect.
 pub const BUDGET_CONFIGURED: &str = "BudgetConfigured";
-/// The condition of a budget that says whether every server knows this generation of it.
+/// The condition of a budget that is True once every server has acknowledged its current coverage (pods, operations,
+/// enforcement) and its namespace has the label [`ENFORCED`].
 pub const BUDGET_ENFORCED: &str = "Enforced";
 
-/// What LeaderWorkerSet writes on its pods.
+/// Labels and annotations that LeaderWorkerSet writes on its pods.
 pub mod lws {
     /// The name of the LeaderWorkerSet. A label.
     pub const NAME: &str = "leaderworkerset.sigs.k8s.io/name";
@@ -55,34 +57,39 @@ pub mod lws {
     pub const GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
     /// The pod's index within its group; 0 is the leader. A label.
     pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
-    /// The revision of the template the pod was made from. A label.
+    /// The revision of the template the pod was created from. A label.
     pub const TEMPLATE_REVISION_HASH: &str = "leaderworkerset.sigs.k8s.io/template-revision-hash";
-    /// How many pods a group has. An annotation.
+    /// The number of pods in a group. An annotation.
     pub const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
     /// The name of the group's leader pod. An annotation.
     pub const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
 }
 
-/// What OpenKruise reads and writes on pods and on `PodUnavailableBudget`s.
+/// Names that OpenKruise reads and writes on pods and on `PodUnavailableBudget`s.
 pub mod kruise {
-    /// On a `PodUnavailableBudget`: what it protects against, as DELETE,UPDATE,EVICT,RESIZE. An annotation.
+    /// On a `PodUnavailableBudget`: the operations it protects against, as DELETE,UPDATE,EVICT,RESIZE. An annotation.
     pub const PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
-    /// On a `PodUnavailableBudget`: how many pods there should be. An annotation.
+    /// On a `PodUnavailableBudget`: the expected number of pods or groups. An annotation.
     pub const PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
-    /// On a pod: not True while an in-place update is about to begin or under way. A condition, and a readiness gate of
-    /// the pods that OpenKruise updates in place.
+    /// On a pod: not True while an in-place update is about to begin or is in progress. A condition, and a readiness
+    /// gate of the pods that OpenKruise updates in place.
     pub const INPLACE_UPDATE_READY: &str = "InPlaceUpdateReady";
+    /// On a pod: not True while a lifecycle hook with `markPodNotReady`, or a ContainerRecreateRequest, keeps the pod
+    /// unready. A condition, and a readiness gate of all pods that OpenKruise owns.
+    pub const POD_READY: &str = "KruisePodReady";
+    /// In the message of that condition: the hook that runs before the pod is deleted.
+    pub const PRE_DELETE_HOOK: &str = "preDeleteHook";
     /// On a pod: an in-place update is about to begin. An annotation.
     pub const INPLACE_UPDATE_GRACE: &str = "apps.kruise.io/inplace-update-grace";
-    /// On a pod: what its last in-place update does. An annotation.
+    /// On a pod: the state of its last in-place update. An annotation.
     pub const INPLACE_UPDATE_STATE: &str = "apps.kruise.io/inplace-update-state";
-    /// On a pod: what the last in-place update of each SidecarSet does. An annotation.
+    /// On a pod: the state of the last in-place update of each SidecarSet. An annotation.
     pub const SIDECARSET_UPDATE_STATE: &str = "kruise.io/sidecarset-inplace-update-state";
-    /// The ValidatingWebhookConfiguration that OpenKruise keeps.
+    /// The ValidatingWebhookConfiguration that OpenKruise writes.
     pub const WEBHOOKS: &str = "kruise-validating-webhook-configuration";
-    /// Its entries that decide on pods.
+    /// The entries of [`WEBHOOKS`] for pods and evictions.
     pub const POD_WEBHOOKS: [&str; 2] = ["vpod.kb.io", "vpodeviction.kb.io"];
-    /// Begins the labels that take a pod out of service for a `PodUnavailableBudget`.
+    /// Prefix of the labels that make a pod count as unavailable for a `PodUnavailableBudget`.
     pub const UNAVAILABLE_POD_PREFIX: &str = "unavailable-pod.kruise.io/";
     /// Exempts a pod from `PodUnavailableBudget`s. An annotation.
     pub const NO_PROTECT: &str = "pub.kruise.io/no-protect";

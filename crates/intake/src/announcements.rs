@@ -1,18 +1,19 @@
-//! Updates that are announced in a pod's status before they are made.
+//! Updates and deletions that are announced in a pod's status before they are made.
 //!
-//! Some controllers make a pod unready by a readiness gate of their own, and change it after that. The update itself then
-//! finds a pod that is down already, which is free. So the announcement is the request: it is decided as an update, while
-//! the pod still counts.
+//! Some controllers first make a pod unready through their own readiness gate, and then change it. At that time the pod
+//! is already unavailable, so the change itself would always be allowed. Quorate therefore decides on the announcement,
+//! as on the change, while the pod is still available.
 
-use quorate_api::names::kruise::INPLACE_UPDATE_READY;
+use quorate_api::names::kruise::{INPLACE_UPDATE_READY, POD_READY, PRE_DELETE_HOOK};
 use quorate_api::slim::{Condition, Pod};
+use quorate_engine::facts::Operation;
 
-/// The conditions that announce an update when they stop being True, on pods that name them as readiness gates. Without
-/// the gate a kubelet does not look at the condition. All other gates (load balancers, meshes) report health, and a report
-/// is never refused.
-pub(crate) const ANNOUNCEMENTS: &[&str] = &[INPLACE_UPDATE_READY];
+/// The conditions that announce a change when they stop being True, on pods that name them as readiness gates. Without
+/// the gate the kubelet ignores the condition. All other gates (load balancers, meshes) report health, and a health
+/// report is never denied.
+pub(crate) const ANNOUNCEMENTS: &[&str] = &[INPLACE_UPDATE_READY, POD_READY];
 
-/// The readiness gates of a pod that announce updates.
+/// The readiness gates of a pod that announce changes.
 fn gates(pod: &Pod) -> impl Iterator<Item = &str> {
     let gates = pod.spec.readiness_gates.iter().map(|gate| gate.condition_type.as_str());
     gates.filter(|gate| ANNOUNCEMENTS.contains(gate))
@@ -22,17 +23,25 @@ fn is_true(pod: &Pod, gate: &str) -> bool {
     Condition::find(&pod.status.conditions, gate).is_some_and(Condition::is_true)
 }
 
-/// Whether an update of the pod is announced, be it about to begin or under way.
+/// Whether a change of the pod is announced: about to begin, or in progress.
 pub(crate) fn is_announced(pod: &Pod) -> bool {
     gates(pod).any(|gate| !is_true(pod, gate))
 }
 
-/// Whether a write of the status announces an update of the pod.
-pub(crate) fn announces(old: &Pod, new: &Pod) -> bool {
-    gates(old).any(|gate| is_true(old, gate) && !is_true(new, gate))
+/// The operation that a write of the status announces: an update of the pod, or its deletion if OpenKruise runs a hook
+/// before it. A controller that scales down must be able to do so, and only deletes are decided by what it wants.
+pub(crate) fn announced(old: &Pod, new: &Pod) -> Option<Operation> {
+    let mut closing = gates(old).filter(|gate| is_true(old, gate) && !is_true(new, gate)).peekable();
+    closing.peek()?;
+    let is_deletion = closing.all(|gate| gate == POD_READY) && {
+        let condition = Condition::find(&new.status.conditions, POD_READY);
+        let message = condition.and_then(|condition| condition.message.as_deref());
+        message.is_some_and(|message| message.contains(PRE_DELETE_HOOK))
+    };
+    Some(if is_deletion { Operation::Delete } else { Operation::Update })
 }
 
-/// The same as an expression in CEL, about what is stored and what is written.
+/// Whether [`announced`] returns an operation, as a CEL expression on `oldObject` and `object`.
 pub(crate) fn expression() -> String {
     let conditions: Vec<String> = ANNOUNCEMENTS.iter().map(|condition| format!("'{condition}'")).collect();
     let is_true = |object: &str| {

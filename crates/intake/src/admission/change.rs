@@ -1,4 +1,4 @@
-//! Changes of a pod: which of them restart or replace containers, and what they lead to.
+//! Changes of a pod: which of them restart or replace containers, and the resulting state.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
 use quorate_api::slim::{Container, ContainerStatus, Pod};
 use quorate_engine::claims::{ContainerChange, Target};
 
-use crate::{announcements, fingerprint};
+use crate::fingerprint;
 
-/// What an update leads to; `None` where it disturbs nothing.
+/// The target of an update; `None` if the update disrupts nothing.
 ///
-/// It disturbs where it gives a container another image, where it sets the pod a nearer end, and where it calls the pod
-/// unavailable by a label. Nothing else that the API server lets through makes a kubelet restart anything.
+/// An update disrupts if it changes the image of a container, shortens activeDeadlineSeconds, or labels the pod as
+/// unavailable. No other update that the API server accepts makes the kubelet restart a container.
 pub(super) fn update(old: &Pod, new: &Pod) -> Option<Target> {
     let mut changes = Changes::of(old);
     changes.label = newly_unavailable(old, new);
@@ -28,7 +28,8 @@ pub(super) fn update(old: &Pod, new: &Pod) -> Option<Target> {
         changes.replace(&container.name);
         disturbs = true;
     }
-    // An init container that has ended is not run again, so there is nothing to wait for; one that has not is.
+    // The target does not include these init containers: one that has terminated is not run again, so there is nothing
+    // to wait for. A changed image is still a disruption, because one that has not terminated yet is run again.
     disturbs |= ended_init(new).any(|container| {
         ended_init(old)
             .find(|other| other.name == container.name)
@@ -48,16 +49,10 @@ pub(super) fn update(old: &Pod, new: &Pod) -> Option<Target> {
     disturbs.then(|| changes.target())
 }
 
-/// What a resize leads to; `None` where no container is restarted for it.
+/// The target of a resize; `None` if it restarts no container.
 pub(super) fn resize(old: &Pod, new: &Pod) -> Option<Target> {
     let mut changes = Changes::of(old);
     resize_into(old, new, &mut changes).then(|| changes.target())
-}
-
-/// What a write of the status leads to; `None` where it announces no update. What the update is going to change is not
-/// known yet.
-pub(super) fn announcement(old: &Pod, new: &Pod) -> Option<Target> {
-    announcements::announces(old, new).then(Target::default)
 }
 
 fn resize_into<'a>(old: &'a Pod, new: &'a Pod, changes: &mut Changes<'a>) -> bool {
@@ -75,14 +70,14 @@ fn resize_into<'a>(old: &'a Pod, new: &'a Pod, changes: &mut Changes<'a>) -> boo
     disturbs
 }
 
-/// Whether the container must be restarted for a change of a resource. Only cpu and memory can do without.
+/// Whether a change of a resource restarts the container. Only cpu and memory can change without a restart.
 fn restarts_for(container: &Container, resource: &str) -> bool {
     let in_place = matches!(resource, "cpu" | "memory");
     let policy = container.resize_policy.iter().find(|policy| policy.resource_name == resource);
     !in_place || policy.is_some_and(|policy| !matches!(policy.restart_policy.as_str(), "" | "NotRequired"))
 }
 
-/// The label by which an update calls a pod unavailable that had no such label of that name.
+/// The label that newly marks the pod as unavailable.
 fn newly_unavailable<'a>(old: &Pod, new: &'a Pod) -> Option<&'a str> {
     let old = old.metadata.labels.as_ref();
     let mut labels = new.metadata.labels.iter().flatten().map(|(key, _)| key);
@@ -91,7 +86,7 @@ fn newly_unavailable<'a>(old: &Pod, new: &'a Pod) -> Option<&'a str> {
         .map(String::as_str)
 }
 
-/// The containers that stay: the regular ones and the sidecars.
+/// The containers that keep running: the regular ones and the sidecars.
 fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.containers.iter().chain(pod.spec.init_containers.iter().filter(|init| init.is_sidecar()))
 }
@@ -100,7 +95,7 @@ fn ended_init(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.spec.init_containers.iter().filter(|init| !init.is_sidecar())
 }
 
-/// What becomes of each container, by name, so that the same request always makes the same token.
+/// The changes of each container. They are sorted by name, so that the same request always makes the same token.
 struct Changes<'a> {
     old: &'a Pod,
     changes: BTreeMap<&'a str, ContainerChange>,
@@ -112,7 +107,7 @@ impl<'a> Changes<'a> {
         Self { old, changes: BTreeMap::new(), label: None }
     }
 
-    /// The container is to be replaced by another one.
+    /// Records that the container must be replaced.
     fn replace(&mut self, name: &'a str) -> &mut ContainerChange {
         let status = &self.old.status;
         self.changes.entry(name).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! What a review asks for.
+//! The requested operation of a review.
 
 use quorate_api::slim;
 use quorate_engine::basics::ObjectKey;
@@ -12,25 +12,25 @@ use serde_json::Value;
 use super::change;
 use super::delete_options::DeleteOptions;
 use super::review::{Fault, Rejected, Review};
-use crate::objects;
+use crate::{announcements, objects};
 
-/// What a review asks for.
+/// The requested operation of a review.
 #[derive(Debug)]
 pub enum ReviewedOperation {
-    /// Nothing that could disrupt a pod: it may go ahead.
+    /// The request cannot disrupt a pod and is allowed.
     NoDisruption(Harmless),
-    /// To disrupt a pod.
+    /// The request disrupts a pod.
     Disruption(Box<Disruption>),
 }
 
-/// Why there is nothing to ask.
+/// Why a request needs no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Harmless {
-    /// It is about something else than pods, or does something else to them.
+    /// Another resource than pods, or another operation on pods.
     OtherResource,
-    /// An update that restarts no container, a resize that needs no restart.
+    /// An update or a resize that restarts no container.
     NoRestart,
-    /// The pod is on its way out already.
+    /// The pod is already terminating.
     Terminating,
 }
 
@@ -39,11 +39,11 @@ pub enum Harmless {
 pub struct Disruption {
     /// The request.
     pub request: Request,
-    /// Where an eviction's body takes the UID of the pod that is admitted; `None` for other operations.
+    /// How to add the UID of the admitted pod to the body of an eviction; `None` for other operations.
     pub pin: Option<Pin>,
 }
 
-/// What an eviction's body has already of `deleteOptions.preconditions.uid`.
+/// The part of `deleteOptions.preconditions.uid` that the body of an eviction already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pin {
     /// Nothing, not even `deleteOptions`.
@@ -52,7 +52,7 @@ pub enum Pin {
     NoPreconditions,
     /// `deleteOptions.preconditions`, without a UID.
     NoUid,
-    /// All of it: the caller insists on a pod.
+    /// The whole path: the client requires a UID.
     Pinned,
 }
 
@@ -73,7 +73,7 @@ struct EvictionMeta {
 }
 
 impl<'a> Review<'a> {
-    /// What is asked for.
+    /// The requested operation.
     pub fn asked(&self) -> Result<ReviewedOperation, Rejected> {
         let call = &self.call;
         if call.resource.resource != "pods" || !call.resource.group.is_empty() {
@@ -85,7 +85,7 @@ impl<'a> Review<'a> {
             ("", "DELETE") => self.deletion(),
             ("", "UPDATE") => self.change(change::update, Operation::Update),
             ("resize", "UPDATE") => self.change(change::resize, Operation::Resize),
-            ("status", "UPDATE") => self.change(change::announcement, Operation::Update),
+            ("status", "UPDATE") => self.announcement(),
             _ => Ok(ReviewedOperation::NoDisruption(Harmless::OtherResource)),
         }
     }
@@ -94,16 +94,16 @@ impl<'a> Review<'a> {
         let body: Value = self.object()?;
         let malformed = |why: String| self.rejected(Fault::Object { field: "object", why });
         if !body.is_object() {
-            return Err(malformed("it is no object".to_owned()));
+            return Err(malformed("must be an object".to_owned()));
         }
         let eviction =
             Eviction::deserialize(&body).map_err(|error| malformed(format!("as an eviction: {error}")))?;
-        // A body without types is one of the current version.
+        // A body without apiVersion and kind counts as the current version.
         let version = eviction.api_version.as_deref().unwrap_or("policy/v1");
         let kind = eviction.kind.as_deref().unwrap_or("Eviction");
         if !matches!((version, kind), ("policy/v1" | "policy/v1beta1" | "", "Eviction" | "")) {
             return Err(malformed(format!(
-                "{version} {kind} is not understood: send an Eviction of policy/v1"
+                "{version} {kind} is not supported: send an Eviction of policy/v1"
             )));
         }
         let options = eviction.delete_options.unwrap_or_default();
@@ -125,6 +125,26 @@ impl<'a> Review<'a> {
         let options = options?;
         match self.old_pod()? {
             Some(old) => self.disruption(Operation::Delete, &old, &options, Target::default()),
+            None => Ok(ReviewedOperation::NoDisruption(Harmless::Terminating)),
+        }
+    }
+
+    /// A write of the status that announces an update or a deletion. What an update changes is not known yet.
+    fn announcement(&self) -> Result<ReviewedOperation, Rejected> {
+        if let Some(exempt) = self.exempt(Operation::Update, None) {
+            return Ok(exempt);
+        }
+        let old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
+        let new: slim::Pod = self.decode("object", self.call.object)?;
+        let Some(operation) = announcements::announced(&old, &new) else {
+            return Ok(ReviewedOperation::NoDisruption(Harmless::NoRestart));
+        };
+        match self.old_pod()? {
+            Some(old) => {
+                let base = (!operation.removes()).then_some(old.version);
+                let target = Target { base, ..Target::default() };
+                self.disruption(operation, &old, &DeleteOptions::default(), target)
+            }
             None => Ok(ReviewedOperation::NoDisruption(Harmless::Terminating)),
         }
     }
@@ -151,7 +171,7 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// A caller that is never held up is not held up by an object that cannot be read either.
+    /// A request of an exempt caller, which needs no object. An object that cannot be read must not block it.
     fn exempt(&self, operation: Operation, options: Option<&DeleteOptions>) -> Option<ReviewedOperation> {
         let none = DeleteOptions::default();
         let options = options.unwrap_or(&none);
@@ -164,7 +184,7 @@ impl<'a> Review<'a> {
         Some(ReviewedOperation::Disruption(Box::new(Disruption { request, pin: None })))
     }
 
-    /// The pod as it is before the request; `None` where it is terminating.
+    /// The pod before the request; `None` if it is terminating.
     fn old_pod(&self) -> Result<Option<Pod>, Rejected> {
         let mut old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
         if old.metadata.deletion_timestamp.is_some() {
@@ -183,7 +203,7 @@ impl<'a> Review<'a> {
         options: &DeleteOptions,
         target: Target,
     ) -> Result<ReviewedOperation, Rejected> {
-        // A delete of a collection is asked about pod by pod, without a name.
+        // The API server reviews a deletecollection pod by pod, without a name in the request.
         let request = self.request(operation, pod.key.clone(), Some(pod.into()), options, target);
         Ok(ReviewedOperation::Disruption(Box::new(Disruption { request, pin: None })))
     }
@@ -202,7 +222,8 @@ impl<'a> Review<'a> {
             object,
             precondition: options.uid().map(Into::into),
             caller: self.caller(options),
-            // The review's own flag knows only of the query; `kubectl drain --dry-run=server` sets the body's.
+            // `dryRun` of the review covers only the query parameter; `kubectl drain --dry-run=server` sets it in the
+            // body.
             dry_run: self.call.dry_run == Some(true) || options.is_dry_run(),
             target,
         }
@@ -212,7 +233,7 @@ impl<'a> Review<'a> {
         Caller { user: self.user().into(), names_uid: options.uid().is_some(), no_grace: options.no_grace() }
     }
 
-    /// The pod that is named by the address, or else by the body.
+    /// The pod that the URL names, or else the body.
     fn key(&self, name: Option<&str>, namespace: Option<&str>) -> Result<ObjectKey, Rejected> {
         fn filled<'t>(first: Option<&'t str>, second: Option<&'t str>) -> Option<&'t str> {
             first.filter(|text| !text.is_empty()).or(second).filter(|text| !text.is_empty())
@@ -226,7 +247,7 @@ impl<'a> Review<'a> {
     }
 }
 
-/// How much of the way to `deleteOptions.preconditions.uid` is there. `null` is nothing.
+/// Finds how much of `deleteOptions.preconditions.uid` the body has. `null` is the same as a missing field.
 fn pin(eviction: &Value) -> Pin {
     let there = |pointer: &str| eviction.pointer(pointer).is_some_and(|value| !value.is_null());
     if !there("/deleteOptions") {

@@ -1,4 +1,4 @@
-//! What OpenKruise asks of a pod, beside being ready.
+//! The conditions for an available pod that OpenKruise adds to readiness.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::image;
 
-/// Whether the pod asks not to be protected.
+/// Whether the pod opts out of protection.
 pub(crate) fn waives(pod: &slim::Pod) -> bool {
     annotation(pod, NO_PROTECT).is_some_and(|text| matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// Whether no label calls the pod unavailable, it runs the images that it is asked to run by their digests, and no
-/// in-place update of OpenKruise is under way.
+/// Whether no label marks the pod as unavailable, its containers run the digests of its spec, and no in-place update of
+/// OpenKruise is in progress.
 pub(crate) fn is_consistent(pod: &slim::Pod) -> bool {
     let labelled =
         pod.metadata.labels.iter().flatten().any(|(key, _)| key.starts_with(UNAVAILABLE_POD_PREFIX));
@@ -42,8 +42,8 @@ fn status<'a>(pod: &'a slim::Pod, container: &str) -> Option<&'a slim::Container
     all.find(|status| status.name == container)
 }
 
-/// Whether no container runs another digest than it is asked to. What tells nothing of the digest is no contradiction:
-/// some runtimes show that of the image's configuration, and a pod that is called inconsistent for it stays so for ever.
+/// Whether no container runs another digest than the one in its spec. An unknown digest does not count as another one:
+/// some runtimes only show the digest of the image's configuration, and such a pod would stay inconsistent forever.
 fn runs_its_digests(pod: &slim::Pod) -> bool {
     pod.spec.containers.iter().all(|container| {
         let id = status(pod, &container.name).and_then(|status| status.image_id.as_deref());
@@ -51,13 +51,13 @@ fn runs_its_digests(pod: &slim::Pod) -> bool {
     })
 }
 
-/// What OpenKruise writes down when it updates a pod in place.
+/// The annotation that OpenKruise writes when it updates a pod in place.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct State {
     update_timestamp: Option<Time>,
     last_container_statuses: Option<BTreeMap<String, LastStatus>>,
-    /// What it is going to do in further steps.
+    /// The changes of the next steps.
     next_container_images: Option<BTreeMap<String, Value>>,
     next_container_ref_metadata: Option<BTreeMap<String, Value>>,
     next_container_resources: Option<BTreeMap<String, Value>>,
@@ -78,16 +78,23 @@ impl State {
             && self.last_container_statuses.iter().flatten().all(|(name, last)| self.is_new(pod, name, last))
     }
 
-    /// Whether a container was replaced: it runs another image, or has started since. An image of another name may be
-    /// the same one.
+    /// Whether a container needs no replacement any more: it runs another image than before, has started since the
+    /// update, or shows the image of its spec. The start time matters because an image with another name may be the same
+    /// image. The image of the spec matters because an update may be reverted before the kubelet acts: then the container
+    /// is never replaced.
     fn is_new(&self, pod: &slim::Pod, name: &str, last: &LastStatus) -> bool {
         let Some(status) = status(pod, name) else { return false };
+        let spec = pod.spec.containers.iter().find(|container| container.name == name);
+        let asked = spec.and_then(|container| container.image.as_deref());
+        let shows_asked = asked
+            .zip(status.image.as_deref())
+            .is_some_and(|(asked, shown)| image::full_name(asked) == image::full_name(shown));
         let id = status.image_id.as_deref().unwrap_or_default();
         let started = status.state.running.as_ref().and_then(|running| running.started_at.as_ref());
         let since = match (started, &self.update_timestamp) {
             (Some(started), Some(updated)) => started.0 > updated.0,
             _ => false,
         };
-        !id.is_empty() && (id != last.image_id || since)
+        !id.is_empty() && (id != last.image_id || since || shows_asked)
     }
 }

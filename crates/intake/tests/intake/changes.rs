@@ -194,6 +194,31 @@ fn a_resize_that_restarts() {
     }
 }
 
+/// As OpenKruise's lifecycle hooks write it: who keeps the pod unready stands in the message.
+#[test]
+fn a_hook_before_a_deletion_is_decided_as_a_deletion() {
+    let closed_by = |keys: &str| {
+        let gates = json!([{"conditionType": "KruisePodReady"}, {"conditionType": "InPlaceUpdateReady"}]);
+        let pod = |status: &str, message: &str| {
+            let ready = json!({"type": "KruisePodReady", "status": status, "message": message});
+            let conditions = json!([ready, {"type": "InPlaceUpdateReady", "status": "True"}]);
+            with(
+                with(load("pod.json"), "/spec/readinessGates", gates.clone()),
+                "/status/conditions",
+                conditions,
+            )
+        };
+        let review = with(load("review/update.json"), "/request/subResource", json!("status"));
+        let review = with(review, "/request/oldObject", pod("True", ""));
+        with(review, "/request/object", pod("False", keys))
+    };
+    let delete = closed_by(r#"[{"userAgent":"Lifecycle","key":"preDeleteHook"}]"#);
+    assert_eq!(target(&delete, Operation::Delete), Target::default());
+    for keys in [r#"[{"userAgent":"Lifecycle","key":"preUpdateHook"}]"#, "", "anything"] {
+        assert!(target(&closed_by(keys), Operation::Update).base.is_some(), "{keys}");
+    }
+}
+
 /// As OpenKruise's updater does it: the readiness gate, the image, and the gate again once the container runs.
 #[test]
 fn an_update_that_is_announced() {

@@ -97,7 +97,7 @@ fn what_it_says_by_annotations() {
     let total = rules(json!({ "pub.kruise.io/protect-total-replicas": "15" }), web()).expected;
     assert_eq!(total, Some(15));
     for (name, text, says) in [
-        ("kruise.io/pub-protect-operations", "BOGUS", "\"BOGUS\" is no operation"),
+        ("kruise.io/pub-protect-operations", "BOGUS", "\"BOGUS\" is not an operation"),
         ("pub.kruise.io/protect-total-replicas", "%%", "must be a whole number from 1 to 2147483647"),
         ("pub.kruise.io/protect-total-replicas", "0", "must be a whole number from 1 to 2147483647"),
     ] {
@@ -203,7 +203,7 @@ fn what_it_covers_cannot_be_changed() {
     let change = |new: &Value| -> Vec<String> {
         kruise::validate_change(&old, new).iter().map(ToString::to_string).collect()
     };
-    let fixed = "cannot be changed: make another budget, and delete this one once that is enforced";
+    let fixed = "is immutable: create another budget, and delete this one once the new one is enforced";
     assert_eq!(change(&with(old.clone(), "/spec/maxUnavailable", json!(2))), [""; 0]);
     let operations = "/metadata/annotations/kruise.io~1pub-protect-operations";
     assert_eq!(change(&with(old.clone(), operations, json!("EVICT"))), [""; 0]);
@@ -229,6 +229,8 @@ fn an_in_place_update_is_over_when_its_containers_are_new() {
         "/status/containerStatuses/0/state",
         json!({ "running": { "startedAt": "2026-11-15T10:00:00Z" } }),
     );
+    let image = started["spec"]["containers"][0]["image"].clone();
+    let started = with(started, "/spec/containers/0/image", json!("llm:2"));
     let runs = started["status"]["containerStatuses"][0]["imageID"].as_str().unwrap().to_owned();
     let name = started["status"]["containerStatuses"][0]["name"].as_str().unwrap().to_owned();
     let last = |id: &str, at: &str| json!({ "updateTimestamp": at, "lastContainerStatuses": { name.as_str(): { "imageID": id } } });
@@ -254,6 +256,11 @@ fn an_in_place_update_is_over_when_its_containers_are_new() {
         assert_eq!(is_consistent(main(&state)), over, "{state}");
         assert_eq!(is_consistent(sidecar(&state)), over, "of a SidecarSet: {state}");
     }
+    // Reverted before the kubelet acted: no container will be replaced.
+    let reverted = with(main(&last(&runs, late)), "/spec/containers/0/image", image);
+    assert!(is_consistent(reverted.clone()));
+    let unnamed = with(reverted, "/status/containerStatuses/0/image", json!(null));
+    assert!(!is_consistent(unnamed), "which image runs is not known");
     assert!(is_consistent(started.clone()));
     let garbage = with(started, "/metadata/annotations/apps.kruise.io~1inplace-update-state", json!("{"));
     assert!(!is_consistent(garbage));

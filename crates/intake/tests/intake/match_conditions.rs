@@ -162,6 +162,8 @@ fn only_a_readiness_gate_that_announces_an_update_is_asked_about() {
         with(pod, "/status/conditions", conditions)
     };
     let kruise = || gate("InPlaceUpdateReady");
+    let hooked = || gate("KruisePodReady");
+    let hook = |status: &str| json!([{"type": "KruisePodReady", "status": status}]);
     let none = || json!(null);
     let health = |status: &str| json!([{"type": "example.com/lb", "status": status}]);
     let cases = [
@@ -170,6 +172,10 @@ fn only_a_readiness_gate_that_announces_an_update_is_asked_about() {
         (pod(kruise(), conditions("True")), pod(kruise(), conditions("Unknown")), true),
         (pod(kruise(), conditions("True")), pod(kruise(), json!([])), true),
         (pod(kruise(), conditions("True")), pod(kruise(), none()), true),
+        // What a lifecycle hook with markPodNotReady writes.
+        (pod(hooked(), hook("True")), pod(hooked(), hook("False")), true),
+        (pod(kruise(), hook("True")), pod(kruise(), hook("False")), false),
+        (pod(hooked(), hook("False")), pod(hooked(), hook("True")), false),
         // The end of it, and everything else that is written into a status.
         (pod(kruise(), conditions("False")), pod(kruise(), conditions("True")), false),
         (pod(kruise(), conditions("False")), pod(kruise(), conditions("False")), false),

@@ -15,6 +15,7 @@ use crate::town::Town;
 quorate_testbed::stories!(Whole:
     two_clone_sets_update_in_place_under_one_budget,
     an_announced_update_counts_until_it_is_over,
+    a_lifecycle_hook_that_makes_pods_unready_is_decided,
 );
 
 /// The pods of some CloneSets, each with the label `app` and one `set`; their gates are open.
@@ -105,4 +106,49 @@ async fn an_announced_update_counts_until_it_is_over(cluster: Cluster) {
     town.delete("blue-1").await.expect(200);
     town.pub_is("web", "its claim is gone", |status| status["claims"] == json!({})).await;
     blue.set_gate(&pod(2), "False").await.expect_err("two would be down");
+}
+
+/// A hook with `markPodNotReady` closes another gate first. The message says whether an update or a deletion follows.
+async fn a_lifecycle_hook_that_makes_pods_unready_is_decided(cluster: Cluster) {
+    const HOOK: &str = "KruisePodReady";
+    let (_quorate, town) = scene(&cluster).await;
+    let pods = format!("/api/v1/namespaces/{}/pods", town.namespace);
+    let set = async |number: usize, status: &str, key: &str| {
+        let message = json!([{"userAgent": "Lifecycle", "key": key}]).to_string();
+        let condition = json!({"type": HOOK, "status": status, "message": message});
+        let patch = json!({"status": {"conditions": [condition]}});
+        let path = format!("{pods}/blue-{number}/status");
+        town.wire.patch(&path, quorate_testbed::Patch::Strategic, &patch).await
+    };
+    for number in 0..3 {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("blue-{number}"), "labels": {"app": "web"}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1, "readinessGates": [{"conditionType": HOOK}],
+                "containers": [{"name": "main", "image": "web:1"}],
+            },
+        });
+        town.wire.post(&pods, &pod).await.expect(201);
+        set(number, "True", "").await.expect(200);
+    }
+    town.pub_over("web", over("web", "minAvailable", 2), 1).await;
+
+    set(0, "False", "preUpdateHook").await.expect(200);
+    let refused = set(1, "False", "preUpdateHook").await;
+    assert_eq!(refused.code, 429, "{}", refused.body);
+    let status =
+        town.pub_is("web", "an update is noted", |s| s["unavailablePods"]["blue-0"].is_string()).await;
+    assert!(status["disruptedPods"].is_null(), "{status}");
+    set(0, "True", "").await.expect(200);
+    town.pub_is("web", "the hook is over", |status| {
+        status["claims"] == json!({}) && status["unavailableAllowed"] == 1
+    })
+    .await;
+
+    set(1, "False", "preDeleteHook").await.expect(200);
+    assert_eq!(set(2, "False", "preDeleteHook").await.code, 429);
+    town.pub_is("web", "a deletion is noted", |status| status["disruptedPods"]["blue-1"].is_string()).await;
+    town.delete("blue-1").await.expect(200);
+    town.pub_is("web", "the pod is gone", |status| status["claims"] == json!({})).await;
 }

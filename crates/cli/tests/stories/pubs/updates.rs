@@ -12,6 +12,7 @@ use crate::town::{Town, is, refusal};
 quorate_testbed::stories!(Whole:
     an_update_is_over_when_the_pod_runs_it,
     an_update_takes_the_place_of_the_one_before,
+    an_update_that_is_reverted_at_once_holds_nothing,
     a_resize_that_restarts_waits_like_an_update,
 );
 
@@ -88,6 +89,31 @@ async fn an_update_takes_the_place_of_the_one_before(cluster: Cluster) {
     })
     .await;
     town.set_image("web-1", "main:2").await.expect(200);
+}
+
+/// OpenKruise notes which image ran before. The kubelet sees the new image too late to replace the container.
+async fn an_update_that_is_reverted_at_once_holds_nothing(cluster: Cluster) {
+    install(&cluster).await;
+    let expiry = Duration::from_secs(3);
+    let _quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = expiry).await;
+    let town = Town::found(&cluster, "reverted").await;
+    town.pods_of("web", 2).await;
+    for number in 0..2 {
+        town.runs(&format!("web-{number}"), "main:1", "containerd://old", true).await;
+    }
+    town.pub_over("web", over("web", "minAvailable", 1), 1).await;
+    let last = json!({"main": {"imageID": "registry.example/main:1"}});
+    let state =
+        json!({"revision": "2", "updateTimestamp": "2026-11-15T11:00:00Z", "lastContainerStatuses": last});
+    let annotations = json!({"apps.kruise.io/inplace-update-state": state.to_string()});
+    town.change_pod("web-0", &json!({"metadata": {"annotations": annotations}})).await.expect(200);
+    town.set_image("web-0", "main:2").await.expect(200);
+    town.set_image("web-0", "main:1").await.expect(200);
+    refusal(&town.set_image("web-1", "main:2").await);
+    town.pub_is("web", "nothing is held", |status| {
+        status["claims"] == json!({}) && status["unavailableAllowed"] == 1
+    })
+    .await;
 }
 
 /// Through `pods/resize`, which OpenKruise does not look at.
