@@ -1,12 +1,12 @@
-//! How fast the engine is, and how small: `cargo xtask bench engine`.
+//! Speed and memory of the engine: `cargo xtask bench engine`.
 //!
-//! Prints one `name=value unit` per line; with arguments only what lies in the clusters of these names, as in
+//! Prints one `name=value unit` per line. With arguments, only the clusters with these names are measured, as in
 //! `cargo bench -p quorate-engine --bench engine -- 1m lws_100k`.
 //!
-//! Facts are made before the clock starts, with texts of their own, as a watch brings them; nothing is shared with what
-//! the engine keeps. They are made a few at a time: what a watch has just decoded is in the processor's cache, and what
-//! the engine knows of a million pods is not. Times are those for which this thread had a processor, so that a busy
-//! machine does not count against the engine.
+//! Facts are created before the clock starts, with texts of their own, as a watch delivers them; they share nothing
+//! with the engine. They are created a few at a time: what a watch has just decoded is in the CPU cache, and what the
+//! engine stores for a million pods is not. Times are CPU times of this thread, so that a busy machine does not count
+//! against the engine.
 
 mod cluster;
 
@@ -22,13 +22,13 @@ use quorate_engine::facts::Input;
 
 const NOW: Time = Time(1_000_000);
 const BUDGETS: usize = 10_000;
-/// How many facts are made at a time.
+/// The number of facts that are created at a time.
 const BATCH: usize = 32;
-/// How many pods are new, at the most: no more than there were, so that the cluster stays what it is called.
+/// The largest number of new pods. Never more than the cluster has, so that its name stays true.
 const NEW: usize = 100_000;
 
 fn main() {
-    // The largest first: what it takes from the system shows in full.
+    // The largest first, so that its whole memory is measured as new.
     let spread = [("1m", 1_000_000), ("100k", 100_000), ("1k", 1_000)]
         .map(|(name, pods)| (name, Layout::Spread { pods, budgets: BUDGETS }));
     let one = [("budget_10", 10), ("budget_10k", 10_000), ("budget_100k", 100_000)]
@@ -44,13 +44,13 @@ fn main() {
     }
 }
 
-/// Whether the arguments name this cluster, or none at all. Cargo adds a flag of its own.
+/// Whether the arguments name this cluster, or no cluster. Cargo adds a flag of its own.
 fn is_asked_for(name: &str) -> bool {
     let mut named = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).peekable();
     named.peek().is_none() || named.any(|arg| arg == name)
 }
 
-/// One cluster, everything measured in it.
+/// Measures everything in one cluster.
 fn measure(name: &str, layout: Layout) {
     let before = resident();
     let mut cluster = Cluster::new(layout);
@@ -70,7 +70,8 @@ fn measure(name: &str, layout: Layout) {
     say(&format!("sync_{name}"), sync(&mut cluster), "ms");
 }
 
-/// A budget of 100,000 pods against budgets of 10, in one and the same cluster: only the budget's size differs.
+/// Compares a budget of 100,000 pods with budgets of 10 in the same cluster, so that only the size of the budget
+/// differs.
 fn ratios() {
     let mut cluster = Cluster::new(Layout::Sizes { large: 100_000, small: 10, count: BUDGETS });
     cluster.fill();
@@ -85,19 +86,19 @@ fn say(name: &str, value: f64, unit: &str) {
     println!("{name}={value:.3} {unit}");
 }
 
-/// Memory that the process has in use, in bytes.
+/// Resident memory of the process, in bytes.
 fn resident() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: f64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(f64::NAN);
     pages * 4096.0
 }
 
-/// Decisions that admit, in microseconds each.
+/// Decisions that allow, in microseconds each.
 fn decide(cluster: &mut Cluster, range: std::ops::Range<usize>) -> f64 {
     time_decisions(cluster, range, true)
 }
 
-/// Decisions that refuse, because each budget has a pod down; without the sentence.
+/// Decisions that deny, because each budget has a pod down; without the text.
 fn deny(cluster: &mut Cluster, range: std::ops::Range<usize>) -> f64 {
     cluster.break_budgets();
     let time = time_decisions(cluster, range, false);
@@ -121,7 +122,7 @@ fn time_decisions(cluster: &mut Cluster, range: std::ops::Range<usize>, allowed:
     time * 1e6 / sample.len() as f64
 }
 
-/// Pods that become unready and ready again.
+/// Pods that become unready, and ready again.
 fn apply_ready(cluster: &mut Cluster, range: std::ops::Range<usize>) -> f64 {
     let sample: Vec<usize> = cluster.sample(range, 50_000).collect();
     time_events(cluster, sample.len() * 2, |cluster, n| {
@@ -129,7 +130,7 @@ fn apply_ready(cluster: &mut Cluster, range: std::ops::Range<usize>) -> f64 {
     })
 }
 
-/// Pods that are new, and that go again when there are enough of them; only their coming is timed.
+/// New pods, which are deleted again when there are enough of them. Only their creation is timed.
 fn apply_new(cluster: &mut Cluster) -> f64 {
     let (rounds, count) = match cluster.pods() {
         pods if pods >= NEW => (1, NEW),
@@ -146,10 +147,10 @@ fn apply_new(cluster: &mut Cluster) -> f64 {
     time / rounds as f64
 }
 
-/// How long the engine takes for an event, in microseconds.
+/// The time that the engine takes for an event, in microseconds.
 fn time_events(cluster: &mut Cluster, count: usize, make: impl Fn(&mut Cluster, usize) -> Input) -> f64 {
     let mut time = 0.0;
-    // One buffer for all: giving a large one back has the allocator tidy up, which is not the engine's doing.
+    // One buffer for all batches: to free a large one makes the allocator clean up, which must not be timed.
     let mut events: Vec<Input> = Vec::with_capacity(BATCH);
     for first in (0..count).step_by(BATCH) {
         events.extend((first..count.min(first + BATCH)).map(|n| make(cluster, n)));
@@ -162,7 +163,7 @@ fn time_events(cluster: &mut Cluster, count: usize, make: impl Fn(&mut Cluster, 
     time * 1e6 / count as f64
 }
 
-/// A whole list in which nothing has changed.
+/// A complete list in which nothing has changed.
 fn sync(cluster: &mut Cluster) -> f64 {
     let pods = (0..cluster.pods()).map(|at| cluster.unchanged(at)).collect();
     let start = busy();
@@ -170,7 +171,7 @@ fn sync(cluster: &mut Cluster) -> f64 {
     (busy() - start) * 1e3
 }
 
-/// For how many seconds this thread has had a processor.
+/// The CPU time of this thread, in seconds.
 fn busy() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

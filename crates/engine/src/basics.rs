@@ -1,4 +1,4 @@
-//! The small words the rest is written in: texts, times, versions, keys, labels.
+//! Basic types: texts, times, versions, keys, quantities.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ pub type Text = Arc<str>;
 /// A Kubernetes UID.
 pub type Uid = Text;
 
-/// A moment, in milliseconds since the Unix epoch. Always an argument, never read from a clock here.
+/// A time in milliseconds since the Unix epoch. Always an argument: this crate never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
 
 impl Time {
-    /// The moment `span` later.
+    /// The time `span` later.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// How long ago `earlier` was; zero if it is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -54,7 +54,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Group and kind of an object, without its version: owners keep their identity when an API version goes.
+/// Group and kind of an object, without the version: an owner stays the same when an API version is removed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
     /// The API group; empty for the core group.
@@ -64,23 +64,24 @@ pub struct GroupKind {
 }
 
 impl GroupKind {
-    /// Makes one from its two parts.
+    /// Makes a group and kind from its two parts.
     pub fn new(group: impl Into<Text>, kind: impl Into<Text>) -> Self {
         Self { group: group.into(), kind: kind.into() }
     }
 }
 
-/// A number or a percentage, as budgets are written.
+/// A number or a percentage, as in the spec of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantity {
-    /// So many.
+    /// An absolute number.
     Count(u32),
-    /// So many per hundred, rounded up.
+    /// A percentage, rounded up.
     Percent(u32),
 }
 
 impl Quantity {
-    /// What it comes to, out of `whole`. Percentages round up, for minimum and maximum alike, as upstream does.
+    /// The absolute number, out of `whole`. Percentages round up, for minimum and maximum alike; upstream does the
+    /// same.
     pub fn of(self, whole: u32) -> u32 {
         match self {
             Self::Count(n) => n,

@@ -1,39 +1,39 @@
-//! Who asks: the callers that are never held up, and the controllers that act for their own pods.
+//! Callers: those that are exempt from all budgets, and the controllers that act on their own pods.
 //!
-//! One table. The webhooks' match conditions are made from it, so that most of these never reach a webhook and none
-//! depends on one.
+//! The match conditions of the webhooks are generated from the same table. So most requests of exempt callers never
+//! reach a webhook, and none depends on one.
 
 use crate::basics::{GroupKind, Text};
 use crate::facts::Operation;
 
-/// Whoever sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// The user name.
     pub user: Text,
-    /// A delete names the UID it means.
+    /// A delete has a UID precondition.
     pub names_uid: bool,
-    /// A delete asks for no grace.
+    /// A delete has a grace period of zero.
     pub no_grace: bool,
 }
 
 impl Caller {
-    /// A caller of whom only the name matters.
+    /// A caller with this user name, without the properties of a delete.
     pub fn named(user: impl Into<Text>) -> Self {
         Self { user: user.into(), names_uid: false, no_grace: false }
     }
 }
 
-/// A caller that is never held up.
+/// A caller that is exempt from all budgets.
 #[derive(Debug)]
 pub struct Exempt {
     /// A short name, for match conditions and metrics.
     pub name: &'static str,
-    /// Who it is.
+    /// How the caller is recognised.
     pub who: Who,
-    /// When it is.
+    /// Which of its requests are exempt.
     pub when: When,
-    /// Why it is.
+    /// Why they are exempt.
     pub why: &'static str,
 }
 
@@ -42,29 +42,29 @@ pub struct Exempt {
 pub enum Who {
     /// By the whole user name.
     User(&'static str),
-    /// By the beginning of the user name.
+    /// By a prefix of the user name.
     Prefix(&'static str),
 }
 
-/// Which of a caller's requests are meant.
+/// Which requests of a caller are exempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum When {
     /// All.
     Always,
     /// Deletes only.
     Deletes,
-    /// Deletes that name a UID or ask for no grace: garbage collection by a controller manager whose controllers
-    /// share one name.
+    /// Deletes with a UID precondition or a grace period of zero: garbage collection by a controller manager whose
+    /// controllers share one user name.
     PreciseDeletes,
 }
 
-/// Everyone who is never held up: the involuntary, and the end of what was already allowed.
+/// All exempt callers: their requests are involuntary disruptions, or complete a disruption that was already allowed.
 pub const EXEMPT: &[Exempt] = &[
     Exempt {
         name: "kubelet",
         who: Who::Prefix("system:node:"),
         when: When::Always,
-        why: "the kubelet ends pods that are terminating already, or that its node cannot carry",
+        why: "the kubelet deletes pods that are already terminating, or that its node cannot run",
     },
     Exempt {
         name: "garbage-collector",
@@ -82,25 +82,25 @@ pub const EXEMPT: &[Exempt] = &[
         name: "pod-garbage-collector",
         who: Who::User("system:serviceaccount:kube-system:pod-garbage-collector"),
         when: When::Always,
-        why: "the pod has ended or its node is gone",
+        why: "the pod has finished or its node is gone",
     },
     Exempt {
         name: "scheduler",
         who: Who::User("system:kube-scheduler"),
         when: When::Deletes,
-        why: "preemption is not voluntary",
+        why: "preemption is an involuntary disruption",
     },
     Exempt {
         name: "taint-eviction",
         who: Who::User("system:serviceaccount:kube-system:taint-eviction-controller"),
         when: When::Deletes,
-        why: "the node is unreachable or says so by a taint",
+        why: "the node is unreachable or has a NoExecute taint",
     },
     Exempt {
         name: "device-taint-eviction",
         who: Who::User("system:serviceaccount:kube-system:device-taint-eviction-controller"),
         when: When::Deletes,
-        why: "the device is unhealthy or says so by a taint",
+        why: "the device is unhealthy or has a NoExecute taint",
     },
     Exempt {
         name: "node-controller",
@@ -117,7 +117,7 @@ pub const EXEMPT: &[Exempt] = &[
 ];
 
 impl Exempt {
-    /// The entry of the table that lets this request pass.
+    /// The entry of the table that exempts this request.
     pub fn find(caller: &Caller, operation: Operation) -> Option<&'static Self> {
         EXEMPT.iter().find(|entry| {
             let who = match entry.who {
@@ -135,7 +135,7 @@ impl Exempt {
     }
 }
 
-/// Which built-in controller deletes the pods of which kind.
+/// User name, API group and kind: the built-in controllers, and the kind whose pods each of them deletes.
 const CONTROLLERS: &[(&str, &str, &str)] = &[
     ("system:serviceaccount:kube-system:replicaset-controller", "apps", "ReplicaSet"),
     ("system:serviceaccount:kube-system:statefulset-controller", "apps", "StatefulSet"),
@@ -144,15 +144,14 @@ const CONTROLLERS: &[(&str, &str, &str)] = &[
     ("system:serviceaccount:kube-system:replication-controller", "", "ReplicationController"),
 ];
 
-/// The service account of LeaderWorkerSet's controller, in whatever namespace it was installed.
+/// The end of the user name of LeaderWorkerSet's controller, in any namespace.
 const LEADER_WORKER_SET: &str = ":lws-controller-manager";
 
-/// The service account of OpenKruise's controllers, in whatever namespace they were installed, and the API group of
-/// their workloads.
+/// The end of the user name of OpenKruise's controllers, in any namespace, and the API group of their workloads.
 const OPENKRUISE: (&str, &str) = (":kruise-manager", "apps.kruise.io");
 
 impl Caller {
-    /// Whether this is the controller that owns a pod, acting on its own.
+    /// Whether this caller is the controller that owns the pod.
     pub fn is_controller_of(&self, owner: Option<&GroupKind>, in_leader_worker_set: bool) -> bool {
         if in_leader_worker_set
             && self.user.starts_with("system:serviceaccount:")
@@ -165,7 +164,7 @@ impl Caller {
         if is_kruise && &*owner.group == OPENKRUISE.1 {
             return true;
         }
-        // Without credentials per controller all of them share one name.
+        // Without `--use-service-account-credentials`, all built-in controllers share one user name.
         &*self.user == "system:kube-controller-manager"
             || CONTROLLERS.iter().any(|(user, group, kind)| {
                 &*self.user == *user && &*owner.group == *group && &*owner.kind == *kind
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_never_held_up() {
+    fn only_the_listed_callers_are_exempt() {
         let precise = |user: &str| Caller { names_uid: true, ..Caller::named(user) };
         let cases = [
             (Caller::named("system:node:worker-1"), Operation::Delete, Some("kubelet")),

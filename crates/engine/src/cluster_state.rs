@@ -1,4 +1,4 @@
-//! What is known beside pods and budgets: controllers, groups, nodes, agents, namespaces.
+//! The known objects other than pods and budgets: controllers, groups, nodes, agents, namespaces, native budgets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,37 +11,37 @@ use crate::facts::{
     Workload, WorkloadGroup, WorkloadSource,
 };
 
-/// The label by which LeaderWorkerSet marks its pods.
+/// The label with the name of the LeaderWorkerSet on its pods.
 pub(crate) const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
-/// The label with the group's number, unique within one LeaderWorkerSet only.
+/// The label with the index of the group, unique within one LeaderWorkerSet only.
 pub(crate) const LWS_GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
-/// The label with the group's hash, unique everywhere.
+/// The label with the hash of the group, unique everywhere.
 pub(crate) const LWS_GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
 /// The API group and kind of LeaderWorkerSet.
 pub(crate) const LWS_KIND: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
 
-/// How long the walk from a pod to its workload may be: pod, ReplicaSet, Deployment, and what may own that.
+/// The longest owner chain from a pod to its workload: ReplicaSet, Deployment, and owners of the Deployment.
 const MAX_OWNERS: usize = 5;
 
-/// How many controllers are remembered that are not there.
+/// The largest number of missing controllers that are remembered.
 const MAX_ABSENT: usize = 10_000;
 
-/// Everything known beside pods and budgets.
+/// All known objects other than pods and budgets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterState {
     controllers: FxHashMap<Uid, Controller>,
     by_name: FxHashMap<(GroupKind, ObjectKey), Uid>,
     owned: FxHashMap<Uid, BTreeSet<Uid>>,
-    /// The controllers of each namespace: those that count pods, and those that count groups.
+    /// The controllers of each namespace, by what their scale counts.
     within: FxHashMap<Text, Within>,
     /// The kinds of controllers that are watched.
     kinds: FxHashSet<GroupKind>,
-    /// Controllers that pods name and a consistent read did not find. UIDs are not given again.
+    /// Controllers in `ownerReferences` of pods that a consistent read did not find. UIDs are never reused.
     absent: FxHashSet<Uid>,
     pod_groups: FxHashMap<ObjectKey, PodGroup>,
-    /// How many PodGroups a controller has made.
+    /// The number of PodGroups of each controller.
     makers: FxHashMap<Uid, u32>,
-    /// The PodGroups that were made from a template: namespace, workload, template.
+    /// The PodGroups of each template. The key is namespace, workload, template.
     templates: FxHashMap<(Text, Text, Text), BTreeSet<Text>>,
     workloads: FxHashMap<(WorkloadSource, ObjectKey), Workload>,
     pub(crate) namespaces: FxHashMap<Text, Namespace>,
@@ -49,7 +49,7 @@ pub(crate) struct ClusterState {
     agents: FxHashMap<Text, Agent>,
     /// By namespace, then by name.
     native: FxHashMap<Text, BTreeMap<Text, NativeBudget>>,
-    /// The `DisruptionProbe` gate: without it Ready decides.
+    /// The `DisruptionProbe` gate: if it is disabled, only Ready counts.
     pub(crate) probes: bool,
 }
 
@@ -69,11 +69,11 @@ impl ClusterState {
         self.controllers.get(uid)
     }
 
-    /// Takes a controller in. `None` if nothing changed; else what it was.
+    /// Stores a controller. Returns `None` if nothing changed, else the previous state.
     pub(crate) fn set_controller(&mut self, controller: Controller) -> Option<Option<Controller>> {
         self.watches(&controller.kind);
         if let Some(known) = self.controllers.get_mut(&controller.uid) {
-            // A watch that lags behind a read must not bring back what was.
+            // A watch that lags behind a read must not restore an older state.
             if controller.version < known.version {
                 return None;
             }
@@ -85,7 +85,7 @@ impl ClusterState {
         self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
         let old = self.controllers.insert(controller.uid.clone(), controller.clone());
         self.disown(old.as_ref());
-        // The Deployment counts for these, and there may be many.
+        // The Deployment counts for its ReplicaSets, and there may be many of them.
         if !Self::is_part_of_deployment(&controller) {
             let within = self.within.entry(controller.key.namespace.clone()).or_default();
             within.of(controller.counts).insert(controller.uid.clone());
@@ -96,7 +96,7 @@ impl ClusterState {
         Some(old)
     }
 
-    /// Controllers of this kind are watched: one that is not known is not there, or not shown yet.
+    /// Notes that this kind is watched: an unknown controller of it does not exist, or the watch has not shown it yet.
     pub(crate) fn watches(&mut self, kind: &GroupKind) {
         if !self.kinds.contains(kind) {
             self.kinds.insert(kind.clone());
@@ -104,7 +104,7 @@ impl ClusterState {
     }
 
     pub(crate) fn set_absent_owner(&mut self, uid: Uid) {
-        // Invented ones are forgotten together, and read again where they are named again.
+        // `ownerReferences` can name invented controllers. Forget all of them at once; a new reference is read again.
         if self.absent.len() >= MAX_ABSENT {
             self.absent.clear();
         }
@@ -194,7 +194,7 @@ impl ClusterState {
         true
     }
 
-    /// The PodGroups that were made from a template.
+    /// The PodGroups of a template.
     pub(crate) fn of_template(
         &self,
         namespace: &Text,
@@ -222,7 +222,7 @@ impl ClusterState {
         self.workloads.get(&(source, key))
     }
 
-    /// Whether what this object owns is wanted: an owner that is suspended or finished wants nothing.
+    /// Whether the dependents of this owner are wanted. An owner that is suspended or finished wants nothing.
     pub(crate) fn is_wanted(&self, owner: Option<&Owner>) -> bool {
         let owner = owner.and_then(|owner| self.controllers.get(&owner.uid));
         owner.is_none_or(|owner| owner.activity == Activity::Active)
@@ -233,17 +233,17 @@ impl ClusterState {
         controller.activity == Activity::Active && self.is_wanted(controller.owner.as_ref())
     }
 
-    /// How many pods or groups a controller wants, where that is known.
+    /// The number of pods or groups that a controller wants, if it is known.
     pub(crate) fn wanted_by(&self, controller: &Controller) -> Option<u32> {
         if self.is_active(controller) { controller.replicas } else { Some(0) }
     }
 
-    /// The controllers of a namespace that count pods.
+    /// The controllers of a namespace whose scale counts pods.
     pub(crate) fn counting_pods(&self, namespace: &Text) -> impl Iterator<Item = &Uid> {
         self.within.get(namespace).into_iter().flat_map(|within| &within.count_pods)
     }
 
-    /// The controllers of a namespace that count groups.
+    /// The controllers of a namespace whose scale counts groups.
     pub(crate) fn counting_groups(&self, namespace: &Text) -> impl Iterator<Item = &Controller> {
         let within = self.within.get(namespace).into_iter().flat_map(|within| &within.count_groups);
         within.filter_map(|uid| self.controllers.get(uid))
@@ -254,8 +254,8 @@ impl ClusterState {
         self.by_name.get(&(kind.clone(), key)).and_then(|uid| self.controllers.get(uid))
     }
 
-    /// Whether an owner of a controller, or one above that, is of this kind and name; nothing, where the way upwards cannot
-    /// be followed.
+    /// Whether the owner of a controller, or an owner above that, has this kind and name. `None` if the owner chain
+    /// contains an unknown controller.
     pub(crate) fn is_owned_by(&self, controller: &Controller, kind: &GroupKind, name: &Text) -> Option<bool> {
         let mut below = controller;
         for last in [false, false, false, true] {
@@ -271,12 +271,12 @@ impl ClusterState {
         Some(false)
     }
 
-    /// Whether a controller has made PodGroups.
+    /// Whether a controller has PodGroups.
     pub(crate) fn makes_pod_groups(&self, uid: &Uid) -> bool {
         self.makers.contains_key(uid)
     }
 
-    /// Whether a controller is a ReplicaSet that a Deployment made: it is the Deployment's scale that counts.
+    /// Whether a controller is a ReplicaSet of a Deployment: then the scale of the Deployment counts.
     pub(crate) fn is_part_of_deployment(controller: &Controller) -> bool {
         let is = |kind: &GroupKind, word: &str| &*kind.kind == word && is_apps(&kind.group);
         is(&controller.kind, "ReplicaSet")
@@ -306,7 +306,7 @@ impl ClusterState {
         self.nodes.keys()
     }
 
-    /// Returns whether anything changed that a pod's health could rest on: a renewal by itself does not.
+    /// Returns whether anything changed that affects the health of pods. A renewal alone does not.
     pub(crate) fn set_agent(&mut self, node: Text, agent: Option<Agent>, now: Time) -> bool {
         let before = self.agents.get(&node).map(|a| (a.started, is_fresh(a, now)));
         let after = agent.as_ref().map(|a| (a.started, is_fresh(a, now)));
@@ -318,13 +318,14 @@ impl ClusterState {
         self.agents.keys()
     }
 
-    /// When the agent of a node will count as stale.
+    /// When the agent of a node becomes stale.
     pub(crate) fn agent_expiry(&self, node: &str) -> Option<Time> {
         self.agents.get(node).map(expiry)
     }
 
-    /// Takes in a native budget; returns whether it covers other pods now, or another number, or lets another number go. What it
-    /// counts changes with every pod, and is asked for only when something is decided.
+    /// Stores a native budget. Returns whether its selector, its expected number of pods, the number of disruptions
+    /// that it allows while all are healthy, or the freshness of its status changed. Its other numbers change with
+    /// every pod and are read only in a decision.
     pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) -> bool {
         let rule = |budget: &NativeBudget| {
             (budget.selector.clone(), budget.current, budget.lets_go(), budget.expected)
@@ -347,7 +348,7 @@ impl ClusterState {
         })
     }
 
-    /// The native budgets over a pod.
+    /// The native budgets that cover a pod.
     pub(crate) fn native_over(&self, pod: &Pod) -> impl Iterator<Item = (&Text, &NativeBudget)> {
         let within = self.native.get(&pod.key.namespace).into_iter().flatten();
         within.filter(|(_, budget)| budget.selector.matches(&pod.labels))
@@ -363,8 +364,8 @@ impl ClusterState {
         self.named(kind, key.clone())
     }
 
-    /// The controller above a pod at which the way upwards ends, where it may go on: it is not known, though its kind is
-    /// watched.
+    /// The first unknown controller in the owner chain of a pod, if its kind is watched and no read has shown that it
+    /// does not exist.
     pub(crate) fn unknown_owner<'a>(&'a self, pod: &'a Pod) -> Option<&'a Owner> {
         let mut next = pod.controller()?;
         for _ in 1..MAX_OWNERS {
@@ -379,7 +380,7 @@ impl ClusterState {
         None
     }
 
-    /// The workloads a pod belongs to, from its controller upwards: kind and name of each.
+    /// Kind and name of the workloads that a pod belongs to, from its controller upwards.
     pub(crate) fn workloads_of(&self, pod: &Pod) -> Vec<(GroupKind, Text)> {
         let mut found = Vec::new();
         let mut next = pod.controller();
@@ -396,8 +397,8 @@ impl ClusterState {
         found
     }
 
-    /// The controller whose scale counts for a pod's controller: the Deployment above a ReplicaSet, else itself.
-    /// No other owner is followed, as upstream does not either.
+    /// The controller whose scale counts for a pod's controller: the Deployment of a ReplicaSet, else the controller
+    /// itself. No other owners are followed; upstream does the same.
     pub(crate) fn scaled(&self, uid: &str) -> Option<&Controller> {
         let controller = self.controllers.get(uid)?;
         let deployment = controller
@@ -408,7 +409,7 @@ impl ClusterState {
         Some(deployment.unwrap_or(controller))
     }
 
-    /// Why the probes of a pod count as a no; `None` where they say yes and can be believed.
+    /// Why the probes of a pod do not allow a disruption; `None` if they do and their result can be trusted.
     pub(crate) fn doubt(&self, pod: &Pod, probe: &Probe, now: Time) -> Option<ProbeDoubt> {
         if let Some(why) = &probe.malformed {
             return Some(ProbeDoubt::Malformed(why.clone()));
@@ -476,10 +477,10 @@ pub(crate) fn lws_kind() -> GroupKind {
     GroupKind::new(LWS_KIND.0, LWS_KIND.1)
 }
 
-/// The group size and whether the group falls whole, for pods of a LeaderWorkerSet.
+/// The group size of a LeaderWorkerSet, and whether it rebuilds the whole group when one pod is lost.
 pub(crate) fn lws_group(set: Option<&Controller>, hint: Option<u32>) -> (Option<u32>, bool) {
     match set.map(|set| set.counts) {
-        // Where the object is not known its default is: any loss rebuilds the group.
+        // If the object is not known, its default restart policy applies: any loss rebuilds the group.
         None | Some(Counts::Pods) => (hint, true),
         Some(Counts::Groups { size, falls_whole }) => (size.or(hint), falls_whole),
     }
@@ -490,7 +491,7 @@ pub(crate) fn is_lws_group_key(key: &str) -> bool {
     matches!(key, LWS_GROUP_INDEX | LWS_GROUP_KEY)
 }
 
-/// The LeaderWorkerSet that a pod says it belongs to.
+/// The LeaderWorkerSet in the labels of a pod.
 pub(crate) fn lws_name(labels: &Labels) -> Option<&str> {
     labels.get(LWS_NAME)
 }

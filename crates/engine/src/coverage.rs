@@ -1,9 +1,10 @@
-//! What a budget covers, as a number.
+//! Hashes of what a budget covers.
 
 use crate::facts::{Covers, Rules, Units};
 
-/// What a budget covers. A budget is open for one coverage: while only its numbers change nobody needs to
-/// be asked again, since a commit tests the generation. A new UID is a new budget.
+/// Hash of what a budget covers: its UID, pods, operations and whether it only observes. The leader opens a budget for
+/// one coverage. If only the numbers of the budget change, the replicas need not acknowledge it again, since a commit
+/// checks the generation. A new UID is a new budget.
 pub fn coverage(uid: &str, rules: &Rules) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hash = Fnv::default();
@@ -26,13 +27,13 @@ fn hash_covers(covers: &Covers, mut hash: &mut Fnv) {
     }
 }
 
-/// What the memory of a budget rests on: which pods it covers, and how it forms units of them. When that changes, what was
-/// remembered says nothing any more.
+/// Hash of what the memory of a budget depends on: the pods that it covers, and how it forms units from them. If this
+/// changes, the memory no longer applies.
 pub fn memory_key(rules: &Rules) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hash = Fnv::default();
     hash_covers(&rules.covers, &mut hash);
-    // How many pods make a group whole does not change which groups there are.
+    // The minimum number of healthy pods in a group does not change which groups exist.
     match &rules.units {
         Units::Pods => 0u8.hash(&mut hash),
         Units::Workload => 1u8.hash(&mut hash),
@@ -42,7 +43,7 @@ pub fn memory_key(rules: &Rules) -> u64 {
     hash.finish()
 }
 
-/// A coverage that says nothing of what is covered.
+/// A coverage of the UID alone, for tests.
 pub(crate) fn bare_coverage(uid: &str) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hash = Fnv::default();
@@ -50,7 +51,7 @@ pub(crate) fn bare_coverage(uid: &str) -> u64 {
     hash.finish()
 }
 
-/// FNV-1a: the same in every process and every release, which the standard hasher does not promise.
+/// FNV-1a: the same in every process and every release. The standard hasher does not guarantee this.
 #[derive(Clone, Copy)]
 struct Fnv(u64);
 
@@ -108,10 +109,10 @@ mod tests {
         values.iter().map(|value| (*value).into()).collect()
     }
 
-    /// These values stand in the status of budgets in clusters. Another value for the same rules closes every budget of a
-    /// cluster when the server is upgraded, and again when it is rolled back.
+    /// These values are stored in the status of budgets in clusters. Another value for the same rules would close every
+    /// budget of a cluster when the server is upgraded, and again when it is rolled back.
     #[test]
-    fn what_a_budget_was_opened_for_is_the_same_in_every_release() {
+    fn coverage_is_the_same_in_every_release() {
         let app = || ("app", Operator::In(values(&["llm"])));
         let tier = || ("tier", Operator::NotIn(values(&["dev", "test"])));
         let with = |operations: &[Operation]| Rules {

@@ -1,4 +1,4 @@
-//! The decision, in the order in which its questions are asked.
+//! The decision on a request, with its checks in order.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,15 @@ use crate::report::natural;
 use crate::request::Request;
 use crate::tally::{Unit, UnitSlot};
 
-/// How many of the units that are down, and of the pods missing in each, a refusal names.
+/// The largest number of units that are down, and of pods missing in each, that a denial lists by name.
 const NAMED: usize = 3;
 
-/// How many are looked at to find those with the lowest names: a refusal must not cost more where more is down.
+/// How many units or pods that are down are sorted to find the first names. This bounds the cost of a denial when many
+/// are down.
 const LOOKED_AT: usize = 100;
 
 impl Engine {
-    /// Answers a request. Nothing is written: whoever admits something has to record it in the ledger first.
+    /// Decides a request. Writes nothing: the caller must record an admission in the ledger before it answers.
     pub fn decide(&mut self, request: &Request, now: Time) -> Decision {
         self.advance_quietly(now);
         if let Some(entry) = Exempt::find(&request.caller, request.operation) {
@@ -61,7 +62,7 @@ impl Engine {
         self.review_budgets(request, record)
     }
 
-    /// Asks one budget alone, as it stands now: what the ledger does before each commit.
+    /// Checks the current state of one budget. The ledger does this before each commit.
     pub fn decide_one(
         &mut self,
         key: &BudgetKey,
@@ -110,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// Asks one budget. An observing one never says no.
+    /// Checks one budget. A budget that only observes never denies.
     fn review(
         &self,
         request: &Request,
@@ -127,9 +128,9 @@ impl Engine {
         }
     }
 
-    /// A native budget that would refuse what we admit: better said before anything is claimed.
+    /// A native budget that would deny the eviction. It is checked here so that nothing is claimed in vain.
     fn native_denial(&self, pod: &Pod) -> Option<Denial> {
-        // The API server asks no native budget about a pod that has not started.
+        // The API server does not check native budgets for a pod that has not started.
         if pod.phase == Phase::Pending {
             return None;
         }
@@ -150,7 +151,7 @@ impl Engine {
         Some(Denial { budget: None, reason })
     }
 
-    /// The pods and units that are down in a budget, the first few of them.
+    /// The first few pods or units that are down in a budget, and their total number.
     pub(crate) fn downs(&self, budget: &BudgetRecord, rules: &Rules, slot: UnitSlot) -> (Vec<Down>, usize) {
         let tally = &budget.tally;
         let of_pod = |id: &u32| {
@@ -221,7 +222,7 @@ impl Engine {
     }
 }
 
-/// One request put to one budget.
+/// The check of one request against one budget.
 struct BudgetReview<'a> {
     engine: &'a Engine,
     request: &'a Request,
@@ -260,8 +261,8 @@ impl BudgetReview<'_> {
             return Ok(AllowReason::Surge);
         }
 
-        // A pod that is held is judged as if its own tokens were not there: asking twice costs what asking once
-        // costs, and yesterday's free pass is not inherited once the pod has healed.
+        // A held pod is evaluated as if it had no tokens of its own. So a repeated request costs no more than the first
+        // one, and a pod that was admitted without a charge while it was unhealthy is charged once it has recovered.
         let available = self.member.slot != UnitSlot::Ungrouped
             && why_unavailable(self.record, self.rules.health, &self.engine.cluster, self.engine.now)
                 .is_none();
@@ -275,7 +276,7 @@ impl BudgetReview<'_> {
                 let unit = &self.budget.tally.units[unit as usize];
                 let (healthy, needs) = (unit.healthy + own, unit.min_count.unwrap_or(u32::MAX));
                 if healthy < needs {
-                    // What it lacks may be there, under a controller that is not known yet.
+                    // Its missing pods may exist, under a controller that is not known yet.
                     if let Some(reason) = self.engine.undecided_member(self.record, &self.rules.covers) {
                         return Err(reason);
                     }
@@ -290,7 +291,7 @@ impl BudgetReview<'_> {
         if numbers.allowed >= 1 { Ok(AllowReason::Charged) } else { Err(self.exhausted(numbers, false)) }
     }
 
-    /// Whether this replica may decide on the budget at all.
+    /// Whether this replica may decide on the budget.
     fn trustworthy(&self) -> Result<(), DenialReason> {
         if let Err(broken) = &self.budget.fact.spec {
             return Err(DenialReason::Invalid(broken.why.clone()));
@@ -315,7 +316,7 @@ impl BudgetReview<'_> {
         }
     }
 
-    /// A pod that serves and says "not me, not now" is not taken, whatever the numbers are.
+    /// A ready pod whose disruption probe does not allow a disruption is not disrupted, whatever the numbers are.
     fn probe(&self) -> Result<(), DenialReason> {
         let pod = &self.record.fact;
         let Some(probe) = pod.probe.as_ref().filter(|_| self.engine.cluster.probes && pod.ready) else {
@@ -331,7 +332,7 @@ impl BudgetReview<'_> {
         }
     }
 
-    /// A delete by the controller that owns the pod.
+    /// Whether the request is a delete by the controller that owns the pod.
     fn is_own_controller(&self) -> bool {
         if self.request.operation != Operation::Delete {
             return false;
@@ -341,7 +342,7 @@ impl BudgetReview<'_> {
         self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
     }
 
-    /// The workload whose controller deletes the pod, where it does.
+    /// The workload whose controller deletes the pod; `None` for other requests.
     fn deleted_by(&self) -> Option<&Controller> {
         if !self.is_own_controller() {
             return None;
@@ -349,13 +350,15 @@ impl BudgetReview<'_> {
         self.engine.cluster.scaled(&self.record.fact.controller()?.uid)
     }
 
-    /// The owner of a Deployment with the strategy Recreate asked for the gap.
+    /// Whether a Deployment with the strategy Recreate deletes the pod. The strategy accepts that all its pods are
+    /// down.
     fn is_recreated(&self) -> bool {
         self.deleted_by().is_some_and(|workload| workload.recreate)
     }
 
-    /// Whether its controller takes the pod away because the workload wants fewer pods than that controller has, or wants
-    /// a gap. A rollout is no such thing: what it leaves was wanted until now, and may wait.
+    /// Whether the controller deletes the pod because the workload wants fewer pods than the controller has, is being
+    /// deleted, or has the strategy Recreate. A rollout does not count: it deletes pods that were wanted until now, so
+    /// it may wait.
     fn is_one_too_many(&self) -> bool {
         let Some(workload) = self.deleted_by() else { return false };
         let stays = |id: u32| {
@@ -374,7 +377,7 @@ impl BudgetReview<'_> {
                 .is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
     }
 
-    /// The numbers that hold for this request, `own` healthy pods added back.
+    /// The numbers for this request, with `own` healthy pods added back.
     fn numbers(&self, own: u32) -> Numbers {
         let tally = &self.budget.tally;
         let mut numbers = match self.member.slot {
@@ -390,14 +393,14 @@ impl BudgetReview<'_> {
             }
             UnitSlot::Group(unit) => {
                 let mut numbers = tally.numbers(self.rules);
-                // What a controller takes away first is what it has too many of.
+                // A controller first deletes the groups that it has too many of.
                 numbers.current = tally.current(unit, own > 0, self.is_own_controller());
                 numbers
             }
             UnitSlot::Ungrouped => tally.numbers(self.rules),
         };
         if self.is_own_controller() {
-            // A workload that is scaled down, to zero or away must be able to end.
+            // A workload that is scaled down, even to zero, or deleted must be able to remove its pods.
             let namespace = &self.budget.fact.key.object.namespace;
             let wanted = match self.member.slot {
                 UnitSlot::Single => Some(tally.scales.singles_wanted()),
@@ -413,7 +416,7 @@ impl BudgetReview<'_> {
         numbers
     }
 
-    /// What is down already costs nothing. Evicting it may still wait until the budget is met.
+    /// A unit that is already down costs nothing. Its eviction may still have to wait until the budget is met.
     fn already_down(&self, numbers: Numbers, reason: AllowReason) -> Result<AllowReason, DenialReason> {
         let met = numbers.current >= numbers.desired && numbers.expected > 0;
         let waits = self.request.operation == Operation::Evict
@@ -431,7 +434,7 @@ impl BudgetReview<'_> {
             }
             _ => self.record.fact.key.name.clone(),
         };
-        // A pod that asks again is not in its own way.
+        // The requested unit itself is not a reason for the denial, even if an earlier request holds it.
         if let Some(at) = down.iter().position(|down| down.unit == unit) {
             down.remove(at);
             down_total -= 1;
@@ -450,7 +453,7 @@ impl BudgetReview<'_> {
 }
 
 impl Engine {
-    /// What a budget needs to know and cannot find.
+    /// What the budget needs to know and cannot resolve.
     pub(crate) fn unresolved(&self, budget: &BudgetRecord, rules: &Rules) -> Option<Unresolved> {
         let tally = &budget.tally;
         if let Some(unit) = tally.unresolved.first().map(|id| &tally.units[*id as usize]) {

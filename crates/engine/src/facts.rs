@@ -1,6 +1,6 @@
-//! What the engine is told: objects reduced to the parts that matter to a decision.
+//! The input of the engine: Kubernetes objects, reduced to the parts that matter to a decision.
 //!
-//! Every fact is compared with what is known before anything else happens; an unchanged one costs a lookup.
+//! The engine compares every fact with the known one first, so an unchanged fact costs one lookup.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use crate::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Time, Uid, Ver
 use crate::claims::Ledger;
 use crate::selector::Selector;
 
-/// One change to the world, as a watch shows it. `None` means: it is gone.
+/// One change in the cluster, as a watch reports it. `None` means that the object is gone.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A pod appeared or changed.
     Pod(Pod),
-    /// A pod is gone; the version is that of the event which said so.
+    /// A pod is gone; the version is that of the watch event.
     PodGone(Uid, Version),
-    /// The pod watch has come this far and has shown everything up to here.
+    /// The pod watch has delivered every event up to this version.
     PodsAt(Version),
-    /// A budget appeared or changed, its ledger with it.
+    /// A budget, or its ledger, appeared or changed.
     Budget(Budget),
     /// A budget is gone.
     BudgetGone(BudgetKey),
-    /// A workload controller: whatever owns pods or has a scale.
+    /// A workload controller: an object that owns pods or has a scale.
     Controller(Controller),
     /// A workload controller is gone.
     ControllerGone(Uid),
     /// A `PodGroup` object of the scheduling API.
     PodGroup(ObjectKey, Option<PodGroup>),
-    /// A `Workload`, upstream's or ours.
+    /// A `Workload` of either API.
     Workload(WorkloadSource, ObjectKey, Option<Workload>),
     /// A namespace.
     Namespace(Text, Option<Namespace>),
@@ -47,16 +47,16 @@ pub enum Phase {
     Pending,
     /// Running.
     Running,
-    /// Ended well.
+    /// All containers ended successfully.
     Succeeded,
-    /// Ended badly.
+    /// All containers ended, at least one with a failure.
     Failed,
-    /// The kubelet cannot be asked.
+    /// The state of the pod is unknown, usually because its node does not respond.
     Unknown,
 }
 
 impl Phase {
-    /// Whether the pod has ended for good.
+    /// Whether the pod has finished and will not run again.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -67,9 +67,9 @@ impl Phase {
 pub struct Pod {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Its UID: what everything else is keyed by, since names come back.
+    /// Its UID. Everything else is keyed by UID, since a new pod may reuse a name.
     pub uid: Uid,
-    /// The version of this state of it.
+    /// The version of this state.
     pub version: Version,
     /// Its labels.
     pub labels: Labels,
@@ -81,19 +81,19 @@ pub struct Pod {
     pub terminating: bool,
     /// Its Ready condition is True.
     pub ready: bool,
-    /// Since when the Ready condition is what it is.
+    /// When the Ready condition last changed.
     pub ready_since: Option<Time>,
-    /// A readiness gate that announces updates is not True: an update of the pod is about to begin, or under way.
+    /// A readiness gate that announces updates is not True: an update of the pod is about to start, or in progress.
     pub announced: bool,
-    /// No in-place update is under way and no label calls it unavailable. Only [`HealthRule::Strict`] asks.
+    /// No in-place update is in progress and no label marks the pod as unavailable. Only for [`HealthRule::Strict`].
     pub consistent: bool,
-    /// It asks not to be protected. Only budgets that are [`Rules::waivable`] listen.
+    /// The pod waives its protection. Only budgets that are [`Rules::waivable`] honor this.
     pub waives: bool,
     /// Its disruption probes, if it declares any.
     pub probe: Option<Box<Probe>>,
-    /// Its owners, in their order.
+    /// Its owners, in the order of `ownerReferences`.
     pub owners: Arc<[Owner]>,
-    /// How it is linked to a group of the Workload API. Few pods are, and all of them would have room for it.
+    /// Its link to a group of the Workload API. Boxed, because few pods have one and every pod would need the space.
     pub link: Option<Box<Link>>,
     /// The group size that LeaderWorkerSet wrote on it.
     pub group_size: Option<u32>,
@@ -102,7 +102,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// The owner that controls it.
+    /// Its owner with `controller: true`.
     pub fn controller(&self) -> Option<&Owner> {
         self.owners.iter().find(|owner| owner.controller)
     }
@@ -117,63 +117,63 @@ pub struct Owner {
     pub kind: GroupKind,
     /// Its name.
     pub name: Text,
-    /// Whether it is the managing controller.
+    /// The `controller` field of the reference.
     pub controller: bool,
 }
 
-/// What one container of a pod runs, as fingerprints: equal or not is all that is asked.
+/// What one container of a pod runs, as fingerprints. They are only compared for equality.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Container {
     /// The container's name.
     pub name: Text,
     /// Fingerprint of the container ID.
     pub id: u64,
-    /// Fingerprint of the image that runs.
+    /// Fingerprint of the running image.
     pub image: u64,
-    /// Fingerprint of the resources that are in force.
+    /// Fingerprint of the resources in use.
     pub resources: u64,
-    /// Fingerprint of the image that the spec asks for.
+    /// Fingerprint of the image in the spec.
     pub asked_image: u64,
-    /// Fingerprint of the resources that the spec asks for.
+    /// Fingerprint of the resources in the spec.
     pub asked_resources: u64,
 }
 
-/// The disruption probes of a pod, seen through its `Disruptable` condition.
+/// The disruption probes of a pod, as its `Disruptable` condition reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Probe {
-    /// Why the declaration cannot be read; such a probe fails.
+    /// Why the declaration is invalid; such a probe does not allow disruptions.
     pub malformed: Option<Text>,
-    /// The condition: `None` where it was never written.
+    /// The status of the condition; `None` where it was never written.
     pub disruptable: Option<bool>,
     /// The condition's message.
     pub message: Option<Text>,
-    /// When the agent probed last before it wrote the condition, by the agent's clock.
+    /// When the agent last ran the probe before it wrote the condition, by the agent's clock.
     pub probed: Option<Time>,
-    /// Since when the condition is what it is.
+    /// When the condition last changed.
     pub since: Option<Time>,
-    /// The latest start of a probed container, by the same node's clock.
+    /// The latest start time of a probed container, by the clock of the same node.
     pub started: Option<Time>,
 }
 
-/// How a pod names its group of the Workload API.
+/// How a pod refers to its group of the Workload API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// `spec.schedulingGroup.podGroupName`.
     PodGroup(Text),
-    /// `spec.workloadRef`, or our labels.
+    /// `spec.workloadRef`, or the `quorate.dev` labels.
     Replica {
-        /// Which kind of Workload is meant.
+        /// The API of the Workload.
         source: WorkloadSource,
         /// The Workload's name.
         workload: Text,
         /// The pod group in it.
         group: Text,
-        /// Which replica of that pod group; empty where there is only one.
+        /// The replica of that pod group; empty where there is only one.
         replica: Text,
     },
 }
 
-/// Whose `Workload` a name refers to.
+/// The API that a `Workload` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadSource {
     /// `scheduling.k8s.io/v1alpha1`.
@@ -185,11 +185,11 @@ pub enum WorkloadSource {
 /// A `PodGroup` object: one unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroup {
-    /// How many pods make it whole; 1 under the basic policy.
+    /// The healthy pods that it needs; 1 under the basic policy.
     pub min_count: u32,
-    /// Its pods go down together (`disruptionMode` PodGroup or all), so there is no surplus.
+    /// Its pods go down together (`disruptionMode` PodGroup or all), so it has no surplus pods.
     pub falls_whole: bool,
-    /// The Workload and template it was made from.
+    /// The Workload and template that it was created from.
     pub template: Option<(Text, Text)>,
     /// Its controller.
     pub controller: Option<Owner>,
@@ -208,7 +208,7 @@ pub struct Workload {
     pub uid: Uid,
     /// It has a deletion timestamp.
     pub deleting: bool,
-    /// Its controller, or the first of its owners where it has no controller.
+    /// Its controller, or its first owner if it has no controller.
     pub owner: Option<Owner>,
 }
 
@@ -217,9 +217,9 @@ pub struct Workload {
 pub struct WorkloadGroup {
     /// Its name.
     pub name: Text,
-    /// How many pods make one replica of it whole.
+    /// The healthy pods that one replica needs.
     pub min_count: u32,
-    /// How many replicas there should be, where the API has that number.
+    /// The expected replicas, where the API has that number.
     pub replicas: Option<u32>,
 }
 
@@ -230,11 +230,11 @@ pub struct Controller {
     pub key: ObjectKey,
     /// Its UID.
     pub uid: Uid,
-    /// The version of this state of it.
+    /// The version of this state.
     pub version: Version,
     /// Its kind.
     pub kind: GroupKind,
-    /// How many it wants; `None` where the kind has no scale. A Job wants min(parallelism, completions − succeeded).
+    /// The desired replicas; `None` where the kind has no scale. For a Job: min(parallelism, completions − succeeded).
     pub replicas: Option<u32>,
     /// What `replicas` counts.
     pub counts: Counts,
@@ -242,33 +242,32 @@ pub struct Controller {
     pub owner: Option<Owner>,
     /// It has a deletion timestamp.
     pub deleting: bool,
-    /// A Deployment whose strategy is Recreate: its owner asked for the gap.
+    /// It is a Deployment with the strategy Recreate, which deletes all old pods before it creates new ones.
     pub recreate: bool,
-    /// Whether it runs pods at all.
+    /// Whether it runs pods.
     pub activity: Activity,
-    /// The labels of the pods that it makes, one set for each of its pod templates. `None` for kinds of which that is
-    /// not known. Labels that are added to each pod later are not in it: see [`is_added_later`].
+    /// The labels of its pod templates, one set for each. `None` for kinds whose templates are not known. Labels that
+    /// are added to each pod later are not included: see [`is_added_later`].
     pub templates: Option<Box<[Labels]>>,
 }
 
-/// Whether a controller runs pods. One that does not wants none, whatever its scale says, and the groups that it owns are
-/// not expected.
+/// Whether a controller runs pods. A controller that does not run pods wants none, regardless of its scale, and its
+/// groups are not expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activity {
-    /// It does; also where nothing is said.
+    /// It runs pods. The default, also for kinds without such a state.
     #[default]
     Active,
     /// It is suspended.
     Suspended,
-    /// It has done its work.
+    /// It has finished its work.
     Complete,
-    /// It has given up.
+    /// It has failed and does not retry.
     Failed,
 }
 
-/// Whether a label may be on a pod although the pod template does not have it, because a controller or the API server
-/// adds it to each pod. Whether the pods of a template have such a label, and with which value, cannot be told from the
-/// template.
+/// Whether a pod may have a label that its pod template does not have, because a controller or the API server adds it
+/// to each pod. A template does not show whether its pods get such a label, or its value.
 pub fn is_added_later(key: &str) -> bool {
     const KEYS: [&str; 6] = [
         "pod-template-hash",
@@ -298,7 +297,7 @@ pub enum Counts {
     Groups {
         /// The pods in one group, where known.
         size: Option<u32>,
-        /// The loss of one pod makes the controller rebuild the group.
+        /// The controller rebuilds the whole group when one pod is lost.
         falls_whole: bool,
     },
 }
@@ -308,9 +307,9 @@ pub enum Counts {
 pub struct Namespace {
     /// It has a deletion timestamp.
     pub terminating: bool,
-    /// The webhooks do not look at it.
+    /// The webhooks do not match it.
     pub excluded: bool,
-    /// It has the label that makes the API server ask about every operation, and take no answer for a no.
+    /// It has the label for which the API server calls the webhooks on every operation, and fails closed.
     pub guarded: bool,
 }
 
@@ -326,37 +325,37 @@ pub struct Node {
 pub struct Agent {
     /// When it started, by its own clock.
     pub started: Time,
-    /// When the last renewal was seen, by our clock.
+    /// When this replica saw the last renewal, by its own clock.
     pub renewed: Time,
-    /// How long a renewal holds.
+    /// How long a renewal is valid.
     pub holds: std::time::Duration,
 }
 
-/// A native PodDisruptionBudget, as far as it can refuse what we would admit.
+/// A native PodDisruptionBudget, reduced to the parts that decide whether the API server denies an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeBudget {
     /// Which pods it covers.
     pub selector: Selector,
     /// How many disruptions it allows now.
     pub allowed: i64,
-    /// Its status tells of the present spec.
+    /// Its status is up to date with its spec.
     pub current: bool,
-    /// It lets unready pods go whatever the numbers.
+    /// Its `unhealthyPodEvictionPolicy` is AlwaysAllow.
     pub always_allow_unready: bool,
-    /// Healthy pods seen and wanted.
+    /// `currentHealthy` and `desiredHealthy`.
     pub healthy: (i64, i64),
-    /// Pods that there should be.
+    /// `expectedPods`.
     pub expected: i64,
 }
 
 impl NativeBudget {
-    /// How many pods it lets go while all are healthy.
+    /// How many disruptions it allows while all pods are healthy.
     pub fn lets_go(&self) -> i64 {
         self.expected - self.healthy.1
     }
 }
 
-/// Which kind of object a budget was written as.
+/// The kind of object that defines a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BudgetKind {
     /// `policy.quorate.dev` DisruptionBudget.
@@ -366,10 +365,10 @@ pub enum BudgetKind {
 }
 
 impl BudgetKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::DisruptionBudget, Self::PodUnavailableBudget];
 
-    /// How the owner of such a budget says how many units there should be.
+    /// The field or annotation in which such a budget states the expected number of units.
     pub(crate) fn says_expected(self) -> &'static str {
         match self {
             Self::DisruptionBudget => "expectedReplicas",
@@ -378,7 +377,7 @@ impl BudgetKind {
     }
 }
 
-/// Names a budget. Budgets are asked and claimed in this order.
+/// Identifies a budget. Budgets are checked and claimed in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BudgetKey {
     /// Namespace and name.
@@ -391,7 +390,7 @@ impl std::fmt::Display for BudgetKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.kind {
             BudgetKind::DisruptionBudget => self.object.fmt(f),
-            // By a word that its owner uses: there may be a budget of the other kind with the same name.
+            // With its kind: there may be a DisruptionBudget with the same name.
             BudgetKind::PodUnavailableBudget => write!(f, "PodUnavailableBudget {}", self.object),
         }
     }
@@ -406,33 +405,33 @@ pub struct Budget {
     pub uid: Uid,
     /// The generation of its spec.
     pub generation: i64,
-    /// The version of this state of it.
+    /// The version of this state.
     pub version: Version,
-    /// What it asks for, or why that cannot be read.
+    /// Its rules, or why they are invalid.
     pub spec: Result<Rules, Broken>,
-    /// What was admitted and is not yet seen in the pods.
+    /// What was admitted and is not visible in the pods yet.
     pub ledger: Ledger,
-    /// Groups that vanished, and when, as its status remembers them across restarts.
+    /// Groups that vanished, and when. The status keeps them across restarts.
     pub gone: Box<[(Text, Time)]>,
-    /// What else its status remembers.
+    /// What else its status keeps.
     pub memory: Memory,
 }
 
-/// What a budget remembers of its sources: what says how many pods or groups there should be stays expected when the last
-/// of its pods is gone.
+/// What a budget remembers about its sources. A source, which states the expected number of pods or groups, stays
+/// expected when its last pod is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// [`crate::memory_key`] of the rules in force that it was written for. Under other rules it says nothing.
+    /// [`crate::memory_key`] of the rules that this memory was written for. It does not apply to other rules.
     pub key: u64,
-    /// Sources that had a pod under the budget, where no template says whether they will have one again.
+    /// Sources that had a pod under the budget and whose templates do not show whether they will have one again.
     pub sources: Box<[Source]>,
-    /// Groups that were complete when the last of their pods was collected: `PodGroup/name`,
+    /// Groups that were complete when their last pod was removed: `PodGroup/name`,
     /// `Workload.scheduling.quorate.dev/name/group/replica`, `Workload.scheduling.k8s.io/name/group/replica`,
-    /// `LeaderWorkerSet/name/value`, `Label/value`, `Owner/uid`. A run of numbers may stand as one: `Label/0~7`.
+    /// `LeaderWorkerSet/name/value`, `Label/value`, `Owner/uid`. A range of numbers may be one entry: `Label/0~7`.
     pub complete: Box<[Text]>,
 }
 
-/// What says how many pods or groups there should be.
+/// An object that states the expected number of pods or groups.
 ///
 /// | what | kind | name | part | UID |
 /// |---|---|---|---|---|
@@ -446,47 +445,47 @@ pub struct Source {
     pub kind: GroupKind,
     /// Its name.
     pub name: Text,
-    /// The part of it that is meant; empty where the whole is.
+    /// The part of the object; empty where the whole object is the source.
     pub part: Text,
     /// Its UID.
     pub uid: Uid,
 }
 
-/// How many sources without pods a budget remembers. Past that it admits nothing.
+/// The largest number of sources without pods that a budget remembers. With more, it denies every request.
 pub const MAX_SOURCES: usize = 256;
-/// How many complete groups without pods the status remembers, runs of numbers as one. What is left out counts as expected
-/// again after a restart.
+/// The largest number of complete groups without pods that the status remembers; a range of numbers counts as one.
+/// Groups beyond that count as expected again after a restart.
 pub const MAX_COMPLETE: usize = 256;
 
-/// A budget that cannot be read: it denies what it protects against, on the pods it covers.
+/// An invalid budget: it denies the operations that it protects against, on the pods that it covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broken {
     /// What is wrong.
     pub why: Text,
-    /// Which pods; all of the namespace where that is what cannot be read.
+    /// The pods that it covers; all pods of the namespace where this part is invalid.
     pub covers: Covers,
-    /// Which operations.
+    /// The operations that it protects against.
     pub operations: Operations,
 }
 
-/// What a budget asks for.
+/// The rules of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
-    /// Which pods.
+    /// The pods that it covers.
     pub covers: Covers,
-    /// At least so many units stay healthy.
+    /// The smallest number of units that stay healthy.
     pub min_available: Option<Quantity>,
-    /// At most so many units are down.
+    /// The largest number of units that are down.
     pub max_unavailable: Option<Quantity>,
     /// What a unit is.
     pub units: Units,
-    /// How many units there should be, if the owner of the budget says so.
+    /// The expected number of units, if the budget states it.
     pub expected: Option<u32>,
-    /// What happens to pods that are unhealthy already.
+    /// Whether pods that are already unhealthy may be evicted.
     pub unhealthy: UnhealthyPolicy,
-    /// Which operations it protects against.
+    /// The operations that it protects against.
     pub operations: Operations,
-    /// Decide, count, report, never deny.
+    /// Only observe: decide, count and report, but never deny.
     pub observe: bool,
     /// When a pod counts as available.
     pub health: HealthRule,
@@ -497,9 +496,9 @@ pub struct Rules {
 /// Which pods a budget covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Covers {
-    /// Those with these labels.
+    /// Pods that match this selector.
     Selector(Selector),
-    /// Those of this workload.
+    /// Pods of this workload.
     Target(GroupKind, Text),
 }
 
@@ -514,39 +513,39 @@ pub enum Units {
     Label {
         /// The label.
         key: Text,
-        /// How many healthy pods make a group whole; the default is the group's size where known.
+        /// The healthy pods that a group needs; the default is the group's size where it is known.
         min_ready: Option<u32>,
     },
     /// Pods that share an owner of a kind.
     Owner {
         /// The owner's kind.
         kind: GroupKind,
-        /// How many healthy pods make a group whole.
+        /// The healthy pods that a group needs.
         min_ready: Option<u32>,
     },
 }
 
-/// What happens to pods that are unhealthy already.
+/// Whether pods that are already unhealthy may be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UnhealthyPolicy {
     /// They may be evicted while the budget is met.
     #[default]
     IfHealthyBudget,
-    /// They may always go.
+    /// They may always be evicted.
     AlwaysAllow,
 }
 
 /// When a pod counts as available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HealthRule {
-    /// Its probe says so, or it is Ready where it has none.
+    /// Its disruption probe allows a disruption, or, if it has none, it is Ready.
     #[default]
     Ready,
-    /// As above, and it is Running and no in-place update is under way.
+    /// As [`Self::Ready`], and it is Running and [`Pod::consistent`].
     Strict,
 }
 
-/// What somebody wants to do to a pod.
+/// An operation that disrupts a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// The eviction API.

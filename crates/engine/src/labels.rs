@@ -1,22 +1,22 @@
-//! Label sets, each in one piece: a million pods are compared with what is known of them, and every text that lies by
-//! itself would have to be fetched by itself.
+//! Label sets, each in one allocation. The engine compares the labels of a million pods, and every separate text would
+//! cost another memory access.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A set of labels, sorted by key.
 ///
-/// Keys and values stand one behind the other, each after its length, which is written as one character.
+/// Keys and values follow each other. Each is preceded by its length, encoded as one character.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels(Arc<str>);
 
-/// The longest text whose length is a character. The API server takes none that is nearly as long.
+/// The longest text whose length is a valid character. The API server accepts only much shorter ones.
 const LONGEST: usize = 0xd7ff;
-/// How many bytes a length is likely to need.
+/// The bytes that a length usually needs.
 const CHARACTER: usize = 1;
 
 impl Labels {
-    /// Builds a set; of two values for one key the last one stays.
+    /// Builds a set. If a key occurs twice, the last value wins.
     pub fn new<K: AsRef<str> + Ord, V: AsRef<str>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         let sorted: BTreeMap<K, V> = pairs.into_iter().collect();
         let length = |(key, value): (&K, &V)| key.as_ref().len() + value.as_ref().len() + 2 * CHARACTER;
@@ -41,7 +41,7 @@ impl Labels {
         std::iter::from_fn(move || Some((read(&mut rest)?, read(&mut rest)?)))
     }
 
-    /// The set itself, to be shared.
+    /// The encoded set, for interning.
     pub(crate) fn shared(&mut self) -> &mut Arc<str> {
         &mut self.0
     }
@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_two_values_for_a_label_stays() {
+    fn the_last_value_of_a_key_wins() {
         let labels = Labels::new([("b", "1"), ("a", "2"), ("b", "3")]);
         assert_eq!(labels.get("b"), Some("3"));
         assert_eq!(labels.get("c"), None);
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn labels_are_read_as_they_were_written() {
         let long = "l".repeat(300);
         let longer = "v".repeat(LONGEST);
         let pairs = [("", "empty"), ("a", ""), ("naïve", "ﬁn"), (&long, &longer)];
@@ -85,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_read_alike_in_a_row_are_not_equal() {
+    fn sets_with_the_same_concatenation_are_not_equal() {
         assert_ne!(Labels::new([("ab", "c")]), Labels::new([("a", "bc")]));
     }
 
     #[test]
-    fn a_text_that_no_api_server_takes_is_left_out() {
+    fn labels_that_are_too_long_are_left_out() {
         let labels =
             Labels::new([("a", "1".to_owned()), ("b", "v".repeat(LONGEST + 1)), ("c", "3".to_owned())]);
         assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "1"), ("c", "3")]);

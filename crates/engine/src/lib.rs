@@ -1,6 +1,7 @@
-//! Decides who may be disrupted now.
+//! Decides which pods may be disrupted now.
 //!
-//! Pure: facts in, verdicts and status out. No clock, no IO, no async, no Kubernetes; time is an argument.
+//! A pure library: facts in, decisions and status out. It has no clock, no IO, no async code and no Kubernetes client;
+//! the current time is an argument.
 
 pub mod basics;
 pub mod callers;

@@ -1,4 +1,4 @@
-//! Shares equal texts: what a thousand pods have is kept once.
+//! Interns equal texts, so that a text in a thousand pods is stored once.
 
 use std::sync::Arc;
 
@@ -8,19 +8,21 @@ use crate::basics::{Labels, Text};
 use crate::facts::{BudgetKey, Covers, Owner, Pod};
 use crate::selector::Selected;
 
-/// What is in use.
+/// The texts in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     texts: Interner<()>,
-    /// Apart from the other texts: there are few of them, each pod has one, and no sibling has the same.
+    /// Node names, in their own table: there are few, each pod has one, and the pods of a controller have different
+    /// ones.
     nodes: Interner<()>,
-    /// Apart as well, and each set as one text, with the budgets that select it.
+    /// Label sets, also in their own table. Each set is one text, with the budgets that select it.
     labels: Interner<Selected>,
 }
 
 impl Pool {
-    /// Has a pod share its texts with all others; name, UID and namespace apart. What its siblings have as owners is
-    /// likely to be what it has, which spares the search. Returns what is known of pods with its labels.
+    /// Replaces the texts of a pod by shared ones, except name, UID and namespace. Pods of one controller usually have
+    /// the same owners, so those of its siblings are tried first, which avoids a lookup. Returns the entry for the
+    /// pod's label set.
     pub(crate) fn share_pod(&mut self, pod: &mut Pod, siblings: Option<&Arc<[Owner]>>) -> &mut Selected {
         if let Some(node) = &mut pod.node {
             self.nodes.share(node);
@@ -42,12 +44,12 @@ impl Pool {
         self.labels.share(pod.labels.shared())
     }
 
-    /// Has a set of labels shared with all that are equal.
+    /// Replaces a label set by the shared one.
     pub(crate) fn share_labels(&mut self, labels: &mut Labels) {
         self.labels.share(labels.shared());
     }
 
-    /// Has a budget share its namespace and the keys of its labels with all others.
+    /// Replaces the namespace of a budget and the label keys of its selector by shared ones.
     pub(crate) fn share_budget(&mut self, key: &mut BudgetKey, covers: &mut Covers) {
         self.texts.share(&mut key.object.namespace);
         let Covers::Selector(selector) = covers else { return };
@@ -57,14 +59,14 @@ impl Pool {
     }
 }
 
-/// Texts in use, and what is known of each. What nobody uses any more goes when there are twice as many.
+/// Texts in use, with a value for each. Unused texts are dropped when the number of texts has doubled.
 #[derive(Clone, Debug)]
 struct Interner<V> {
     kept: FxHashMap<Text, V>,
     sweep_at: usize,
 }
 
-/// A shelf with less than this is not worth sweeping.
+/// Smaller interners are not worth a sweep.
 const SMALLEST_SWEEP: usize = 1024;
 
 impl<V> Default for Interner<V> {
@@ -74,7 +76,7 @@ impl<V> Default for Interner<V> {
 }
 
 impl<V: Default> Interner<V> {
-    /// Replaces a text by the one that is kept, or keeps it.
+    /// Replaces a text by the stored one, or stores it.
     fn share(&mut self, text: &mut Text) -> &mut V {
         if self.kept.len() >= self.sweep_at {
             self.kept.retain(|kept, _| Text::strong_count(kept) > 1);

@@ -1,4 +1,4 @@
-//! The status of a budget: its numbers, its groups, its conditions.
+//! Computes the status of a budget: its numbers, its groups, its conditions.
 
 use crate::basics::{Quantity, Text, Time};
 use crate::claims::{Claim, PROTOCOL};
@@ -9,7 +9,7 @@ use crate::sentence;
 use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status, reason};
 use crate::tally::Unit;
 
-/// How many pods a message names.
+/// The largest number of pods or workloads that a message lists by name.
 const NAMED: usize = 3;
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
         let units = if valid { tally.numbers(rules) } else { Numbers::default() };
         let unresolved = if valid { self.unresolved(budget, rules) } else { None };
         let enforced = enforced(budget);
-        // What cannot be known is denied, and what not every replica knows.
+        // A budget that cannot be resolved, or that not every replica enforces, denies every request.
         let allowed = if unresolved.is_some() || !enforced.status { 0 } else { units.allowed };
         let units = Numbers { allowed, ..units };
         let (groups, groups_omitted) = self.groups(budget);
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// What is wrong with a budget, the worst first.
+    /// The worst problem of a budget's configuration.
     fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(&'static str, String)> {
         let (rules, tally) = (&budget.rules, &budget.tally);
         let namespace = &budget.fact.key.object.namespace;
@@ -101,8 +101,8 @@ impl Engine {
         if budget.downgraded {
             return Some((
                 reason::FEATURE_DISABLED,
-                "Groups are switched off (feature gate MultiPodPDBs): the numbers count single pods. \
-                 Switch the gate on to protect groups."
+                "The feature gate MultiPodPDBs is disabled: the numbers count single pods. \
+                 Enable the gate to protect groups."
                     .to_owned(),
             ));
         }
@@ -110,7 +110,7 @@ impl Engine {
             return Some((
                 reason::NAMESPACE_EXCLUDED,
                 format!(
-                    "Namespace {namespace} is excluded: nothing is asked there, so nothing is protected."
+                    "Namespace {namespace} is excluded from the webhooks, so the budget protects nothing."
                 ),
             ));
         }
@@ -159,7 +159,7 @@ impl Engine {
             return Some((
                 reason::UNMANAGED_PODS,
                 format!(
-                    "{pods} no controller, so how many there should be is not known. \
+                    "{pods} no controller, so the expected number of such pods is not known. \
                      Use an integer minAvailable, or {expected_by}."
                 ),
             ));
@@ -171,7 +171,7 @@ impl Engine {
                 reason::MULTIPLE_WORKLOADS_DETECTED,
                 format!(
                     "The pods belong to {} workloads ({}{}); their groups are counted together. \
-                     Write one budget for each, unless that is what you want.",
+                     Write one budget for each workload, unless this is intended.",
                     workloads.len(),
                     names.join(", "),
                     if workloads.len() > NAMED { ", …" } else { "" }
@@ -182,16 +182,16 @@ impl Engine {
             return Some((
                 reason::EXPECTED_FROM_OBSERVATION,
                 format!(
-                    "Nothing says how many groups there should be: those that were seen are counted. \
-                     Set {expected_by} if that can be wrong."
+                    "No object states the expected number of groups, so the observed groups are counted. \
+                     Set {expected_by} if that number can be wrong."
                 ),
             ));
         }
         None
     }
 
-    /// A native budget over a group that lets fewer pods go than the group has: a drain takes its first pod, which
-    /// breaks the group, and then no second one.
+    /// A native budget that covers a group and allows fewer disruptions than the group has pods: a drain evicts the
+    /// first pod, which breaks the group, and then no further one.
     fn native_too_tight(&self, budget: &BudgetRecord) -> Option<String> {
         if matches!(budget.rules.units, Units::Pods) {
             return None;
@@ -201,13 +201,14 @@ impl Engine {
             (native.current && lets_go < size && size <= native.expected).then(|| {
                 let pods = if lets_go == 1 { "pod" } else { "pods" };
                 format!(
-                    "PodDisruptionBudget {name} lets {lets_go} {pods} go and group {} has {size}, so a drain would break \
-                     the group and then stop. Let {name} allow {size} or more: it counts pods, this budget counts groups.",
+                    "PodDisruptionBudget {name} allows {lets_go} {pods} to be disrupted, but group {} has {size}, so a \
+                     drain would break the group and then stop. Let {name} allow {size} or more: it counts pods, this \
+                     budget counts groups.",
                     budget.tally.shown(&unit.name)
                 )
             })
         };
-        // The pods of a group may lie under several of them.
+        // Different native budgets may cover the pods of one group.
         budget.tally.units.iter().find_map(|(_, unit)| {
             let mut over =
                 unit.members.iter().flat_map(|pod| self.cluster.native_over(&self.pods[*pod as usize].fact));
@@ -239,7 +240,7 @@ impl Engine {
             .collect()
     }
 
-    /// Names a few pods and counts the rest, with the verb: "pods web-0, web-1 and 3 more have".
+    /// Lists a few pods by name and the number of others, with the verb: "pods web-0, web-1 and 3 more have".
     fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a u32>, (one, many): (&str, &str)) -> String {
         let total = ids.len();
         let mut names: Vec<&str> = ids.map(|id| &*self.pods[*id as usize].fact.key.name).collect();
@@ -258,14 +259,14 @@ fn valid(budget: &BudgetRecord) -> String {
     let raised = budget.tally.units.iter().find(|(_, unit)| unit.raised);
     match (raised.and_then(|(_, unit)| unit.min_count), &budget.rules.units) {
         (Some(size), Units::Label { min_ready: Some(asked), .. }) => format!(
-            "The budget can do what it was written for. minReadyReplicas {asked} is not followed: a group that loses \
-             one pod is rebuilt whole, so all {size} are needed."
+            "The configuration is valid. minReadyReplicas {asked} is raised to {size}: a group that loses one pod is \
+             rebuilt as a whole, so all {size} pods are needed."
         ),
-        _ => "The budget can do what it was written for.".to_owned(),
+        _ => "The configuration is valid.".to_owned(),
     }
 }
 
-/// Orders names as people do: group 10 after group 9.
+/// Natural order of names: group 10 comes after group 9.
 pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
     let key = |name: &str| {
         let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -275,7 +276,7 @@ pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
     key(a).cmp(&key(b)).then_with(|| a.cmp(b))
 }
 
-/// Whether the rules ask how many units there should be.
+/// Whether the rules depend on the expected number of units, and the budget does not state it.
 fn asks_scale(rules: &Rules) -> bool {
     rules.expected.is_none()
         && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))))
@@ -291,7 +292,7 @@ fn never_allows(rules: &Rules, numbers: Numbers) -> bool {
 fn never_allows_message(rules: &Rules, numbers: Numbers) -> String {
     let noun = sentence::noun(noun(rules), numbers.expected);
     format!(
-        "The budget asks that all {} {noun} stay up, which denials every drain for ever. \
+        "The budget requires all {} {noun} to stay up, which blocks every drain forever. \
          Allow at least one to be down.",
         numbers.expected
     )
@@ -352,13 +353,15 @@ fn enforced(budget: &BudgetRecord) -> Condition {
         (false, None) => (
             false,
             reason::JUST_CREATED,
-            "Not every replica knows it yet, or its namespace has no label yet; until then it allows nothing.".to_owned(),
+            "Not every replica enforces it yet, or its namespace has no label yet; until then it allows nothing."
+                .to_owned(),
         ),
     };
     Condition { kind: ConditionType::Enforced, status, reason, message }
 }
 
-/// The pods that so many units need at least. Those that are complete or not wanted need none.
+/// The smallest number of pods that the desired units need. Units that are complete, or above the expected number, need
+/// none.
 fn pods_needed(budget: &BudgetRecord, desired: u32) -> u32 {
     let units = budget.tally.units.iter().filter(|(_, unit)| !unit.is_complete() && !unit.surge);
     let mut minimums: Vec<u32> = units.filter_map(|(_, unit)| unit.min_count).collect();

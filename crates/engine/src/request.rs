@@ -1,38 +1,38 @@
-//! What is asked.
+//! Requests to disrupt a pod.
 
 use crate::basics::{ObjectKey, Uid, Version};
 use crate::callers::Caller;
 use crate::claims::Target;
 use crate::facts::{Operation, Pod};
 
-/// A request to disrupt a pod.
+/// A request to disrupt a pod, as the webhook receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// What is to be done.
+    /// The requested operation.
     pub operation: Operation,
-    /// Which pod, by name: an eviction knows no more.
+    /// Namespace and name of the pod. An eviction has no more than this.
     pub pod: ObjectKey,
-    /// The very object that is meant, where the request names it (deletes, updates).
+    /// The object itself, where the request contains it (deletes, updates).
     pub object: Option<ReviewedPod>,
-    /// The UID that the caller insists on.
+    /// The UID precondition of the caller.
     pub precondition: Option<Uid>,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// Nothing is to be done, only answered.
+    /// The request is a dry run: decide it and record nothing.
     pub dry_run: bool,
-    /// What an update asks the containers to become.
+    /// The state that an update requests for the containers.
     pub target: Target,
 }
 
-/// The pod that a review is about. A review can be forged, so it says which pod is meant and no more: what the pod is like
-/// comes from the API server's own lists, watches and reads.
+/// The pod that an AdmissionReview is about. A review can be forged, so it only identifies the pod; the state of the
+/// pod comes from lists, watches and reads of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReviewedPod {
     /// Its UID.
     pub uid: Uid,
-    /// The version that the review shows. A newer one than what is known here makes this replica read the pod.
+    /// The version in the review. If it is newer than the cached one, this replica reads the pod.
     pub version: Version,
-    /// It has a deletion timestamp: nothing is left to decide.
+    /// It has a deletion timestamp, so there is nothing to decide.
     pub terminating: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How many pods the controllers of a budget's pods want: kept in steps, since a budget may have thousands of them.
+//! The scales of the controllers of a budget's pods. Updated incrementally, since a budget may have thousands of them.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use crate::basics::Uid;
 use crate::cluster_state::ClusterState;
 use crate::facts::Controller;
 
-/// The controllers of a budget's pods, and what they want.
+/// The controllers of a budget's pods, and how many pods they want.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScaleIndex {
-    /// By the controller that a pod names.
+    /// By the controller in the pod's `ownerReferences`.
     owned: FxHashMap<Uid, Owned>,
-    /// The workloads whose scale counts: the Deployment above its ReplicaSets.
+    /// The workloads whose scale counts: for ReplicaSets of a Deployment, the Deployment.
     workloads: Slab<Wanting>,
     by_workload: FxHashMap<Uid, u32>,
-    /// Controllers of which nothing is known.
+    /// Controllers that are not known.
     missing: BTreeSet<Uid>,
     /// Controllers that have no scale.
     scaleless: BTreeSet<Uid>,
@@ -28,26 +28,26 @@ pub(crate) struct ScaleIndex {
 #[derive(Clone, Debug)]
 struct Owned {
     pods: Pods,
-    /// Whose scale counts for them; the controller itself where nothing is known.
+    /// The workload whose scale counts for them; the controller itself if it is not known.
     workload: u32,
 }
 
-/// The pods of one workload in a budget, and what it wants.
+/// The pods of one workload in a budget, and how many pods it wants.
 #[derive(Clone, Debug)]
 struct Wanting {
     uid: Uid,
     pods: Pods,
     replicas: Option<u32>,
     deleting: bool,
-    /// It stays expected also without pods.
+    /// It stays expected even without pods.
     kept: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pods {
-    /// In groups, or in a budget that counts pods.
+    /// Pods in groups, or in a budget that counts pods.
     seated: u32,
-    /// Without a group.
+    /// Pods without a group.
     single: u32,
 }
 
@@ -85,7 +85,7 @@ impl Wanting {
     fn adds(&self) -> Totals {
         let Pods { seated, single } = self.pods;
         let if_any = |pods: u32, n: u32| if pods > 0 { u64::from(n) } else { 0 };
-        // Who has no scale wants the pods there are.
+        // A workload without a scale wants the pods that exist.
         let replicas = self.replicas.unwrap_or(seated.saturating_add(single));
         let from_now_on = if self.deleting { 0 } else { replicas };
         let without_pods = u32::from(self.kept && self.pods.are_none());
@@ -99,7 +99,7 @@ impl Wanting {
 }
 
 impl ScaleIndex {
-    /// A pod of this controller comes or goes. Returns the workload that is met by it.
+    /// Counts a pod of this controller that appears or disappears. Returns its workload if that is new here.
     pub(crate) fn step(
         &mut self,
         controller: &Uid,
@@ -132,7 +132,7 @@ impl ScaleIndex {
         None
     }
 
-    /// Finds out whose scale counts for a controller that had no pods here yet. Returns the workload, if it is new here.
+    /// Finds the workload whose scale counts for a controller that had no pods here yet. Returns it if it is new here.
     fn meet(&mut self, controller: &Uid, cluster: &ClusterState) -> Option<Uid> {
         let scaled = cluster.scaled(controller);
         match scaled {
@@ -149,7 +149,7 @@ impl ScaleIndex {
         known.is_none().then(|| uid.clone())
     }
 
-    /// Begins to count what a workload wants.
+    /// Starts to count how many pods a workload wants.
     fn enter(&mut self, uid: &Uid, workload: Option<&Controller>, kept: bool, cluster: &ClusterState) -> u32 {
         let wanting = Wanting {
             uid: uid.clone(),
@@ -164,7 +164,8 @@ impl ScaleIndex {
         id
     }
 
-    /// Whether a workload stays expected without pods is found out; returns whether that, or what it wants, is news.
+    /// Sets whether a workload stays expected without pods, and looks up its scale. Returns whether the totals may
+    /// differ.
     pub(crate) fn keep(&mut self, uid: &Uid, kept: bool, cluster: &ClusterState) -> bool {
         let Some(id) = self.by_workload.get(uid).copied() else {
             if kept {
@@ -199,8 +200,8 @@ impl ScaleIndex {
         self.by_workload.keys()
     }
 
-    /// Looks up every controller again. Returns the workloads that were kept, of which it is to be found out if they
-    /// still are.
+    /// Looks up every controller again. Returns the workloads that were kept; the caller must check whether they still
+    /// are.
     pub(crate) fn refresh(&mut self, cluster: &ClusterState) -> Vec<Uid> {
         let Self { owned, workloads, .. } = std::mem::take(self);
         let kept = workloads.into_iter().filter(|(_, wanting)| wanting.kept).map(|(_, wanting)| wanting.uid);
@@ -218,37 +219,37 @@ impl ScaleIndex {
         kept
     }
 
-    /// The sum of the scales: the pods that there should be.
+    /// The sum of the scales: the expected number of pods.
     pub(crate) fn scale(&self) -> u32 {
         shorten(self.totals.scale)
     }
 
-    /// The pods wanted from now on by those who have pods in groups, or in a budget that counts pods.
+    /// The pods wanted from now on by workloads that have pods in groups, or in a budget that counts pods.
     pub(crate) fn wanted(&self) -> u32 {
         shorten(self.totals.wanted)
     }
 
-    /// The pods without a group that there should be: what their controllers want, less what sits in groups.
+    /// The expected number of pods without a group: what their controllers want, minus their pods in groups.
     pub(crate) fn singles_expected(&self) -> u32 {
         shorten(self.totals.singles_expected)
     }
 
-    /// The same, from now on.
+    /// The same from now on: a workload that is being deleted wants none.
     pub(crate) fn singles_wanted(&self) -> u32 {
         shorten(self.totals.singles_wanted)
     }
 
-    /// Whether all pods are without a controller.
+    /// Whether no pod has a controller.
     pub(crate) fn nobody(&self) -> bool {
         self.owned.is_empty()
     }
 
-    /// The first controller of which nothing is known; of those with single pods only, where these are asked for.
+    /// The first controller that is not known; with `of_singles`, only of controllers that have single pods.
     pub(crate) fn missing(&self, of_singles: bool) -> Option<&Uid> {
         self.first(&self.missing, of_singles)
     }
 
-    /// The first controller that has no scale.
+    /// The first controller without a scale; with `of_singles`, only of controllers that have single pods.
     pub(crate) fn scaleless(&self, of_singles: bool) -> Option<&Uid> {
         self.first(&self.scaleless, of_singles)
     }

@@ -1,38 +1,38 @@
-//! Label selectors, and an index that finds the budgets which may select a pod without asking each.
+//! Label selectors, and an index that finds the budgets that may select a pod without checking each of them.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::basics::{Labels, Text};
 
-/// A label selector: all requirements must hold. Without any it selects everything.
+/// A label selector: all requirements must hold. A selector without requirements selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector(pub Box<[Requirement]>);
 
 /// One requirement of a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
-    /// The label it is about.
+    /// The key of the label.
     pub key: Text,
-    /// What it asks of that label.
+    /// The condition on the label.
     pub operator: Operator,
 }
 
-/// What a requirement asks of its label.
+/// The condition of a requirement on its label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
-    /// It has one of these values.
+    /// The label has one of these values.
     In(Box<[Text]>),
-    /// It has none of these values, or is absent.
+    /// The label has none of these values, or is absent.
     NotIn(Box<[Text]>),
-    /// It is there.
+    /// The label is present.
     Exists,
-    /// It is absent.
+    /// The label is absent.
     Absent,
 }
 
 impl Selector {
-    /// The selector that asks for these labels.
+    /// The selector that requires these labels.
     pub fn labels<K: Into<Text>, V: Into<Text>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self(
             pairs
@@ -50,8 +50,8 @@ impl Selector {
         self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
     }
 
-    /// The places in the index where it is filed: under the first requirement that a pod must fulfil by having a
-    /// label. Under everything, where there is none.
+    /// The entries of the index for this selector: those of its first requirement that needs a label on the pod, values
+    /// before presence. Without such a requirement, the entry for all pods.
     fn anchors(&self) -> SmallVec<[Anchor; 2]> {
         for requirement in &self.0 {
             if let Operator::In(values) = &requirement.operator {
@@ -66,7 +66,7 @@ impl Selector {
         [Anchor::All].into_iter().collect()
     }
 
-    /// Whether it asks for nothing but what it is filed under.
+    /// Whether its entry in the index is its only requirement.
     fn is_its_anchor(&self) -> bool {
         match &*self.0 {
             [] => true,
@@ -77,7 +77,7 @@ impl Selector {
 }
 
 impl Requirement {
-    /// Whether it holds for a label with this value, or for one that is absent.
+    /// Whether it holds for a label with this value; `None` if the label is absent.
     pub(crate) fn holds(&self, value: Option<&str>) -> bool {
         match &self.operator {
             Operator::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
@@ -100,18 +100,18 @@ type Ids = SmallVec<[Found; 2]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Found {
     pub(crate) id: u32,
-    /// It does: it asks for nothing but what it was found by.
+    /// It selects the object for certain: its entry in the index is its only requirement.
     pub(crate) sure: bool,
 }
 
-/// Files selectors of one namespace by a label that their pods must have.
+/// The selectors of one namespace, by a label that their pods must have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectorIndex {
     by_key: FxHashMap<Text, ByValue>,
     all: Ids,
 }
 
-/// Selectors that ask for one label: with certain values, or with any.
+/// Selectors that require one label, with a certain value or with any.
 #[derive(Clone, Debug, Default)]
 struct ByValue {
     values: FxHashMap<Text, Ids>,
@@ -155,7 +155,7 @@ impl SelectorIndex {
         }
     }
 
-    /// Whoever may select an object with these labels: each that is not sure still has to be asked.
+    /// The selectors that may select an object with these labels. The caller must check each one that is not `sure`.
     pub(crate) fn candidates(&self, labels: &Labels) -> SmallVec<[Found; 4]> {
         let mut found: SmallVec<[Found; 4]> = SmallVec::from_slice(&self.all);
         for (key, value) in labels.iter() {
@@ -169,18 +169,18 @@ impl SelectorIndex {
     }
 }
 
-/// Budgets, as a pod is covered by them.
+/// The budgets that cover a pod.
 pub(crate) type Budgets = SmallVec<[u32; 4]>;
 
-/// Which budgets select pods of one label set: kept beside the set, since most pods have one that others have too.
+/// The budgets that select pods with one label set. Cached with the set, since most pods share theirs with other pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selected {
-    /// For which selectors that is so. Without any, nobody selects anything.
+    /// The edition of the namespace's selectors for which this holds. Without selectors, no budget selects anything.
     edition: u64,
     by: [u32; 2],
 }
 
-/// No budget has this number.
+/// No budget has this ID.
 const NO_POD: u32 = u32::MAX;
 
 impl Default for Selected {
@@ -189,8 +189,8 @@ impl Default for Selected {
     }
 }
 
-/// The edition of a namespace's selectors when it never had any. Each change makes another, of which no namespace has
-/// had the number before.
+/// The edition of a namespace that never had selectors. Each change of the selectors gets a new edition, unique across
+/// all namespaces.
 pub(crate) const NO_SELECTORS: u64 = 0;
 
 impl Selected {
@@ -199,7 +199,7 @@ impl Selected {
         (self.edition == edition).then(|| self.by.into_iter().filter(|id| *id != NO_POD).collect())
     }
 
-    /// Keeps what was found. More than a few are found again each time.
+    /// Caches the budgets. More than two do not fit and are searched each time.
     pub(crate) fn keep(&mut self, edition: u64, found: &Budgets) {
         let by = match **found {
             [] => [NO_POD; 2],

@@ -1,6 +1,6 @@
-//! Words for verdicts: the product's main screen.
+//! The text of decisions. Denials are the product's main screen.
 //!
-//! Each says which budget, what is counted, the numbers, what is in the way, and what it waits for, in less than 300
+//! Each denial states the budget, what it counts, the numbers, the reason and what it waits for, in at most 300
 //! characters.
 
 use std::fmt::Write;
@@ -13,21 +13,21 @@ use crate::decision::{
 };
 use crate::facts::{BudgetKey, BudgetKind, MAX_SOURCES};
 
-/// No sentence is longer than this.
+/// The largest number of characters in a denial.
 pub const MAX_LENGTH: usize = 300;
 
-/// One sentence for a refusal: the first budget's, and how many others agree with it.
+/// The text of a denied request: the sentence of the first denial, and the number of other budgets that deny it.
 pub fn refusal(denials: &[Denial], now: Time) -> String {
     let Some(first) = denials.first() else { return "not now".to_owned() };
     let sentence = self::denial(first, now);
     match denials.len() - 1 {
         0 => sentence,
-        1 => shorten(format!("{sentence} One more budget says no.")),
-        more => shorten(format!("{sentence} {more} more budgets say no.")),
+        1 => shorten(format!("{sentence} One more budget denies it.")),
+        more => shorten(format!("{sentence} {more} more budgets deny it.")),
     }
 }
 
-/// The sentence for one "no".
+/// The sentence for one denial.
 pub fn denial(denial: &Denial, now: Time) -> String {
     let budget = denial.budget.as_ref().map(ToString::to_string);
     let says = |what: String| match &budget {
@@ -36,13 +36,13 @@ pub fn denial(denial: &Denial, now: Time) -> String {
     };
     shorten(match &denial.reason {
         DenialReason::NotSynced => {
-            says("not now: Quorate is still starting. Ask again in a moment.".to_owned())
+            says("not now: Quorate is still starting. Retry in a moment.".to_owned())
         }
         DenialReason::NotFresh { seconds } => says(format!(
-            "not now: Quorate has not heard from the API server for {seconds}s. Ask again in a moment."
+            "not now: Quorate has not heard from the API server for {seconds}s. Retry in a moment."
         )),
         DenialReason::Deadline => {
-            says("not now: the budget could not be written in time. Ask again in a moment.".to_owned())
+            says("not now: the budget could not be written in time. Retry in a moment.".to_owned())
         }
         DenialReason::Invalid(why) => says(invalid(why)),
         DenialReason::Unresolved(unresolved) => {
@@ -50,7 +50,7 @@ pub fn denial(denial: &Denial, now: Time) -> String {
             says(self::unresolved(unresolved, kind))
         }
         DenialReason::NotOpen => says(
-            "not now: just created, or changed in what it covers. Waits until every replica knows it."
+            "not now: the budget was just created, or its selector changed. Waits until every replica enforces it."
                 .to_owned(),
         ),
         DenialReason::Protocol(protocol) => says(format!(
@@ -58,17 +58,17 @@ pub fn denial(denial: &Denial, now: Time) -> String {
              Waits until all replicas run the same version."
         )),
         DenialReason::OutdatedDefinition => says(
-            "not now: claims do not stick, the CustomResourceDefinition is older than this server. \
+            "not now: claims are not stored, because the CustomResourceDefinition is older than this server. \
              Apply the current one (quorate crds)."
                 .to_owned(),
         ),
         DenialReason::TooManyClaims => says(
-            "not now: too many admitted disruptions have not happened yet. Waits for the pods to go."
+            "not now: too many admitted disruptions are still pending. Waits until some of them complete."
                 .to_owned(),
         ),
         DenialReason::Probe { pod, why, since } => says(probe(pod, why, *since, now)),
         DenialReason::NoGroup { pod } => says(format!(
-            "pod {pod} names no workload, so which group it would break is not known. \
+            "pod {pod} names no workload, so its group is not known. \
              Set schedulingGroup or the quorate.dev/workload labels in its template."
         )),
         DenialReason::Exhausted(exhausted) => match &denial.budget {
@@ -85,59 +85,59 @@ pub fn denial(denial: &Denial, now: Time) -> String {
             };
             let named: Vec<&str> = names.iter().take(2).map(|name| &**name).collect();
             format!(
-                "pod {pod} is covered by the PodDisruptionBudgets {}{rest}: the API server evicts no pod with more than \
-                 one. Let only one of them cover it.",
+                "pod {pod} is covered by the PodDisruptionBudgets {}{rest}: the API server does not evict a pod that \
+                 has more than one. Let only one of them cover it.",
                 named.join(" and ")
             )
         }
     })
 }
 
-/// Why a budget cannot be read.
+/// Why a budget is invalid.
 pub fn invalid(why: &str) -> String {
     format!("the budget is invalid, so it allows nothing: {why}")
 }
 
-/// What cannot be found.
+/// What cannot be resolved.
 pub fn unresolved(unresolved: &Unresolved, kind: BudgetKind) -> String {
     let expected = kind.says_expected();
     match unresolved {
         Unresolved::Group { pod, name } => format!(
-            "pod {pod} belongs to {name}, which is not there, so what makes the group whole is not known. \
+            "pod {pod} belongs to {name}, which does not exist, so how many pods the group needs is not known. \
              Create it, or correct the pod's template."
         ),
         Unresolved::Controller { pod, kind, name } => format!(
-            "{kind} {name}, the controller of pod {pod}, is not known, so how many pods there should be is not \
+            "{kind} {name}, the controller of pod {pod}, is not known, so the expected number of pods is not known \
              either. Set {expected}, or an integer minAvailable."
         ),
         Unresolved::Owner { pod, kind, name } => format!(
-            "{kind} {name}, the controller of pod {pod}, is not known yet, so whether the budget covers the pod is not \
-             either. Try again in a moment."
+            "{kind} {name}, the controller of pod {pod}, is not known yet, so the budget may or may not cover the pod. \
+             Retry in a moment."
         ),
         Unresolved::Scale { kind, name } => format!(
-            "{kind} {name} has no scale, so how many pods there should be is not known. \
+            "{kind} {name} has no scale, so the expected number of pods is not known. \
              Set {expected}, or an integer minAvailable."
         ),
         Unresolved::Sources { count } => format!(
-            "{count} workloads that it covers have no pods now, and it can remember {MAX_SOURCES}. \
+            "{count} workloads that the budget covers have no pods now, but it can remember only {MAX_SOURCES}. \
              Write more budgets for fewer workloads each, or set {expected}."
         ),
     }
 }
 
-/// On what ground a budget agrees, after its name.
+/// Why a budget allows a request, to be printed after the name of the budget.
 pub fn agreement(reason: AllowReason, what: Noun) -> String {
     let unit = noun(what, 1);
     match reason {
-        AllowReason::Charged => format!("has room for one more {unit} to go down"),
-        AllowReason::Surge => format!("the {unit} is one more than there should be"),
-        AllowReason::Surplus => format!("the {unit} stays whole without it"),
-        AllowReason::Unhealthy => "the pod is unhealthy as it is".to_owned(),
-        AllowReason::Broken => format!("the {unit} is down as it is"),
-        AllowReason::Pending => "the pod never ran".to_owned(),
-        AllowReason::Recreate => "its owner asked for the gap".to_owned(),
-        AllowReason::PassesBy => "does not protect against this".to_owned(),
-        AllowReason::Observed => "would say no, but only observes".to_owned(),
+        AllowReason::Charged => format!("allows one more {unit} to go down"),
+        AllowReason::Surge => format!("the {unit} is above the expected number"),
+        AllowReason::Surplus => format!("the {unit} stays healthy without the pod"),
+        AllowReason::Unhealthy => "the pod is already unhealthy".to_owned(),
+        AllowReason::Broken => format!("the {unit} is already down"),
+        AllowReason::Pending => "the pod has not started yet".to_owned(),
+        AllowReason::Recreate => "its Deployment has the strategy Recreate".to_owned(),
+        AllowReason::PassesBy => "does not protect the pod against this operation".to_owned(),
+        AllowReason::Observed => "would deny it, but only observes".to_owned(),
     }
 }
 
@@ -146,7 +146,7 @@ pub fn why_down(what: Noun, unit: &Down, now: Time) -> String {
     down(what, unit, now, usize::MAX)
 }
 
-/// How a budget stands: "3 of 4 groups are healthy, 3 must stay: none may be disrupted now."
+/// The state of a budget: "3 of 4 groups are healthy, 3 must stay: none may be disrupted now."
 pub fn standing(what: Noun, numbers: Numbers) -> String {
     let Numbers { allowed, current, desired, expected } = numbers;
     if expected == 0 {
@@ -175,7 +175,7 @@ pub fn noun(what: Noun, count: u32) -> &'static str {
 }
 
 fn exhausted(budget: &BudgetKey, why: &Exhausted, now: Time) -> String {
-    // Names may be as long as 253 characters; then their middle is the part that is missed least.
+    // A name may have 253 characters. The middle of a long name carries the least information.
     let lengths = [usize::MAX, 40, 24, 12];
     let mut texts = lengths.into_iter().map(|length| exhausted_with(budget, why, now, length));
     let first = texts.next().unwrap_or_default();
@@ -199,7 +199,7 @@ fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize)
     let unit = name(unit);
     if expected == 0 {
         return format!(
-            "{budget} expects no {words}, so none may go: {word} {unit} is more than it knows of. \
+            "{budget} expects no {words}, so none may be disrupted: {word} {unit} is not among its expected replicas. \
              Scale its workload up, or set {expected_by}."
         );
     }
@@ -208,7 +208,7 @@ fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize)
     let others = *down_total + unseen as usize;
     let because = match down.first() {
         Some(first) => format!(" ({})", self::down(*what, first, now, length)),
-        None if unseen > 0 => format!(" ({unseen} {} {} not there)", noun(*what, unseen), of_number(unseen)),
+        None if unseen > 0 => format!(" ({unseen} {} {} missing)", noun(*what, unseen), of_number(unseen)),
         None => String::new(),
     };
     let mut text = match desired > expected {
@@ -219,8 +219,8 @@ fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize)
         let more = desired.saturating_sub(current);
         let _ = write!(
             text,
-            " and has {current}: {word} {unit} is down, but may come back, and is kept until {more} more {} \
-             healthy{because}. unhealthyPodEvictionPolicy: AlwaysAllow would let it go.",
+            " and has {current}: {word} {unit} is down, but may recover, and is kept until {more} more {} \
+             healthy{because}. unhealthyPodEvictionPolicy: AlwaysAllow would allow the eviction.",
             of_number(more),
         );
         return text;
@@ -248,7 +248,7 @@ fn of_number(count: u32) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// A long name without its middle.
+/// Shortens a long name by leaving out its middle.
 fn elide(name: &str, length: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= length {
@@ -301,37 +301,38 @@ fn why(missing: &Missing, now: Time) -> String {
 
 fn probe(pod: &Text, doubt: &ProbeDoubt, since: Option<Time>, now: Time) -> String {
     let (why, waits) = match doubt {
-        ProbeDoubt::SaysNo(None) => ("its disruption probe says no".to_owned(), "Waits for a yes"),
+        ProbeDoubt::SaysNo(None) => ("its disruption probe says no".to_owned(), "Waits until it says yes"),
         ProbeDoubt::SaysNo(Some(message)) => {
-            (format!("its disruption probe says no ({message})"), "Waits for a yes")
+            (format!("its disruption probe says no ({message})"), "Waits until it says yes")
         }
         ProbeDoubt::Silent => {
             ("its disruption probe has not answered yet".to_owned(), "Waits for its first answer")
         }
         ProbeDoubt::Malformed(what) => (
-            format!("its disruption probe cannot be read ({what})"),
+            format!("its disruption probe is invalid ({what})"),
             "Correct the annotation in the pod's template",
         ),
         ProbeDoubt::NoAgent => {
-            ("nobody runs its disruption probe".to_owned(), "Start the Quorate agent on its node")
+            ("no agent runs its disruption probe".to_owned(), "Start the Quorate agent on its node")
         }
         ProbeDoubt::AgentStale => (
-            "the agent on its node has gone quiet, so what its probe said is not believed".to_owned(),
+            "the agent on its node stopped reporting, so the last probe result is not trusted".to_owned(),
             "Waits for the agent",
         ),
-        ProbeDoubt::NodeNotReady => {
-            ("its node is not ready, so what its probe said is not believed".to_owned(), "Waits for the node")
-        }
+        ProbeDoubt::NodeNotReady => (
+            "its node is not ready, so the last probe result is not trusted".to_owned(),
+            "Waits for the node",
+        ),
         ProbeDoubt::Outdated => (
             "its probe has not answered since the agent or the container started".to_owned(),
             "Waits for its next answer",
         ),
     };
     let since = since.map(|since| format!(", for {}", span(now.since(since)))).unwrap_or_default();
-    format!("pod {pod} is not to be disrupted: {why}{since}. {waits}.")
+    format!("pod {pod} must not be disrupted: {why}{since}. {waits}.")
 }
 
-/// A duration as people say it: 40s, 4m, 3h, 2d.
+/// A duration in the style of kubectl: 40s, 4m, 3h, 2d.
 fn span(duration: Duration) -> String {
     match duration.as_secs() {
         s @ 0..120 => format!("{s}s"),

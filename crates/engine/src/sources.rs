@@ -1,7 +1,8 @@
-//! Sources: what says how many pods or groups there should be, and whether its pods are covered also while it has none.
+//! Sources: objects that state the expected number of pods or groups, and whether a budget covers their future pods.
 //!
-//! A source that has no pods under a budget stays expected while its object is there and wants some, and either its pod
-//! template says that the budget covers its pods or, where no template says so or not, the budget remembers that it did.
+//! A source without pods under a budget stays expected while its object exists and wants pods, and its pod template
+//! shows that the budget covers its pods. If no template shows this, the source stays expected if the budget remembers
+//! that it had pods.
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text};
 use crate::cluster_state::{ClusterState, LWS_KIND, LWS_NAME, is_lws_group_key};
@@ -12,17 +13,17 @@ use crate::facts::{
 use crate::selector::Selector;
 use crate::units::{self, ExpectedFrom, GroupKey};
 
-/// Whether a budget covers the pods that a source makes.
+/// Whether a budget covers the pods that a source creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Covered {
     No,
-    /// Nothing says so, or otherwise.
+    /// No template shows it.
     CannotTell,
     Yes,
 }
 
 impl Covered {
-    /// By the templates that pods are made from.
+    /// Decides by the pod templates.
     fn by_templates(selector: &Selector, templates: Option<&[Labels]>) -> Self {
         let Some(templates) = templates else { return Self::CannotTell };
         templates.iter().map(|labels| Self::by_template(selector, labels)).max().unwrap_or(Self::No)
@@ -38,15 +39,15 @@ impl Covered {
     }
 }
 
-/// What is to be known of a source to say whether it stays expected without pods.
+/// The state of a source that decides whether it stays expected without pods.
 pub(crate) struct SourceState {
     pub(crate) source: Source,
-    /// Its object is there, stays, runs pods and wants some.
+    /// Its object exists, is not being deleted, runs pods and wants at least one.
     pub(crate) lives: bool,
     pub(crate) covered: Covered,
 }
 
-/// A controller, as a source of pods. Nothing, where another one's scale counts for its pods.
+/// A controller as a source of pods. `None` if the scale of another controller counts for its pods.
 pub(crate) fn of_pods(rules: &Rules, controller: &Controller, cluster: &ClusterState) -> Option<SourceState> {
     if ClusterState::is_part_of_deployment(controller) {
         return None;
@@ -61,7 +62,7 @@ pub(crate) fn of_pods(rules: &Rules, controller: &Controller, cluster: &ClusterS
     Some(SourceState { source: of_controller(controller), lives: lives(controller, cluster), covered })
 }
 
-/// Whether the pods of a controller belong to the target of a budget.
+/// Whether the pods of a controller belong to the `targetRef` of a budget.
 fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, cluster: &ClusterState) -> Covered {
     let is_target = controller.kind == *kind && controller.key.name == *name;
     let templates = controller.templates.as_deref();
@@ -74,12 +75,12 @@ fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, cluster: &Cl
             None => return Covered::CannotTell,
         }
     }
-    // What makes no pods by itself has others make them, and these count.
+    // A controller that does not create pods itself has other controllers that do, and those count.
     let makes_pods = templates.is_some() || (is_target && cluster.owned_by(&controller.uid).is_empty());
     if makes_pods { Covered::Yes } else { Covered::CannotTell }
 }
 
-/// What says how many groups of a family there should be. Nothing, where no object does.
+/// The object that states the expected number of groups. `None` if no object does.
 pub(crate) fn of_groups(
     rules: &Rules,
     namespace: &Text,
@@ -110,7 +111,7 @@ pub(crate) fn of_groups(
                 Covers::Selector(selector) => {
                     Covered::by_templates(selector, controller.templates.as_deref())
                 }
-                // Groups of another kind may have been made of its pods, which are counted then.
+                // Its pods may belong to groups of another kind, which are counted instead.
                 Covers::Target(kind, name)
                     if controller.kind == *kind
                         && controller.key.name == *name
@@ -120,7 +121,7 @@ pub(crate) fn of_groups(
                 }
                 Covers::Target(..) => Covered::CannotTell,
             };
-            // That a pod is covered does not say that it has a PodGroup.
+            // A pod that is covered need not have a PodGroup.
             let covered = match (&rules.units, &rules.covers) {
                 (Units::Workload, Covers::Selector(_)) => covered.min(Covered::CannotTell),
                 _ => covered,
@@ -135,7 +136,7 @@ pub(crate) fn of_groups(
     }
 }
 
-/// Whether what says how many groups there should be is being deleted.
+/// Whether the object that states the expected number of groups is being deleted.
 pub(crate) fn is_ending(namespace: &Text, expected_from: &ExpectedFrom, cluster: &ClusterState) -> bool {
     match expected_from {
         ExpectedFrom::Scale(uid) => cluster.controller(uid).is_some_and(|controller| controller.deleting),
@@ -148,7 +149,7 @@ pub(crate) fn is_ending(namespace: &Text, expected_from: &ExpectedFrom, cluster:
     }
 }
 
-/// Whether a PodGroup of a template is there to stay, of those that the template says the number of.
+/// Whether at least one live PodGroup has this template as the source of its expected number.
 fn template_lives(namespace: &Text, workload: &Text, template: &Text, cluster: &ClusterState) -> bool {
     let expected_from = ExpectedFrom::Template(workload.clone(), template.clone());
     let counts =
@@ -156,8 +157,8 @@ fn template_lives(namespace: &Text, workload: &Text, template: &Text, cluster: &
     cluster.of_template(namespace, workload, template).any(|group| is_live(group, cluster) && counts(group))
 }
 
-/// The controller because of which a group is not wanted: the set that wants fewer groups, or whoever of the group's
-/// controller and its owner does not run.
+/// The controller because of which a group is not wanted: the LeaderWorkerSet that wants fewer groups, or the inactive
+/// one of the group's controller and the owner of that.
 pub(crate) fn says_idle<'a>(
     key: &GroupKey,
     expected_from: &ExpectedFrom,
@@ -181,7 +182,7 @@ pub(crate) fn says_idle<'a>(
     Some(above.filter(|_| controller.activity == Activity::Active).unwrap_or(controller))
 }
 
-/// The families that stay expected without any memory.
+/// The sources of groups that stay expected without any memory.
 pub(crate) fn certain(rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Vec<ExpectedFrom> {
     let counts = |controller: &&Controller| match &rules.units {
         Units::Workload => matches!(rules.covers, Covers::Target(..)),
@@ -198,7 +199,7 @@ pub(crate) fn certain(rules: &Rules, namespace: &Text, cluster: &ClusterState) -
     scales.filter(is_certain).collect()
 }
 
-/// The family of groups that a source speaks for.
+/// The groups whose expected number a source states.
 pub(crate) fn expected_from_of(source: &Source) -> ExpectedFrom {
     let Source { kind, name, part, uid } = source;
     match (&*kind.group, &*kind.kind) {
@@ -278,7 +279,7 @@ fn is_live(group: &PodGroup, cluster: &ClusterState) -> bool {
     !group.deleting && is_wanted(group, cluster)
 }
 
-/// Whether what made a PodGroup still wants it.
+/// Whether the controller of a PodGroup still wants it.
 pub(crate) fn is_wanted(group: &PodGroup, cluster: &ClusterState) -> bool {
     let owner: Option<&Owner> = group.controller.as_ref();
     cluster.is_wanted(owner)

@@ -1,37 +1,37 @@
-//! What a budget's status says.
+//! The status of a budget, as data.
 
 use crate::basics::{Text, Time};
 use crate::decision::Numbers;
 use crate::facts::Memory;
 
-/// The status of a budget, for whoever writes it.
+/// The status of a budget, in the form that the server writes to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// The generation it tells of.
+    /// The generation that this status describes.
     pub generation: i64,
-    /// In units.
+    /// The numbers in units.
     pub units: Numbers,
-    /// Pods that are healthy.
+    /// Healthy pods.
     pub pods_healthy: u32,
-    /// The pods that the desired units need at least.
+    /// The smallest number of pods that the desired units need.
     pub pods_desired: u32,
-    /// Pods that there should be.
+    /// Expected pods.
     pub pods_expected: u32,
-    /// Pods admitted for removal, and when.
+    /// Pods admitted for eviction or deletion, and when.
     pub disrupted: Vec<(Text, Time)>,
-    /// Pods admitted for an update, and when.
+    /// Pods admitted for an update or resize, and when.
     pub updating: Vec<(Text, Time)>,
-    /// Groups, the broken ones first; at most [`MAX_GROUPS`].
+    /// Groups, unhealthy ones first; at most [`MAX_GROUPS`].
     pub groups: Vec<Group>,
-    /// How many were left out.
+    /// The number of groups that are not in `groups`.
     pub groups_omitted: u32,
-    /// What the budget remembers, for the next process.
+    /// What the budget remembers across restarts.
     pub memory: Memory,
     /// The conditions, in a fixed order.
     pub conditions: [Condition; 3],
 }
 
-/// More groups than this are not listed.
+/// The largest number of groups that a status lists.
 pub const MAX_GROUPS: usize = 100;
 
 /// A group, as the status lists it.
@@ -39,37 +39,37 @@ pub const MAX_GROUPS: usize = 100;
 pub struct Group {
     /// Its name.
     pub name: Text,
-    /// How many of its pods are healthy.
+    /// Its healthy pods.
     pub healthy: u32,
-    /// How many must be.
+    /// The healthy pods that it needs.
     pub min_count: u32,
-    /// How many pods it has.
+    /// Its pods.
     pub pods: u32,
-    /// Since when it has none.
+    /// Since when it has no pods; `None` while it has some.
     pub gone_since: Option<Time>,
 }
 
-/// A condition. When it last changed is for the writer to know.
+/// A condition. The writer of the status keeps its `lastTransitionTime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Its type.
     pub kind: ConditionType,
     /// True or False.
     pub status: bool,
-    /// Why, in one word.
+    /// The reason, in CamelCase.
     pub reason: &'static str,
-    /// Why, in a sentence, and what to do.
+    /// The message: what is wrong, and what to do.
     pub message: String,
 }
 
 /// The conditions of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionType {
-    /// Whether anything may be disrupted now.
+    /// Whether the budget allows a disruption now.
     DisruptionAllowed,
-    /// Whether the budget can do what it was written for.
+    /// Whether the configuration of the budget is valid.
     BudgetConfigured,
-    /// Whether every replica knows it.
+    /// Whether every replica enforces the budget.
     Enforced,
 }
 
@@ -86,7 +86,7 @@ impl ConditionType {
 
 /// The reasons of conditions.
 pub mod reason {
-    #![allow(missing_docs, reason = "each is its own name; the table of conditions explains them")]
+    #![allow(missing_docs, reason = "the names are the values; docs/messages.md explains them")]
 
     pub const SUFFICIENT_PODS: &str = "SufficientPods";
     pub const SUFFICIENT_REPLICAS: &str = "SufficientReplicas";

@@ -1,24 +1,24 @@
-//! Units: what a budget counts, how a pod finds its own, and what makes one whole.
+//! Units: what a budget counts, how a pod maps to its unit, and how many healthy pods a unit needs.
 
 use crate::basics::{ObjectKey, Text, Uid};
 use crate::cluster_state::{ClusterState, LWS_GROUP_INDEX, is_lws_group_key, lws_group, lws_name};
 use crate::facts::{Counts, Link, Pod, PodGroup, Rules, Units, WorkloadSource};
 use crate::sources;
 
-/// Where a pod sits in a budget.
+/// The unit of a pod in a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UnitKey {
-    /// The budget counts pods: the pod is a unit by itself.
+    /// The budget counts pods: the pod is a unit of its own.
     Pod,
-    /// It belongs to this group.
+    /// The pod belongs to this group.
     Group(GroupKey),
-    /// It has no group, and is counted in a tally of single pods beside the groups.
+    /// The pod has no group. Such pods are counted one by one, separately from the groups.
     Single,
-    /// It has no group though the Workload API should give it one.
+    /// The pod has no group, although the budget counts groups of the Workload API.
     Ungrouped,
 }
 
-/// Names a group within a budget.
+/// Identifies a group within a budget.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum GroupKey {
     /// A `PodGroup` object.
@@ -33,42 +33,42 @@ pub(crate) enum GroupKey {
     Owner(Uid),
 }
 
-/// Groups whose expected number comes from one source.
+/// The source of the expected number of groups. All groups with the same source are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ExpectedFrom {
-    /// The budget says how many.
+    /// The budget states the number.
     Declared,
-    /// A `Workload` says how many replicas a pod group has.
+    /// A `Workload` states how many replicas a pod group has.
     Workload(WorkloadSource, Text, Text),
     /// The scale of an object that counts groups.
     Scale(Uid),
-    /// The `PodGroup` objects made from one template.
+    /// The number of `PodGroup` objects of one template.
     Template(Text, Text),
-    /// A `PodGroup` object without a template: one group, while it is there.
+    /// A `PodGroup` object without a template: one group, while the object exists.
     Lone(Text),
-    /// Nobody says: those that were seen.
+    /// No object states the number: the observed groups count.
     Observed,
 }
 
-/// What makes a group whole, and who knows how many there should be.
+/// How many healthy pods a group needs, and where the expected number of groups comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRequirement {
-    /// The healthy pods it needs; `None` where the object that says so is missing.
+    /// The healthy pods that the group needs; `None` where the object that states the number is missing.
     pub(crate) min_count: Option<u32>,
-    /// Who knows, the budget itself apart.
+    /// The source of the expected number, apart from the budget itself.
     pub(crate) expected_from: ExpectedFrom,
-    /// The budget asks for more pods than a group can have.
+    /// The budget requires more pods than a group can have.
     pub(crate) unreachable: bool,
-    /// The budget asks for fewer pods than a group that falls whole needs.
+    /// The budget requires fewer pods than a group needs that is rebuilt as a whole.
     pub(crate) raised: bool,
-    /// Its number lies beyond the replicas of its LeaderWorkerSet: a surge, or about to be scaled away; or what made it
-    /// is suspended or finished. It is not one of those that there should be, so it counts for nothing and costs nothing.
+    /// The group is not expected: its index is beyond the replicas of its LeaderWorkerSet (a surge, or a scale-down),
+    /// or its controller is suspended or finished. It counts for nothing and costs nothing.
     pub(crate) surge: bool,
-    /// Its number lies beyond the replicas of its LeaderWorkerSet, whoever says how many there should be.
+    /// Its index is beyond the replicas of its LeaderWorkerSet, even if the budget states the expected number.
     pub(crate) beyond: bool,
 }
 
-/// Finds a pod's place under a budget.
+/// Finds the unit of a pod under a budget.
 pub(crate) fn place(rules: &Rules, pod: &Pod) -> UnitKey {
     match &rules.units {
         Units::Pods => UnitKey::Pod,
@@ -81,7 +81,7 @@ pub(crate) fn place(rules: &Rules, pod: &Pod) -> UnitKey {
         },
         Units::Label { key, .. } => match pod.labels.get(key) {
             Some(value) => match lws_name(&pod.labels) {
-                // The group's number is unique within one LeaderWorkerSet only.
+                // The group index is unique within one LeaderWorkerSet only.
                 Some(set) if is_lws_group_key(key) => {
                     UnitKey::Group(GroupKey::LeaderWorker(set.into(), value.into()))
                 }
@@ -96,7 +96,7 @@ pub(crate) fn place(rules: &Rules, pod: &Pod) -> UnitKey {
     }
 }
 
-/// The name a reader knows a group by.
+/// The name of a group in messages and in the status.
 pub(crate) fn display_name(rules: &Rules, key: &GroupKey, pod: &Pod) -> Text {
     match key {
         GroupKey::PodGroup(name) | GroupKey::Label(name) => name.clone(),
@@ -114,7 +114,8 @@ pub(crate) fn display_name(rules: &Rules, key: &GroupKey, pod: &Pod) -> Text {
     }
 }
 
-/// Works out what makes a group whole and who knows how many there should be. `size` is what its pods say.
+/// Computes the requirement of a group. `size` is the group size that its pods state, `pods` the number of unfinished
+/// ones.
 pub(crate) fn requirement(
     rules: &Rules,
     namespace: &Text,
@@ -129,7 +130,7 @@ pub(crate) fn requirement(
             match cluster.pod_group(&object) {
                 None => GroupRequirement::plain(None, ExpectedFrom::Observed),
                 Some(group) => {
-                    // A group that falls whole has no surplus: every pod it has is needed.
+                    // A group that goes down as a whole has no surplus: it needs every pod that it has.
                     let min = if group.falls_whole { group.min_count.max(pods) } else { group.min_count };
                     let expected_from = expected_from_of_pod_group(name, group, cluster);
                     let surge = !sources::is_wanted(group, cluster);
@@ -192,14 +193,14 @@ pub(crate) fn requirement(
     {
         requirement.surge = true;
     }
-    // Where the budget says how many there should be, each of them is one of those.
+    // Where the budget states the expected number, every group counts as expected.
     requirement.surge &= rules.expected.is_none();
     requirement.min_count = requirement.min_count.map(|n| n.max(1));
     requirement
 }
 
-/// Who knows how many groups like a PodGroup there should be: what made it, if that counts groups; its template; or it
-/// stands for itself.
+/// The source of the expected number for a PodGroup: its controller, if the scale of that counts groups; else its
+/// template; else the PodGroup itself.
 pub(crate) fn expected_from_of_pod_group(
     name: &Text,
     group: &PodGroup,
@@ -213,7 +214,7 @@ pub(crate) fn expected_from_of_pod_group(
     by_scale.or_else(by_template).unwrap_or_else(|| ExpectedFrom::Lone(name.clone()))
 }
 
-/// Whether nobody but the eye says that there should be a group of this name.
+/// Whether a group of this name is expected only because it was observed.
 pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, cluster: &ClusterState) -> bool {
     if rules.expected.is_some() {
         return false;
@@ -241,7 +242,7 @@ impl GroupRequirement {
     }
 }
 
-/// How many healthy pods the budget asks of a group.
+/// The healthy pods of a group that the budget requires.
 pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
     match rules.units {
         Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } => min_ready,
@@ -249,7 +250,7 @@ pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
     }
 }
 
-/// How many groups of a family there could be: what says how many may be suspended or finished.
+/// The number of groups that a source states, even if the source is suspended or finished.
 pub(crate) fn room_for(
     rules: &Rules,
     namespace: &Text,
@@ -271,7 +272,7 @@ pub(crate) fn room_for(
     }
 }
 
-/// How many groups of a family there should be, before those that are complete or gone are looked at.
+/// The expected number of groups of a source, before complete and vanished groups are taken into account.
 pub(crate) fn expected_number(
     rules: &Rules,
     namespace: &Text,
@@ -308,11 +309,11 @@ const UPSTREAM_WORKLOAD: &str = "Workload.scheduling.k8s.io/";
 const LEADER_WORKER: &str = "LeaderWorkerSet/";
 const LABEL: &str = "Label/";
 const OWNER: &str = "Owner/";
-/// Between the first and the last number of a run: no name and no label has it.
+/// Separates the first and the last number of a range. No name and no label contains it.
 const RUN: char = '~';
 
 impl GroupKey {
-    /// The key as the status has it.
+    /// The key as it is stored in the status.
     pub(crate) fn write(&self) -> String {
         match self {
             Self::PodGroup(name) => format!("{POD_GROUP}{name}"),
@@ -328,7 +329,7 @@ impl GroupKey {
         }
     }
 
-    /// The keys that a text of the status stands for; none where it is not understood.
+    /// The keys that an entry of the status stands for; empty if the entry is not valid.
     pub(crate) fn read(text: &str) -> Vec<Self> {
         let Some((head, last)) = text.rsplit_once(RUN) else {
             return Self::read_one(text).into_iter().collect();
@@ -364,17 +365,17 @@ impl GroupKey {
     }
 }
 
-/// A run that is longer was not written by us.
+/// Quorate does not write longer ranges.
 const LONGEST_RUN: u32 = 100_000;
 
-/// Several keys as the status has them: runs of numbers as one.
+/// Several keys as they are stored in the status: a range of numbers is one entry.
 pub(crate) fn write_all<'a>(keys: impl Iterator<Item = &'a GroupKey>) -> Vec<Text> {
     let mut parts: Vec<(String, Option<u32>)> = keys
         .map(|key| {
             let text = key.write();
             let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
             let number = &text[stem.len()..];
-            // A number that is written otherwise would be read back as another name.
+            // A number in another form, such as 007, would be read back as another name.
             match number.parse::<u32>().ok().filter(|n| n.to_string() == number) {
                 Some(n) => (stem.to_owned(), Some(n)),
                 None => (text, None),
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_by_us_is_nothing() {
+    fn entries_that_quorate_does_not_write_are_ignored() {
         for text in
             ["", "Label", "Other/x", "Label/0~4294967295", "Label/9~", "Workload.scheduling.k8s.io/w/g"]
         {

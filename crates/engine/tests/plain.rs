@@ -1,4 +1,4 @@
-//! Pods with nothing to say yet, for tests that say the rest.
+//! A default pod, which tests complete.
 
 use quorate_engine::basics::{Labels, ObjectKey, Uid, Version};
 use quorate_engine::facts::{Container, Phase, Pod};
@@ -26,7 +26,7 @@ pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
     }
 }
 
-/// Its only container, which runs what it was made with.
+/// The only container of the pod. It runs the image that it was created with.
 pub(crate) fn container(version: Version) -> Container {
     Container {
         name: "main".into(),

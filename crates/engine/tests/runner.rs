@@ -1,19 +1,19 @@
-//! All tests of the engine's public face, in one binary.
+//! All tests of the public API of the engine, in one binary.
 //!
 //! | module | what it shows |
 //! |---|---|
-//! | `scenario` | the rules, told and tried in `scenarios/*.md` |
-//! | `oracle` | the rules once more, worked out from the raw facts each time |
-//! | `plain` | pods with nothing to say yet, which the others start from |
-//! | `sentences` | every refusal, word for word |
-//! | `ledger` | that no interleaving of the protocol breaks a budget, and why each of its rules is there |
-//! | `simulation` | that no budget is broken in long random lives of whole clusters |
+//! | `scenario` | the rules, as described and executed in `scenarios/*.md` |
+//! | `oracle` | a second implementation of the rules, computed from the raw facts each time |
+//! | `plain` | the default pod that the other modules start from |
+//! | `sentences` | the text of every denial |
+//! | `ledger` | that no interleaving of the protocol breaks a budget, and that each of its rules is needed |
+//! | `simulation` | that no budget is broken in long random simulations of whole clusters |
 //! | `history` | that engine and oracle agree after every step of random histories |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on should say so loudly"
+    reason = "a test that cannot continue must fail"
 )]
 
 mod history;
@@ -26,7 +26,7 @@ mod simulation;
 
 use std::path::Path;
 
-/// A file that nobody names as a module is a test that never runs.
+/// A file that is not declared as a module is a test that never runs.
 #[test]
 fn every_file_is_a_module() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

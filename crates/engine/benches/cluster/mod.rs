@@ -1,4 +1,4 @@
-//! Clusters to measure: pods, the controllers they name, and budgets over them.
+//! Clusters to measure: pods, their controllers, and the budgets that cover them.
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Time, Version};
 use quorate_engine::callers::Caller;
@@ -16,14 +16,14 @@ const NAMESPACES: usize = 100;
 const GROUP: usize = 8;
 const LWS: &str = "leaderworkerset.sigs.k8s.io";
 
-/// How pods and budgets lie.
+/// How pods are distributed over budgets.
 #[derive(Clone, Copy)]
 pub(crate) enum Layout {
     /// The pods spread evenly over budgets that count pods.
     Spread { pods: usize, budgets: usize },
     /// All pods under one budget.
     One { pods: usize },
-    /// All pods under one budget that counts the groups of LeaderWorkerSet, each with a controller of its own.
+    /// All pods under one budget that counts the groups of a LeaderWorkerSet, each with a controller of its own.
     LeaderWorkers { pods: usize },
     /// One large budget first, then many small ones.
     Sizes { large: usize, small: usize, count: usize },
@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The budgets and controllers; pods come with [`Cluster::fill`].
+    /// Creates the budgets and controllers; [`Cluster::fill`] adds the pods.
     pub(crate) fn new(layout: Layout) -> Self {
         let mut cluster = Self { engine: Engine::new(Gates::default()), layout, version: 0 };
         for budget in 0..cluster.budgets() {
@@ -92,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// The budget that a pod lies under.
+    /// The budget that covers a pod.
     fn budget_of(&self, at: usize) -> usize {
         match self.layout {
             Layout::Spread { budgets, .. } => at % budgets,
@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// Places spread over a range, the same in every run.
+    /// Positions spread over a range, the same in every run.
     pub(crate) fn sample(
         &self,
         range: std::ops::Range<usize>,
@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// One pod of each budget goes down; with many budgets, of each that a pod is likely to lie under.
+    /// Takes down the first pod of each budget.
     pub(crate) fn break_budgets(&mut self) {
         self.first_of_each(false);
     }
@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// A pod as it was first seen.
+    /// A pod in its first state.
     pub(crate) fn unchanged(&self, at: usize) -> Pod {
         self.pod(at, self.budget_of(at))
     }
@@ -156,7 +156,7 @@ impl Cluster {
         Pod { version, ready, ready_since: Some(NOW), ..self.unchanged(at) }
     }
 
-    /// A pod that was not there before.
+    /// A pod that did not exist before.
     pub(crate) fn another(&self, n: usize) -> Pod {
         self.pod(self.pods() + n, self.budget_of(n % self.pods()))
     }

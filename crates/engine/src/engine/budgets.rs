@@ -1,4 +1,4 @@
-//! Budgets, and what they learn from controllers and group objects.
+//! Adds, changes and removes budgets, and updates them when controllers and group objects change.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ impl Engine {
             let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
             let (same_units, unread) = (before == after, before.is_none());
             self.remove_budget(&budget.key);
-            // What vanished is remembered by its name, which means nothing where groups are formed otherwise. What
-            // was seen here is newer than what the status remembers.
+            // Vanished groups are stored by name, and a name means nothing if the groups are formed in another way.
+            // What this process saw is newer than the status.
             let gone = match (same_units, unread) {
                 (true, false) => gone.into_iter().collect(),
                 (_, true) => budget.gone,
@@ -63,8 +63,8 @@ impl Engine {
         }
     }
 
-    /// What a budget remembers under its new rules: all that it did where it covers the same pods and forms the same units,
-    /// and what the status says besides.
+    /// The memory of a budget under its new rules: the present one, plus the sources in the status, if the budget
+    /// covers the same pods and forms the same units; else that of the status.
     fn memory_under(&self, id: u32, budget: &Budget) -> Memory {
         let record = &self.budgets[id as usize];
         let key = crate::memory_key(&self.rules_in_force(budget).0);
@@ -183,7 +183,7 @@ impl Engine {
     fn rules_in_force(&self, budget: &Budget) -> (Rules, bool) {
         match &budget.spec {
             Ok(rules) if self.gates.multi_pod_pdbs || rules.units == Units::Pods => (rules.clone(), false),
-            // The downgrade of the proposal: the numbers stay, and count pods.
+            // The downgrade that the proposal defines: the numbers stay, but count pods.
             Ok(rules) => (Rules { units: Units::Pods, expected: None, ..rules.clone() }, true),
             Err(broken) => {
                 let rules = Rules {
@@ -215,7 +215,7 @@ impl Engine {
         }
         if moved {
             self.leave_last_what_is_undone(&mut pods);
-            // Its pods may now belong to the target of another budget.
+            // Its pods may now belong to the `targetRef` of another budget.
             let targeted = self.namespaces.get(namespace).is_some_and(|index| !index.targets.is_empty());
             for id in &pods {
                 if targeted {
@@ -226,12 +226,12 @@ impl Engine {
         }
     }
 
-    /// Puts pods that have succeeded first: where several leave at once, a group is complete only if all of them had.
+    /// Sorts pods that succeeded first. If several leave at once, a group is complete only if all of them succeeded.
     pub(super) fn leave_last_what_is_undone(&self, pods: &mut [u32]) {
         pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
     }
 
-    /// Has the budgets that count pods find out which of these controllers they expect.
+    /// Updates which of these controllers the budgets that count pods expect.
     pub(super) fn consider(&mut self, controllers: &[Uid], namespace: &Text) {
         let is_gone = controllers.first().is_some_and(|uid| self.cluster.controller(uid).is_none());
         for id in self.budgets_in(namespace) {
@@ -249,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// A whole list of a kind was seen: what budgets remember and it does not show is gone.
+    /// Forgets remembered sources of a kind that its complete list does not contain.
     pub(super) fn forget_unlisted(&mut self, kind: &GroupKind) {
         let forgetful: Vec<u32> = self
             .budgets
@@ -271,7 +271,7 @@ impl Engine {
         while let Some(controller) = controllers.get(at) {
             pods.extend(self.pods_of_controller(controller));
             let owned = self.cluster.owned_by(controller);
-            // Owners may be written in a circle.
+            // Owner references may form a cycle.
             controllers
                 .extend(owned.into_iter().filter(|uid| !controllers.contains(uid)).collect::<Vec<_>>());
             at += 1;

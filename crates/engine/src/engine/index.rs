@@ -1,4 +1,4 @@
-//! Finds pods by UID and by name. The keys stay in the pods: a million of them are looked up in tables that fit a cache.
+//! Finds pods by UID and by name. The tables do not store the keys, so that for a million pods they fit a CPU cache.
 
 use std::hash::BuildHasher;
 
@@ -9,14 +9,15 @@ use slab::Slab;
 use crate::basics::ObjectKey;
 use crate::engine::PodRecord;
 
-/// Which pod has a UID, and which is the newest of a name.
+/// Finds the pod with a UID, and the newest pod with a name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodIndex {
     by_uid: HashTable<Entry>,
     by_name: HashTable<Entry>,
 }
 
-/// A pod, and the hash of its key: a table that grows need not visit every pod, nor a search one that cannot be it.
+/// A pod, and the hash of its key. With the hash, a table can grow without access to every pod, and a search compares
+/// only pods with the same hash.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     hash: u32,
@@ -24,7 +25,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Tables look at the highest bits and at the lowest ones.
+    /// The table uses the highest and the lowest bits of the hash, so all of them must vary.
     fn spread(&self) -> u64 {
         u64::from(self.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -55,7 +56,7 @@ impl PodIndex {
         self.by_name.find(sought.spread(), is_it).map(|entry| entry.pod)
     }
 
-    /// Files a pod that is not filed yet. Of several with one name the newest is found by it.
+    /// Adds a pod that is not in the index yet. Of several pods with the same name, the newest is found by name.
     pub(super) fn insert(&mut self, pods: &Slab<PodRecord>, id: u32) {
         let fact = &pods[id as usize].fact;
         let new = uid_entry(&fact.uid, id);
@@ -70,7 +71,7 @@ impl PodIndex {
         }
     }
 
-    /// Takes a pod out, while it is still in the slab.
+    /// Removes a pod. It must still be in the slab.
     pub(super) fn remove(&mut self, pods: &Slab<PodRecord>, id: u32) {
         let fact = &pods[id as usize].fact;
         let is_it = |entry: &Entry| entry.pod == id;

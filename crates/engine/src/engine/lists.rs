@@ -1,4 +1,4 @@
-//! Whole lists: what is known and not in one is gone.
+//! Complete lists: known objects that are not in a list are gone.
 
 use rustc_hash::FxHashSet;
 

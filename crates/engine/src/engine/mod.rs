@@ -1,15 +1,15 @@
-//! The engine: facts in, verdicts and status out.
+//! The engine: facts in, decisions and status out.
 //!
-//! What each event touches:
+//! What each event updates:
 //!
-//! | event | looked at again |
+//! | event | updated |
 //! |---|---|
 //! | pod | the budgets that cover it |
-//! | node, agent | that node's pods |
-//! | controller | its pods and the budgets over them; the budgets of its namespace that count groups |
+//! | node, agent | the pods with probes on that node |
+//! | controller | its pods and the budgets that cover them; the budgets of its namespace that count groups |
 //! | PodGroup, Workload | the budgets of its namespace that count groups |
-//! | budget's claims | the pods concerned |
-//! | budget's rules | the pods of its namespace |
+//! | claims of a budget | the claimed pods |
+//! | rules of a budget | the pods of its namespace |
 
 mod budgets;
 mod index;
@@ -40,12 +40,12 @@ use index::PodIndex;
 use pod_list::{ControllerPods, ListPositions, PodList};
 pub(crate) use pods::why_unavailable;
 
-/// Which features are on, by the names of the documents that ask for them.
+/// Feature gates, named after the proposals that define them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gates {
-    /// Budgets may count groups. Off: they count pods.
+    /// Budgets may count groups. If disabled, they count pods.
     pub multi_pod_pdbs: bool,
-    /// Disruption probes are believed. Off: Ready decides.
+    /// Disruption probes count. If disabled, only Ready counts.
     pub disruption_probe: bool,
 }
 
@@ -60,16 +60,16 @@ impl Default for Gates {
 pub struct Changes {
     /// Budgets whose status may have changed.
     pub budgets: BTreeSet<BudgetKey>,
-    /// When [`Engine::advance`] is to be called next, if nothing else happens.
+    /// When to call [`Engine::advance`] next, if no input arrives before.
     pub wake: Option<Time>,
 }
 
-/// Everything there is of one kind, as a list shows it: what is not in it is gone.
+/// A complete list of one kind of object. Known objects that are not in the list are gone.
 #[derive(Clone, Debug)]
 pub enum Snapshot {
     /// All pods, as of a version.
     Pods(Vec<Pod>, Version),
-    /// All budgets of one front.
+    /// All budgets of one kind.
     Budgets(BudgetKind, Vec<Budget>),
     /// All controllers of one kind.
     Controllers(GroupKind, Vec<Controller>),
@@ -90,7 +90,7 @@ pub enum Snapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct PodRecord {
     pub(crate) fact: Pod,
-    /// A list that should have shown it did not: it is gone, or left the budget that was listed.
+    /// A list that should contain the pod does not: the pod is gone, or it left the budget whose pods were listed.
     pub(crate) absent: bool,
     positions: ListPositions,
     pub(crate) members: SmallVec<[Membership; 2]>,
@@ -106,30 +106,30 @@ pub(crate) struct Membership {
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetRecord {
     pub(crate) fact: Budget,
-    /// The rules in force. A gate that is off makes a group budget count pods; one that cannot be read counts
-    /// nothing and covers what it covers.
+    /// The rules in force. If the gate is disabled, a budget that counts groups counts pods instead. An invalid budget
+    /// counts nothing and keeps its coverage.
     pub(crate) rules: Rules,
     pub(crate) downgraded: bool,
     pub(crate) coverage: u64,
     pub(crate) tally: Tally,
-    /// It is among the dirty ones.
+    /// The budget is in [`Engine::dirty`].
     is_dirty: bool,
 }
 
 #[derive(Clone, Debug)]
 struct NamespaceIndex {
-    /// Its name, as all that lies in it shares it.
+    /// Its name, shared by everything in the namespace.
     name: Text,
     pods: PodList,
     budgets: BTreeSet<u32>,
     selectors: SelectorIndex,
-    /// Another number for each change of the selectors.
+    /// A new number for each change of the selectors.
     edition: u64,
     targets: FxHashMap<(GroupKind, Text), SmallVec<[u32; 2]>>,
 }
 
 impl NamespaceIndex {
-    /// That of a namespace, which may be new.
+    /// The index of a namespace; creates it if necessary.
     fn find<'a>(all: &'a mut FxHashMap<Text, Self>, name: &Text) -> &'a mut Self {
         all.entry(name.clone()).or_insert_with(|| Self {
             name: name.clone(),
@@ -142,14 +142,14 @@ impl NamespaceIndex {
     }
 }
 
-/// Knows pods and budgets and decides who may be disrupted.
+/// Knows pods and budgets, and decides which pods may be disrupted.
 #[derive(Clone, Debug)]
 pub struct Engine {
     gates: Gates,
     pub(crate) pods: Slab<PodRecord>,
     index: PodIndex,
     by_controller: FxHashMap<Uid, ControllerPods>,
-    /// Pods with probes only: nobody else cares for nodes.
+    /// Pods with probes, by node. No other pods depend on their node.
     probed: FxHashMap<Text, BTreeSet<u32>>,
     pub(crate) budgets: Slab<BudgetRecord>,
     by_key: FxHashMap<BudgetKey, u32>,
@@ -160,30 +160,31 @@ pub struct Engine {
     pool: Pool,
     pub(crate) now: Time,
     pods_version: Version,
-    /// Pods that a list did not show, and the version of that list: until the watch has come so far.
+    /// Pods that a list did not contain, with the version of that list. Kept until the watch has reached that version.
     absences: BTreeMap<Uid, Version>,
-    /// The newest list of a budget's pods that the watch has not come up to yet, and what the budget covered then.
+    /// The newest list of a budget's pods that the watch has not reached yet: the coverage of the budget, and the
+    /// version.
     pod_lists: BTreeMap<BudgetKey, (u64, Version)>,
-    /// For tests that show why a budget is closed at first: none is.
+    /// Treats every budget as open. For tests that show why a new budget must be closed.
     pub(crate) open_all: bool,
-    /// For tests that show why a budget is opened again when it covers other pods: it is not.
+    /// Ignores changes of coverage. For tests that show why a budget that covers other pods must be opened again.
     pub(crate) coverage_by_uid: bool,
-    /// Budgets that something happened to since that was last asked, each once.
+    /// Budgets that may have changed since [`Engine::changes`] was last called, each once.
     dirty: Vec<u32>,
-    /// Moments at which something changes by itself, with what to look at.
+    /// Times at which something changes without an input.
     alarms: BTreeSet<(Time, Alarm)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    /// The agent of this node may be stale.
+    /// The agent of this node may have become stale.
     Agent(Text),
-    /// Groups of this budget may be forgotten.
+    /// Vanished groups of this budget may have expired.
     Gone(BudgetKey),
 }
 
 impl Engine {
-    /// An engine that knows nothing yet.
+    /// An empty engine.
     pub fn new(gates: Gates) -> Self {
         Self {
             gates,
@@ -208,38 +209,38 @@ impl Engine {
         }
     }
 
-    /// Takes one change in.
+    /// Applies one change.
     pub fn apply(&mut self, input: Input, now: Time) -> Changes {
         self.pass_time(now);
         self.take(input);
         self.changes()
     }
 
-    /// Takes a whole list in: what is known and not in it is gone.
+    /// Applies a complete list. Known objects that are not in the list are gone.
     pub fn sync(&mut self, snapshot: Snapshot, now: Time) -> Changes {
         self.pass_time(now);
         self.take_snapshot(snapshot);
         self.changes()
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&mut self, now: Time) -> Changes {
         self.pass_time(now);
         self.changes()
     }
 
-    /// Lets time pass before a decision; what that changes is reported with the next input.
+    /// Advances the time before a decision. Changes that follow from this are reported with the next input.
     pub(crate) fn advance_quietly(&mut self, now: Time) {
         self.pass_time(now);
     }
 
-    /// The pod of that name.
+    /// The pod with this name.
     pub fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
         let record = &self.pods[self.pod_id_by_name(key)? as usize];
         (!record.absent).then_some(&record.fact)
     }
 
-    /// The pod with that UID.
+    /// The pod with this UID.
     pub fn pod_by_uid(&self, uid: &str) -> Option<&Pod> {
         let record = &self.pods[self.pod_id(uid)? as usize];
         (!record.absent).then_some(&record.fact)
@@ -250,18 +251,18 @@ impl Engine {
         self.pods.iter().filter(|(_, record)| !record.absent).map(|(_, record)| &record.fact)
     }
 
-    /// Whether there is a node of that name.
+    /// Whether a node with this name is known.
     pub fn knows_node(&self, name: &str) -> bool {
         self.cluster.node_names().any(|node| **node == *name)
     }
 
-    /// Why the probes of a pod count as a no, if it has any and they do.
+    /// Why the probes of a pod do not allow a disruption; `None` if they do, or if it has none.
     pub fn probe_doubt(&self, uid: &str) -> Option<ProbeDoubt> {
         let pod = self.pod_by_uid(uid)?;
         self.cluster.doubt(pod, pod.probe.as_ref()?, self.now)
     }
 
-    /// Feeds pods, budgets and the time into a hasher; the rest of what is known does not change in a search.
+    /// Hashes pods, budgets and the time. Nothing else changes in the state-space search of the tests.
     pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         let mut pods: Vec<_> = self.pods.iter().map(|(_, record)| (&record.fact, record.absent)).collect();
@@ -271,7 +272,7 @@ impl Engine {
         (pods, budgets, &self.absences, &self.pod_lists, self.pods_version, self.now).hash(state);
     }
 
-    /// Whether anything is known of a pod, even if only that a list did not show it.
+    /// Whether a pod is known, even if only as absent from a list.
     pub(crate) fn knows(&self, uid: &str) -> bool {
         self.pod_id(uid).is_some()
     }
@@ -281,7 +282,7 @@ impl Engine {
         self.by_key.get(key).map(|id| &self.budgets[*id as usize].fact)
     }
 
-    /// Whether the API server asks about all that this budget guards, or never will.
+    /// Whether the budget may be opened: its namespace is labeled or excluded, or the budget only observes.
     pub(crate) fn is_guarded(&self, key: &BudgetKey) -> bool {
         let observes =
             self.budget(key).is_some_and(|budget| budget.spec.as_ref().is_ok_and(|rules| rules.observe));
@@ -294,7 +295,7 @@ impl Engine {
         self.budgets.iter().map(|(_, record)| &record.fact)
     }
 
-    /// The budgets that cover a pod, in the order in which they are asked.
+    /// The budgets that cover a pod, in the order in which they are checked.
     pub fn covering(&self, uid: &str) -> Vec<BudgetKey> {
         let Some(id) = self.pod_id(uid) else { return Vec::new() };
         let mut keys: Vec<_> = self.pods[id as usize]
@@ -347,7 +348,7 @@ impl Engine {
         Changes { budgets, wake: self.alarms.first().map(|(at, _)| *at) }
     }
 
-    /// Notes that the status of a budget may have changed.
+    /// Marks that the status of a budget may have changed.
     fn touch(&mut self, id: u32) {
         let record = &mut self.budgets[id as usize];
         if !record.is_dirty {
@@ -356,7 +357,7 @@ impl Engine {
         }
     }
 
-    /// Time never goes back here, whatever the clock does: an agent that was stale stays so until it renews.
+    /// The time of the engine never goes back, even if the clock does: a stale agent stays stale until it renews.
     pub(super) fn pass_time(&mut self, now: Time) {
         self.now = self.now.max(now);
         while self.alarms.first().is_some_and(|(at, _)| *at <= self.now) {
@@ -399,7 +400,7 @@ impl Engine {
                 self.set_pod(pod, version);
                 self.pods_at(version);
             }
-            // A UID never comes back, so this holds whatever version is known of it.
+            // A UID is never reused, so the known version does not matter.
             Input::PodGone(uid, version) => {
                 self.remove_pod(&uid);
                 self.pods_at(version);
@@ -419,7 +420,7 @@ impl Engine {
                     let moved = owner_before.as_ref() != Some(&owner);
                     self.refresh_controller(&uid, &namespace, moved, is_source || was_source);
                     if moved {
-                        // What others make pods for is counted by these.
+                        // Whether an owner counts as a source depends on the controllers that it owns.
                         let owners = [owner, owner_before.flatten()].into_iter().flatten();
                         self.consider(&owners.map(|owner| owner.uid).collect::<Vec<_>>(), &namespace);
                     }

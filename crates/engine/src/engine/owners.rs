@@ -1,8 +1,8 @@
-//! Controllers on the way from a pod to its workload that are not known yet.
+//! Controllers in the owner chain of a pod that are not known yet.
 //!
-//! A budget with a `targetRef` covers the pods of a workload, found by following controllers upwards. Where one of them is
-//! unknown, nobody can say whether the budget covers the pod. A kind that is not watched ends the way: what is above it
-//! is never known.
+//! A budget with a `targetRef` covers the pods of a workload, found by following the controllers of each pod upwards.
+//! If one of them is unknown, the engine cannot decide whether the budget covers the pod. A kind that is not watched
+//! ends the chain: its owners are never known.
 
 use crate::basics::{GroupKind, ObjectKey, Uid};
 use crate::decision::{Denial, DenialReason, Unresolved};
@@ -12,8 +12,8 @@ use crate::sources;
 use crate::tally::UnitSlot;
 
 impl Engine {
-    /// The first unknown controller above a pod, with its namespace and name, where a `targetRef` of the namespace may lead
-    /// through it.
+    /// The first unknown controller above a pod, with its namespace and name; only if a budget of the namespace has a
+    /// `targetRef`.
     pub(crate) fn unknown_owner(&self, uid: &str) -> Option<(ObjectKey, Owner)> {
         let record = &self.pods[self.pod_id(uid)? as usize];
         let owner = self.unknown_owner_of(record)?;
@@ -21,12 +21,12 @@ impl Engine {
         Some((ObjectKey { namespace, name: owner.name.clone() }, owner.clone()))
     }
 
-    /// A consistent read did not find this controller.
+    /// Notes that a consistent read did not find this controller.
     pub(crate) fn owner_is_absent(&mut self, uid: Uid) {
         self.cluster.set_absent_owner(uid);
     }
 
-    /// The budget with a `targetRef` that may cover a pod of which this is not known.
+    /// The denial by a budget with a `targetRef` that may or may not cover the pod.
     pub(crate) fn may_be_covered(&self, record: &PodRecord, operation: Operation) -> Option<Denial> {
         let owner = self.unknown_owner_of(record)?;
         let targets = self.targeting(record).map(|id| &self.budgets[id as usize]);
@@ -36,7 +36,7 @@ impl Engine {
         Some(Denial { budget: Some(budget.clone()), reason: unknown(record, owner) })
     }
 
-    /// What says that the unit of a pod is one more than there should be, where it is.
+    /// The controller because of which the unit of a pod is above the expected number; `None` if the unit is expected.
     pub(crate) fn source_of(&self, uid: &str, key: &BudgetKey) -> Option<(GroupKind, ObjectKey)> {
         let (record, budget) = (&self.pods[self.pod_id(uid)? as usize], self.budget_id(key)?);
         let member = record.members.iter().find(|member| member.budget == budget)?;
@@ -50,12 +50,12 @@ impl Engine {
         Some((says.kind.clone(), says.key.clone()))
     }
 
-    /// The controller of a kind and a name.
+    /// The controller with this kind and name.
     pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
         self.cluster.controller_named(kind, key)
     }
 
-    /// A pod of the namespace of which nobody can say whether a budget with a `targetRef` covers it.
+    /// A denial if the namespace has a pod of which it is not known whether a budget with a `targetRef` covers it.
     pub(crate) fn undecided_member(&self, record: &PodRecord, covers: &Covers) -> Option<DenialReason> {
         let Covers::Target(..) = covers else { return None };
         let index = self.namespaces.get(&record.fact.key.namespace)?;
@@ -69,7 +69,7 @@ impl Engine {
         self.cluster.unknown_owner(&record.fact)
     }
 
-    /// The budgets of a pod's namespace that name a workload.
+    /// The budgets with a `targetRef` in the namespace of a pod.
     fn targeting(&self, record: &PodRecord) -> impl Iterator<Item = u32> {
         let index = self.namespaces.get(&record.fact.key.namespace);
         index.into_iter().flat_map(|index| index.targets.values().flatten().copied())

@@ -1,5 +1,5 @@
-//! Rosters: which pods a namespace has, and which a controller. A pod knows its place in each, so that it is found
-//! there and taken out without a search, and a new one is written at the end.
+//! The lists of pods of each namespace and each controller. A pod knows its position in both, so that it is removed
+//! without a search. New pods are added at the end.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::basics::Uid;
 use crate::engine::PodRecord;
 use crate::facts::{Owner, Pod};
 
-/// Pods that have something in common.
+/// The pods of a namespace or a controller.
 pub(super) type PodList = Vec<u32>;
 
-/// The pods of one controller, and the owners that the first of them had: a new one need not be compared with another,
-/// which would have to be fetched from where it lies.
+/// The pods of one controller, and the owners of its first pod. A new pod is compared with these owners, which needs no
+/// access to another pod.
 #[derive(Clone, Debug)]
 pub(super) struct ControllerPods {
     pods: PodList,
@@ -29,7 +29,7 @@ impl ControllerPods {
         group
     }
 
-    /// Another one.
+    /// Adds another pod.
     pub(super) fn enter(&mut self, id: u32, positions: &mut ListPositions) {
         enter(&mut self.pods, id, positions.with_controller());
     }
@@ -43,34 +43,34 @@ impl ControllerPods {
     }
 }
 
-/// Where a pod stands in the rosters it is in.
+/// The positions of a pod in its lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ListPositions {
-    /// Among those of its namespace.
+    /// In the list of its namespace.
     namespace: u32,
-    /// Among those of its controller.
+    /// In the list of its controller.
     controller: u32,
 }
 
 impl ListPositions {
-    /// Its place among the pods of its namespace.
+    /// The position among the pods of its namespace.
     pub(super) fn in_namespace(&mut self) -> &mut u32 {
         &mut self.namespace
     }
 
-    /// Its place among the pods of its controller.
+    /// The position among the pods of its controller.
     fn with_controller(&mut self) -> &mut u32 {
         &mut self.controller
     }
 }
 
-/// Writes a pod at the end of a roster.
+/// Adds a pod at the end of a list.
 pub(super) fn enter(list: &mut PodList, id: u32, place: &mut u32) {
     *place = list.len() as u32;
     list.push(id);
 }
 
-/// Takes a pod out of a roster; the last one moves to its place.
+/// Removes a pod from a list; the last pod moves to its position.
 pub(super) fn strike(
     list: &mut PodList,
     pods: &mut Slab<PodRecord>,
@@ -84,7 +84,7 @@ pub(super) fn strike(
     }
 }
 
-/// Takes a pod out of its controller's roster, and the roster away with the last of them.
+/// Removes a pod from the list of its controller, and the list itself when it is empty.
 pub(super) fn strike_from(
     by_controller: &mut FxHashMap<Uid, ControllerPods>,
     pods: &mut Slab<PodRecord>,

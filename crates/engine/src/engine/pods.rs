@@ -1,4 +1,4 @@
-//! Pods: taking them in, seating them in the budgets that cover them, and judging their health.
+//! Adds, changes and removes pods, assigns them to the budgets that cover them, and evaluates their health.
 
 use rustc_hash::FxHashSet;
 use slab::Slab;
@@ -16,7 +16,7 @@ use crate::tally::{PodCounts, UnitSlot};
 use crate::units::{self, UnitKey};
 
 impl Engine {
-    /// Takes in a pod that was like this, and there, at that version.
+    /// Stores a pod that existed in this state at the version `as_of`.
     pub(super) fn set_pod(&mut self, mut pod: Pod, as_of: Version) {
         let known = self.pod_id(&pod.uid);
         if ends_as_told(&pod, known.map(|id| &self.pods[id as usize].fact)) {
@@ -30,12 +30,13 @@ impl Engine {
         self.recall_pod_lists(id, as_of);
     }
 
-    /// Replaces what is known of a pod.
+    /// Replaces the stored state of a pod.
     fn change_pod(&mut self, id: u32, pod: Pod) -> u32 {
         let record = &mut self.pods[id as usize];
         let known = &record.fact;
         let same_labels = known.labels == pod.labels;
-        // What a list did not show was gone by then, whatever it went through before; unless it left the budget.
+        // A pod that a list did not contain was gone at that version, whatever its older states show, unless it had
+        // only left the budget.
         let missed = self.absences.get(&pod.uid).copied();
         let still_missed = missed.filter(|missed| same_labels && pod.version <= *missed);
         let same_place = same_labels
@@ -46,7 +47,7 @@ impl Engine {
             && (known.node == pod.node || (known.probe.is_none() && pod.probe.is_none()))
             && known.probe.is_some() == pod.probe.is_some();
         if same_place {
-            // Texts are shared already where they did not change.
+            // Unchanged texts are already shared.
             let old = std::mem::replace(&mut record.fact, pod);
             record.fact.key = old.key;
             record.fact.labels = old.labels;
@@ -72,8 +73,8 @@ impl Engine {
         id
     }
 
-    /// A watch that lags may show a pod for the first time which a newer list of its budget's pods did not show: it was
-    /// gone by then.
+    /// A lagging watch may show a pod for the first time that a newer list of its budget's pods did not contain. Then
+    /// the pod is already gone.
     fn recall_pod_lists(&mut self, id: u32, as_of: Version) {
         if self.pod_lists.is_empty() {
             return;
@@ -90,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// A list did not show a pod that it should have shown.
+    /// Marks a pod as absent: a list that should contain it does not.
     fn begin_absence(&mut self, id: u32, missed: Version) {
         let record = &mut self.pods[id as usize];
         record.absent = true;
@@ -104,8 +105,8 @@ impl Engine {
         self.absences.remove(&record.fact.uid);
     }
 
-    /// The watch has shown everything up to here. A pod that it still shows was not gone in a list that is older: that
-    /// was a list of other pods, made before the budget came to cover this one.
+    /// The watch has delivered every event up to this version. A pod that it still shows was not gone in an older list:
+    /// that list was made before the budget covered the pod.
     pub(super) fn pods_at(&mut self, version: Version) {
         self.pods_version = self.pods_version.max(version);
         let shown = self.pods_version;
@@ -183,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// Finds the budgets that cover a pod and gives it a seat in each.
+    /// Finds the budgets that cover a pod and adds it to each.
     pub(super) fn add_to_budgets(&mut self, id: u32) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
@@ -191,7 +192,7 @@ impl Engine {
         self.add_to_selected(id, selected);
     }
 
-    /// Gives a pod a seat in each of the budgets that select it, and in those that name its workload.
+    /// Adds a pod to the budgets that select it, and to those whose `targetRef` is its workload.
     fn add_to_selected(&mut self, id: u32, selected: Budgets) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
@@ -236,7 +237,7 @@ impl Engine {
         self.set_gone_alarm(member.budget);
     }
 
-    /// Looks at a pod's health again, in each of its budgets.
+    /// Updates the health of a pod in each of its budgets.
     pub(super) fn refresh_pod(&mut self, id: u32) {
         for at in 0..self.pods[id as usize].members.len() {
             self.refresh_member(id, at);
@@ -265,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// Takes in a pod that was read by itself, or that a request carried: as new as it is, and no newer.
+    /// Stores a pod that was read individually. It proves nothing about versions later than its own.
     pub fn learn(&mut self, pod: Pod, now: Time) -> Changes {
         self.pass_time(now);
         let version = pod.version;
@@ -273,8 +274,8 @@ impl Engine {
         self.changes()
     }
 
-    /// A pod that the watch does not know although it has come this far is gone by now: a reply that was under way
-    /// must not bring it back.
+    /// If the watch has passed this version and does not know the pod, the pod is gone. A late reply must not restore
+    /// it.
     fn learn_pod(&mut self, pod: Pod, version: Version) {
         if self.absences.get(&pod.uid).is_some_and(|missed| *missed < version)
             && let Some(id) = self.pod_id(&pod.uid)
@@ -287,20 +288,20 @@ impl Engine {
         }
     }
 
-    /// Whether a pod would count for a budget if nothing held it.
+    /// Whether a pod would count as healthy for a budget if it were not held.
     pub(crate) fn is_available(&self, uid: &str, key: &BudgetKey) -> bool {
         let (Some(pod), Some(budget)) = (self.pod_id(uid), self.budget_id(key)) else { return false };
         let health = self.budgets[budget as usize].rules.health;
         why_unavailable(&self.pods[pod as usize], health, &self.cluster, self.now).is_none()
     }
 
-    /// How far the pod watch has come.
+    /// The version that the pod watch has reached.
     pub fn pods_version(&self) -> Version {
         self.pods_version
     }
 
-    /// Takes in one consistent list of the pods of a budget: what it should show and does not is out of the budget,
-    /// gone or relabelled, until the watch tells which.
+    /// Applies a consistent list of the pods of a budget. A pod that the list should contain and does not is gone or
+    /// relabeled; it does not count until the watch shows which.
     pub fn apply_pod_list(
         &mut self,
         key: &BudgetKey,
@@ -330,8 +331,8 @@ impl Engine {
     }
 }
 
-/// Whether a pod ended well only because it was told to end: containers that obey leave with a good word. It has not done
-/// its work, and its group is not complete. One that had ended before anybody took it away has.
+/// Whether a pod succeeded only because it was deleted: containers that handle SIGTERM exit with 0. Such a pod has not
+/// finished its work, and its group is not complete. A pod that succeeded before its deletion has.
 fn ends_as_told(pod: &Pod, known: Option<&Pod>) -> bool {
     let had_ended = known.is_some_and(|known| known.phase == Phase::Succeeded);
     pod.phase == Phase::Succeeded && pod.terminating && !had_ended
@@ -353,12 +354,12 @@ fn covers_by_label(record: &BudgetRecord, pod: &Pod) -> bool {
     }
 }
 
-/// Whether a pod counts for a budget.
+/// Whether a pod counts as healthy for a budget.
 fn healthy(record: &PodRecord, rule: HealthRule, ledger: &Ledger, cluster: &ClusterState, now: Time) -> bool {
     !ledger.holds(&record.fact.uid) && why_unavailable(record, rule, cluster, now).is_none()
 }
 
-/// Why a pod would not count for any budget with this rule, claims apart.
+/// Why a pod does not count as healthy for any budget with this rule, apart from claims.
 pub(crate) fn why_unavailable(
     record: &PodRecord,
     rule: HealthRule,

@@ -1,4 +1,4 @@
-//! What would be, and what is in few numbers.
+//! Previews of budgets, and a few numbers.
 
 use crate::basics::Time;
 use crate::decision::Numbers;
@@ -7,10 +7,10 @@ use crate::facts::{Budget, BudgetKey, Input};
 use crate::status::Status;
 
 impl Engine {
-    /// The status that a budget would have if it were there now; nothing that is there is changed by it.
+    /// The status that a budget would have if it existed now. Nothing else changes.
     pub fn preview(&mut self, mut budget: Budget, now: Time) -> Option<Status> {
         self.pass_time(now);
-        // Beside the one of its name, if there is one: no object is named like this.
+        // A budget with the same name may exist, so use a name that no object can have.
         budget.key.object.name = format!("{}/preview", budget.key.object.name).into();
         let key = budget.key.clone();
         self.take(Input::Budget(budget));
@@ -19,12 +19,12 @@ impl Engine {
         status
     }
 
-    /// How many pods are known.
+    /// The number of known pods.
     pub fn pod_count(&self) -> usize {
         self.pods.len()
     }
 
-    /// The numbers of a budget in its units; nothing for one that cannot be read.
+    /// The numbers of a budget in its units; `None` for an invalid one.
     pub fn numbers(&self, key: &BudgetKey) -> Option<Numbers> {
         let record = &self.budgets[self.budget_id(key)? as usize];
         record.fact.spec.is_ok().then(|| record.tally.numbers(&record.rules))

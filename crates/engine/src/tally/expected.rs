@@ -1,4 +1,4 @@
-//! The numbers of a budget: how many units there are, should be, are wanted, and may go.
+//! The numbers of a budget: current, expected, wanted and allowed units.
 
 use super::Tally;
 use crate::basics::{Quantity, Text};
@@ -9,7 +9,7 @@ use crate::sources;
 use crate::units::{self, ExpectedFrom};
 
 impl Tally {
-    /// The numbers of the budget's units: of its pods where it counts pods.
+    /// The numbers of the budget in its units; in pods, if it counts pods.
     pub(crate) fn numbers(&self, rules: &Rules) -> Numbers {
         match rules.units {
             Units::Pods => numbers(rules, self.pods_healthy, self.pods_expected(rules)),
@@ -23,14 +23,14 @@ impl Tally {
         numbers(rules, self.singles_healthy, expected)
     }
 
-    /// How many units the workloads want from now on, where they have a say.
+    /// How many units the workloads want from now on; `None` if the budget counts pods and none has a controller.
     pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Option<u32> {
         if matches!(rules.units, Units::Pods) {
             return (!self.scales.nobody()).then(|| self.scales.wanted());
         }
         let by_pods = |source: &ExpectedFrom| match source {
             ExpectedFrom::Observed => true,
-            // Nobody says how many of them there should be, but for those that are there.
+            // No object states how many of them are expected, so only the existing ones count.
             ExpectedFrom::Lone(_) => {
                 self.sources.contains_key(source)
                     || self.source_tallies.get(source).is_some_and(|expected_from| expected_from.units > 0)
@@ -44,7 +44,7 @@ impl Tally {
         let sum = |sources: &mut dyn Iterator<Item = &ExpectedFrom>| {
             let (seen, known): (Vec<&ExpectedFrom>, Vec<&ExpectedFrom>) =
                 sources.partition(|source| by_pods(source));
-            // So many groups can be whole with the pods that are wanted.
+            // The number of groups that can be whole with the wanted pods.
             let whole = self.scales.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1);
             let seen = if seen.is_empty() { 0 } else { whole };
             known.into_iter().map(wanted).fold(seen, |sum, n| sum.saturating_add(n))
@@ -59,8 +59,8 @@ impl Tally {
         Some(sum)
     }
 
-    /// The number of units that are whole: no more than there should be or, where all are asked for, all of them.
-    /// With `own`, one more pod of that unit counts, which is held.
+    /// The number of whole units: at most the expected number or, with `all`, all of them. With `own`, one more pod of
+    /// `unit` counts as healthy: the pod of the request, which is held.
     pub(crate) fn current(&self, unit: u32, own: bool, all: bool) -> u32 {
         let unit = &self.units[unit as usize];
         let crosses = own && !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
@@ -74,7 +74,7 @@ impl Tally {
         self.groups_current + u32::from(crosses && room)
     }
 
-    /// Whether the expected number of pods, or of single pods, rests on scales; and if so, on which.
+    /// Whether the numbers depend on scales: `Some(true)` on those of single pods only, `Some(false)` on all of them.
     pub(crate) fn asks_scale_of_singles(&self, rules: &Rules) -> Option<bool> {
         match rules.units {
             Units::Pods => (needs_scale(rules) && rules.expected.is_none()).then_some(false),
@@ -83,8 +83,8 @@ impl Tally {
         }
     }
 
-    /// The most units that there will be, as far as anybody says: pods that are still to come are no reason to call
-    /// a minimum too high.
+    /// The largest number of units that any source states. A minimum is not too high only because pods have not been
+    /// created yet.
     pub(crate) fn expected_at_most(&self, rules: &Rules, numbers: Numbers) -> u32 {
         match rules.units {
             Units::Pods if rules.expected.is_none() => numbers.expected.max(self.scales.scale()),
@@ -92,7 +92,7 @@ impl Tally {
         }
     }
 
-    /// Whether some expected number rests on what was seen only.
+    /// Whether some expected number depends on observation only.
     pub(crate) fn is_observed(&self) -> bool {
         self.source_tallies
             .keys()
@@ -108,12 +108,12 @@ impl Tally {
     }
 }
 
-/// Whether the numbers cannot be had without knowing how many units there should be.
+/// Whether the numbers depend on the expected number of units.
 fn needs_scale(rules: &Rules) -> bool {
     rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_)) | None)
 }
 
-/// What the rules come to for so many units.
+/// The numbers that follow from the rules.
 fn numbers(rules: &Rules, current: u32, expected: u32) -> Numbers {
     let by_min = rules.min_available.map_or(0, |min| min.of(expected));
     let by_max = rules.max_unavailable.map_or(0, |max| expected.saturating_sub(max.of(expected)));

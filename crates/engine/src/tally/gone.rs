@@ -1,4 +1,4 @@
-//! Groups that vanished where nobody says how many there should be: expected for a while longer.
+//! Groups that vanished while no object states their expected number. They stay expected for a while.
 
 use super::Tally;
 use crate::basics::{Text, Time};
@@ -6,11 +6,11 @@ use crate::cluster_state::ClusterState;
 use crate::facts::Rules;
 use crate::units;
 
-/// How long a group that vanished stays expected where nobody says how many there should be.
+/// How long a vanished group stays expected if no object states the expected number of groups.
 pub const GONE_FOR: std::time::Duration = std::time::Duration::from_secs(15 * 60);
 
 impl Tally {
-    /// Drops groups that have been gone for long enough; returns whether there were any.
+    /// Forgets groups that have been gone for [`GONE_FOR`]. Returns whether there were any.
     pub(crate) fn forget_gone(&mut self, now: Time) -> bool {
         let before = self.gone.len();
         self.gone.retain(|_, since| now < since.after(GONE_FOR));
@@ -21,7 +21,7 @@ impl Tally {
         changed
     }
 
-    /// Takes over groups that the budget's status remembers as gone.
+    /// Restores vanished groups from the status of the budget.
     pub(crate) fn recall_gone(
         &mut self,
         rules: &Rules,

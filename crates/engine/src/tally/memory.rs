@@ -1,8 +1,8 @@
-//! What a budget remembers: sources whose pods are gone, and groups that were complete when their pods were collected.
+//! What a budget remembers: sources whose pods are gone, and groups that were complete when their last pod was removed.
 //!
-//! A source is in the memory as soon as it has a pod under the budget, where no template says whether it will have one
-//! again: were it written down when the last pod goes, a process that ends then would have forgotten it. What is forgotten
-//! once is forgotten; only a pod brings it back.
+//! A source whose template does not show whether the budget covers its pods is remembered as soon as it has a pod under
+//! the budget. If it were recorded only when its last pod goes, a process that ends at that time would lose it. A
+//! forgotten source is remembered again only when it has a pod.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
 use crate::sources::{self, Covered, SourceState};
 use crate::units::{self, ExpectedFrom, GroupKey};
 
-/// A group that was complete when the last of its pods was collected.
+/// A group that was complete when its last pod was removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
-    /// Who says how many such groups there should be; nobody that is known yet, after a restart.
+    /// The source of the expected number of such groups; `None` after a restart, until it is known.
     pub(super) expected_from: Option<ExpectedFrom>,
-    /// The object that speaks for it, once it is known: another one of that name speaks for other groups.
+    /// The UID of the object behind the group, once it is known. Another object with the same name has other groups.
     uid: Option<Uid>,
-    /// What made it is suspended or finished: it is not one of those that there should be.
+    /// Its controller is suspended or finished, so the group is not expected.
     idle: bool,
 }
 
@@ -29,15 +29,15 @@ impl Done {
         Self { expected_from: None, uid: None, idle: false }
     }
 
-    /// Whether it is one of those that a family need not have any more.
+    /// Whether the source expects one group less because of this one.
     pub(super) fn counts_for(&self, expected_from: &ExpectedFrom) -> bool {
         !self.idle && self.expected_from.as_ref() == Some(expected_from)
     }
 }
 
 impl Tally {
-    /// Takes over what the status remembers. Objects may not be known yet: until a list of their kind has been seen, one
-    /// that is not there is not gone.
+    /// Restores the memory from the status. The objects may not be known yet: before the first list of its kind, an
+    /// unknown object does not count as gone.
     pub(crate) fn recall(&mut self, memory: &Memory) {
         for source in &memory.sources {
             self.remembered.entry(Box::new(source.clone())).or_insert(false);
@@ -49,7 +49,7 @@ impl Tally {
         }
     }
 
-    /// Takes over what another process wrote since; returns whether that changes anything.
+    /// Adds what another process wrote in the meantime. Returns whether that changes anything.
     pub(crate) fn learn(
         &mut self,
         rules: &Rules,
@@ -70,7 +70,7 @@ impl Tally {
         changed
     }
 
-    /// What the status is to remember: all of it where it fits, else first those without pods.
+    /// The memory for the status. If there are too many sources, those without pods come first.
     pub(crate) fn memory(&self, rules: &Rules) -> Memory {
         let mut kept: Vec<&Source> = self.remembered.keys().map(|source| &**source).collect();
         if kept.len() > MAX_SOURCES {
@@ -87,7 +87,7 @@ impl Tally {
         }
     }
 
-    /// How many sources stay expected by memory alone, where they are more than can be remembered.
+    /// The number of sources that stay expected by memory alone, if it is more than the status can hold.
     pub(crate) fn too_many_sources(&self, rules: &Rules) -> Option<usize> {
         if self.remembered.len() <= MAX_SOURCES {
             return None;
@@ -97,7 +97,7 @@ impl Tally {
         Some(alone).filter(|count| *count > MAX_SOURCES)
     }
 
-    /// Looks at a controller as a source of pods again; returns whether that changes anything.
+    /// Updates a controller as a source of pods. Returns whether that changes anything.
     pub(crate) fn consider(
         &mut self,
         rules: &Rules,
@@ -116,7 +116,7 @@ impl Tally {
         self.scales.keep(uid, stays, cluster) || before != self.remembered.len()
     }
 
-    /// Looks at what says how many groups of a family there should be again; returns whether that changes anything.
+    /// Updates a source of groups. Returns whether that changes anything.
     pub(super) fn consider_family(
         &mut self,
         rules: &Rules,
@@ -125,7 +125,7 @@ impl Tally {
         cluster: &ClusterState,
     ) -> bool {
         if rules.expected.is_some() && !self.source_tallies.contains_key(expected_from) {
-            // The budget says how many; what else would know is remembered all the same.
+            // The budget states the expected number. Other sources are remembered nevertheless.
             let requirement = sources::of_groups(rules, namespace, expected_from, cluster);
             if let Some(requirement) = requirement {
                 let has_pods = self.sources.contains_key(expected_from);
@@ -150,7 +150,7 @@ impl Tally {
         changed
     }
 
-    /// Where the budget says how many groups there should be: who else would be expected though it has no pods here.
+    /// If the budget states the expected number: the sources without pods here that would be expected otherwise.
     pub(super) fn kept_beneath(
         &self,
         rules: &Rules,
@@ -170,7 +170,7 @@ impl Tally {
         all
     }
 
-    /// Whether a source stays expected without pods; remembers it, or forgets it.
+    /// Whether a source stays expected without pods. Remembers or forgets it accordingly.
     fn stays(&mut self, SourceState { source, lives, covered }: SourceState, has_pods: bool) -> bool {
         let by_memory =
             lives && covered == Covered::CannotTell && (has_pods || self.remembered.contains_key(&source));
@@ -196,7 +196,7 @@ impl Tally {
         }
     }
 
-    /// Forgets sources whose objects are gone, and those that a whole list of their kind does not show.
+    /// Forgets sources whose objects are gone, and those that a complete list of their kind does not contain.
     pub(crate) fn forget_unknown(
         &mut self,
         namespace: &Text,
@@ -216,7 +216,7 @@ impl Tally {
         before != self.remembered.len() || complete != self.done.len()
     }
 
-    /// Looks at all sources again: those of a budget that counts groups.
+    /// Updates all sources of a budget that counts groups.
     pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
         self.forget_unknown(namespace, None, cluster);
         let mut all: Vec<ExpectedFrom> =
@@ -230,7 +230,7 @@ impl Tally {
         }
     }
 
-    /// Looks at all sources again: those of a budget that counts pods.
+    /// Updates all sources of a budget that counts pods.
     pub(super) fn consider_controllers(
         &mut self,
         rules: &Rules,
@@ -249,7 +249,7 @@ impl Tally {
         }
     }
 
-    /// The last pod of a complete group was collected.
+    /// Remembers a complete group whose last pod was removed.
     pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, cluster: &ClusterState) {
         let mut done = Done::new();
         let stays = look_again(&mut done, rules, namespace, &key, cluster);
@@ -259,7 +259,7 @@ impl Tally {
         }
     }
 
-    /// A pod of a group appears that was complete.
+    /// Forgets a complete group when a new pod of it appears.
     pub(super) fn begin_again(
         &mut self,
         rules: &Rules,
@@ -275,7 +275,7 @@ impl Tally {
         }
     }
 
-    /// Works out again for whom the complete groups count.
+    /// Updates the sources of the complete groups.
     pub(super) fn refresh_done(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
         if self.done.is_empty() {
             return;
@@ -289,8 +289,8 @@ impl Tally {
         }
     }
 
-    /// Counts the complete groups of a family: with those that are there, never more than there should be. Others have
-    /// taken the places of the rest.
+    /// Counts the complete groups of a source. Together with the existing groups they are never more than the source
+    /// states: the others have been replaced by new groups and are forgotten.
     pub(super) fn recount_done(
         &mut self,
         rules: &Rules,
@@ -320,7 +320,7 @@ impl Tally {
     }
 }
 
-/// Finds out for whom a complete group counts; returns whether it is still to be remembered.
+/// Updates the source of a complete group. Returns whether the group must still be remembered.
 fn look_again(
     done: &mut Done,
     rules: &Rules,
@@ -355,7 +355,7 @@ fn look_again(
     true
 }
 
-/// The kind of the object that speaks for a group.
+/// The kind of the object behind a group.
 fn kind_behind(key: &GroupKey) -> Option<GroupKind> {
     match key {
         GroupKey::PodGroup(_) => Some(sources::pod_group_kind()),

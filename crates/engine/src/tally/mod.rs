@@ -1,14 +1,14 @@
-//! The counters of one budget, kept up to date in steps whose cost does not depend on the budget's size.
+//! The counters of one budget, updated incrementally. The cost of a step does not depend on the size of the budget.
 //!
 //! | event | work |
 //! |---|---|
-//! | a pod's health flips | its unit's counter; the family's when the unit crosses its minimum |
-//! | a pod joins or leaves | the same, and its unit's standing |
-//! | a controller, group or the budget itself changes | every unit of the budget ([`Tally::regroup`]) |
+//! | a pod's health changes | the counters of its unit, and of the unit's source |
+//! | a pod joins or leaves | the same, and the requirement of its unit |
+//! | a controller, a group object or the budget itself changes | every unit of the budget ([`Tally::regroup`]) |
 //!
-//! Here pods take their seats, change and leave. `unit` says what a group is, `family` sums groups up by who says
-//! how many there should be, `expected` makes the budget's numbers of it, `gone` remembers which groups vanished, and
-//! `memory` which sources did.
+//! This module adds, changes and removes pods. `unit` defines a group, `source_tally` sums up groups by the source of
+//! their expected number, `expected` computes the numbers of the budget, `gone` remembers vanished groups, and `memory`
+//! remembers sources without pods and complete groups.
 
 mod expected;
 mod gone;
@@ -32,7 +32,7 @@ use crate::units::{self, ExpectedFrom, GroupKey, UnitKey};
 use memory::Done;
 use source_tally::SourceTally;
 
-/// A pod's seat in a budget, for as long as it is a member.
+/// The place of a pod in the counters of a budget, while the budget covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitSlot {
     Pod,
@@ -41,7 +41,7 @@ pub(crate) enum UnitSlot {
     Ungrouped,
 }
 
-/// What a pod brings to its seat.
+/// What a pod adds to the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodCounts {
     pub(crate) healthy: bool,
@@ -67,32 +67,33 @@ pub(crate) struct Tally {
     pub(crate) units: Slab<Unit>,
     by_key: FxHashMap<GroupKey, u32>,
     source_tallies: FxHashMap<ExpectedFrom, SourceTally>,
-    /// Where the budget says how many groups there should be: who else would know, and for how many groups.
+    /// If the budget states the expected number: the sources that would state it otherwise, with their number of
+    /// groups.
     sources: FxHashMap<ExpectedFrom, u32>,
-    /// How many groups there are of each LeaderWorkerSet.
+    /// The number of groups of each LeaderWorkerSet.
     sets: FxHashMap<Text, u32>,
     groups_current: u32,
-    /// The same without a limit: surge and all.
+    /// All whole groups, without the limit of the expected number.
     groups_whole: u32,
     groups_expected: u32,
     pub(crate) scales: ScaleIndex,
-    /// Units that are down; for a budget that counts pods, pods.
+    /// Units that are down. Pods, if the budget counts pods.
     pub(crate) down: BTreeSet<u32>,
     /// Single pods that are down.
     pub(crate) singles_down: BTreeSet<u32>,
     /// Units whose group object is missing.
     pub(crate) unresolved: BTreeSet<u32>,
-    /// Sources that are remembered, and whether their objects have been known since. Most budgets have one at most, and a
-    /// map has room for several at once.
+    /// Remembered sources, and whether their objects have been seen since. Boxed, because most budgets have one at most
+    /// and a map node has room for several.
     remembered: BTreeMap<Box<Source>, bool>,
-    /// Observed groups that vanished, and when.
+    /// Observed groups that vanished, with the time.
     pub(crate) gone: BTreeMap<Text, Time>,
-    /// Groups that were complete when the last of their pods was collected.
+    /// Groups that were complete when their last pod was removed.
     done: BTreeMap<GroupKey, Done>,
 }
 
 impl Tally {
-    /// Seats a pod.
+    /// Adds a pod.
     pub(crate) fn join(
         &mut self,
         rules: &Rules,
@@ -156,7 +157,7 @@ impl Tally {
         }
     }
 
-    /// Takes a pod out of its seat.
+    /// Removes a pod.
     pub(crate) fn leave(
         &mut self,
         rules: &Rules,
@@ -212,7 +213,7 @@ impl Tally {
         }
     }
 
-    /// Changes what a pod brings to its seat.
+    /// Changes what a pod adds to the counters.
     pub(crate) fn change(
         &mut self,
         rules: &Rules,
@@ -247,7 +248,7 @@ impl Tally {
         }
     }
 
-    /// Works everything out again that comes from controllers and group objects.
+    /// Recomputes everything that depends on controllers and group objects.
     pub(crate) fn regroup(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
         self.source_tallies.clear();
         self.sources.clear();
@@ -275,7 +276,7 @@ impl Tally {
         mark(&mut self.down, id, down);
     }
 
-    /// Keeps the pods of each controller counted. Returns the workload whose first pod this is.
+    /// Counts the pods of each controller. Returns the workload if this is its first pod here.
     fn own(&mut self, pod: &Pod, single: bool, up: bool, cluster: &ClusterState) -> Option<Uid> {
         match pod.controller() {
             Some(owner) => self.scales.step(&owner.uid, single, up, cluster),

@@ -1,34 +1,35 @@
-//! The groups of which one source says how many there should be, and what they add to the budget's sums.
+//! The groups of one source of the expected number, and what they add to the sums of the budget.
 
 use super::{Tally, mark};
 use crate::units::ExpectedFrom;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceTally {
-    /// How many there should be, where somebody says so.
+    /// The expected number, if the source states it.
     pub(super) size: Option<u32>,
     pub(super) units: u32,
     pub(super) complete: u32,
     pub(super) whole: u32,
-    /// The groups that are there and are not a surge.
+    /// The groups that exist and are not a surge.
     pub(super) seated: u32,
-    /// Those that were complete when their pods were collected.
+    /// The groups that were complete when their last pod was removed.
     pub(super) done: u32,
-    /// What says how many there should be stays expected also without pods.
+    /// The source stays expected even without pods.
     pub(super) kept: bool,
-    /// Whether that has been found out.
+    /// Whether `kept` has been determined.
     pub(super) considered: bool,
-    /// What it last added to the sums of healthy and of expected groups.
+    /// What this source last added to the sums of current and of expected groups.
     pub(super) adds: (u32, u32),
 }
 
 impl Tally {
-    /// Takes a unit out of its family's counters; the opposite of [`Self::deposit`].
+    /// Removes a unit from the counters of its source. The opposite of [`Self::deposit`].
     pub(super) fn withdraw(&mut self, unit: u32) {
         self.count(unit, false);
     }
 
-    /// Puts a unit into its family's counters. Returns whether it is still to be found out if the family stays.
+    /// Adds a unit to the counters of its source. Returns whether the caller must determine if the source stays
+    /// expected.
     pub(super) fn deposit(&mut self, unit: u32) -> bool {
         self.count(unit, true)
     }
@@ -69,14 +70,14 @@ impl Tally {
         news
     }
 
-    /// Makes the observed family count the groups that are gone, also when no group of it is left.
+    /// Makes the tally of observed groups count those that are gone, even if none is left.
     pub(super) fn refresh_observed(&mut self) {
         self.source_tallies.entry(ExpectedFrom::Observed).or_default();
         self.refresh_family(&ExpectedFrom::Observed);
         self.drop_unused(&ExpectedFrom::Observed);
     }
 
-    /// Brings what a family adds to the sums up to date.
+    /// Updates what the groups of a source add to the sums.
     pub(super) fn refresh_family(&mut self, key: &ExpectedFrom) {
         let Some(expected_from) = self.source_tallies.get(key) else { return };
         let size = if self.is_used(key, expected_from) { self.size_of(key, expected_from) } else { 0 };
@@ -94,14 +95,14 @@ impl Tally {
             || (*key == ExpectedFrom::Observed && !self.gone.is_empty())
     }
 
-    /// Forgets a family of which nothing is left. Never while one of its units is only withdrawn for a moment.
+    /// Drops the tally of a source that is no longer used. Must not be called while one of its units is withdrawn.
     pub(super) fn drop_unused(&mut self, key: &ExpectedFrom) {
         if self.source_tallies.get(key).is_some_and(|expected_from| !self.is_used(key, expected_from)) {
             self.source_tallies.remove(key);
         }
     }
 
-    /// How many groups of a family there should be.
+    /// The expected number of groups of a source.
     pub(super) fn size_of(&self, key: &ExpectedFrom, expected_from: &SourceTally) -> u32 {
         let stated = match expected_from.size {
             Some(size) => size,

@@ -1,4 +1,4 @@
-//! A group of pods in a budget: what it holds, what makes it whole, and by what name it goes.
+//! A group of pods in a budget: its pods, the healthy pods that it needs, and its name.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,11 @@ pub(crate) struct Unit {
     pub(crate) healthy: u32,
     pub(super) ended: u32,
     pub(super) succeeded: u32,
-    /// The group sizes its pods tell, and how many pods tell each.
+    /// The group sizes that its pods state, and how many pods state each of them.
     sizes: SmallVec<[(u32, u32); 1]>,
     pub(crate) min_count: Option<u32>,
     pub(crate) expected_from: ExpectedFrom,
-    /// Who would know how many there should be if the budget did not say so.
+    /// The source of the expected number if the budget did not state it.
     pub(super) source: ExpectedFrom,
     pub(crate) unreachable: bool,
     pub(crate) raised: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// All its pods ended well: it has done its work and is neither expected nor broken.
+    /// Whether all its pods succeeded: the group has finished its work, and is neither expected nor broken.
     pub(crate) fn is_complete(&self) -> bool {
         !self.members.is_empty() && self.succeeded as usize == self.members.len()
     }
@@ -53,7 +53,7 @@ impl Unit {
 }
 
 impl Tally {
-    /// A group's name in a sentence. Within one LeaderWorkerSet a number says enough.
+    /// The name of a group in messages. If all groups belong to one LeaderWorkerSet, the index is enough.
     pub(crate) fn shown(&self, name: &Text) -> Text {
         match name.split_once('/') {
             Some((set, index)) if self.sets.len() == 1 && self.sets.contains_key(set) => index.into(),
@@ -61,7 +61,7 @@ impl Tally {
         }
     }
 
-    /// The distinct workloads its groups belong to.
+    /// The distinct Workloads of the groups.
     pub(crate) fn workloads(&self, namespace: &Text, cluster: &ClusterState) -> BTreeSet<Text> {
         self.units
             .iter()
@@ -100,7 +100,7 @@ impl Tally {
         unit
     }
 
-    /// Looks up what makes a unit whole. The unit must be withdrawn while this happens.
+    /// Updates the requirement of a unit. The unit must be withdrawn at this time.
     pub(super) fn stand(&mut self, rules: &Rules, namespace: &Text, unit: u32, cluster: &ClusterState) {
         let entry = &mut self.units[unit as usize];
         let alive = entry.members.len() as u32 - entry.ended;
@@ -119,7 +119,7 @@ impl Tally {
         }
     }
 
-    /// Begins to count the groups of a family, where that is news.
+    /// Adds the tally of a source, if it does not exist yet.
     pub(super) fn open_source_tally(
         &mut self,
         rules: &Rules,
@@ -136,7 +136,7 @@ impl Tally {
             .insert(expected_from.clone(), SourceTally { size, done, ..SourceTally::default() });
     }
 
-    /// Whether another unit goes by the name of one that has just been removed. Few kinds can share a name.
+    /// Whether another unit has the name of one that was just removed. Only some kinds of groups can share a name.
     pub(super) fn is_there(&self, removed: &Unit) -> bool {
         matches!(removed.key, GroupKey::Owner(_) | GroupKey::Replica(..))
             && self.units.iter().any(|(_, unit)| unit.name == removed.name)

@@ -1,4 +1,4 @@
-//! Random histories: after every step the engine must say what the oracle says.
+//! Random histories: after every step, the engine and the oracle must agree.
 
 mod drive;
 mod step;
@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 use drive::Drive;
 use step::steps;
 
-/// `HISTORIES=20000 cargo test -p quorate-engine histories` searches longer.
+/// `HISTORIES=20000 cargo test -p quorate-engine histories` runs more cases.
 fn cases() -> u32 {
     std::env::var("HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(1500)
 }

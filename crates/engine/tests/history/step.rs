@@ -1,4 +1,4 @@
-//! What may happen, with the edges weighted: few names, so that they meet; few values, so that they are equal.
+//! The possible steps, with weights. There are few names, so that objects meet, and few values, so that they are equal.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,30 +6,30 @@ use proptest::sample::select;
 use quorate_engine::basics::Quantity;
 use quorate_engine::facts::{Operation, Phase};
 
-/// How many pod names there are; the last one lives in another namespace.
+/// The number of pod names; the last one is in another namespace.
 pub(crate) const NAMES: u8 = 9;
-/// How many budgets there may be; the last one is a PodUnavailableBudget with the name of the first.
+/// The largest number of budgets; the last one is a PodUnavailableBudget with the name of the first.
 pub(crate) const BUDGETS: u8 = 4;
 
-/// How many controllers there are.
+/// The number of controllers.
 pub(crate) const CONTROLLERS: u8 = 11;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A pod changes and the watch shows it.
+    /// A pod changes and the watch delivers it.
     Pod(u8, PodEdit),
-    /// A pod changes and nobody notices yet.
+    /// A pod changes and the watch does not deliver it yet.
     Unseen(u8, PodEdit),
-    /// The watch shows a pod as it is.
+    /// The watch delivers the present state of a pod.
     Deliver(u8),
-    /// A single read shows a pod as it is.
+    /// A single read returns the present state of a pod.
     Learn(u8),
     /// An older state of a pod arrives late.
     Late(u8, bool),
     Gone(u8),
-    /// A pod of the same name takes the place of another, as the watch or as a single read shows it.
+    /// A new pod with the same name replaces another, delivered by the watch or by a single read.
     Successor(u8, bool),
-    /// A list of all pods; those in the mask have gone unnoticed.
+    /// A list of all pods; the pods in the mask were deleted without a watch event.
     Relist(u16),
     /// A list of a budget's pods.
     Look(u8),
@@ -45,15 +45,15 @@ pub(crate) enum Step {
     Protocol(u8, Option<u32>),
     Controller(u8, Option<u32>, ControllerEdit),
     ControllerGone(u8),
-    /// A list of all controllers of one kind, which shows those that are known.
+    /// A list of all controllers of one kind, which contains the known ones.
     RelistControllers(u8),
-    /// All pods of a controller are gone at once, with its number among the owners that pods name.
+    /// All pods of a controller are gone at once. The number is the one for `pod_owner`.
     Vanish(u8),
     PodGroup(u8, Option<(u32, bool, u8, u8)>, Life),
     Workload(u8, Option<Vec<(u32, Option<u32>)>>, Life),
     Namespace(bool, bool),
     Native(u8, Option<Native>),
-    /// A list of the native budgets, which shows the first of them only.
+    /// A list of the native budgets, which contains only the first of them.
     RelistNatives,
     Node(u8, Option<bool>),
     Agent(u8, Option<bool>),
@@ -77,7 +77,7 @@ pub(crate) enum PodEdit {
     Probe(u8),
 }
 
-/// What a native budget selects and counts.
+/// The selector and the numbers of a native budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Native {
     pub(crate) covers: u8,
@@ -88,13 +88,13 @@ pub(crate) struct Native {
     pub(crate) expected: i64,
 }
 
-/// What becomes of the object of a source.
+/// The state of the object of a source.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) deleting: bool,
-    /// It is another object of that name.
+    /// It is another object with the same name.
     pub(crate) again: bool,
-    /// It has an owner that may end.
+    /// It has an owner that may be suspended or finish.
     pub(crate) owned: bool,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct BudgetSpec {
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Budgets and pods first, so that what follows has something to meet.
+    // Budgets and pods first, so that later steps have something to act on.
     let early = (vec(budget(), 1..4), vec((name(), vec(edit(), 1..6)), 4..16)).prop_map(|(budgets, pods)| {
         let pods =
             pods.into_iter().flat_map(|(name, edits)| edits.into_iter().map(move |e| Step::Pod(name, e)));

@@ -1,4 +1,4 @@
-//! Decisions, made afresh in the order of the design.
+//! Decisions, computed in the order of the design.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use quorate_engine::request::Request;
 use super::count::{Count, Family, Group, asked, is_lone};
 use super::{LWS, Oracle, Seen};
 
-/// A verdict without its sentences.
+/// A decision without its text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
     Exempt,
@@ -74,12 +74,12 @@ fn no(reason: &DenialReason) -> No {
             ProbeDoubt::Outdated => "Outdated",
         }),
         DenialReason::Exhausted(why) => No::Exhausted { numbers: why.numbers, is_down: why.unit_is_down },
-        other => panic!("the engine does not say this by itself: {other:?}"),
+        other => panic!("the engine alone does not give this reason: {other:?}"),
     }
 }
 
 impl Oracle {
-    /// The budgets that cover a pod, in the order in which they are asked.
+    /// The budgets that cover a pod, in the order in which they are checked.
     pub(crate) fn covering(&self, uid: &str) -> Vec<&Budget> {
         let Some(seen) = self.pods.get(uid) else { return Vec::new() };
         self.budgets.values().filter(|budget| self.covers(budget, &seen.pod)).collect()
@@ -123,7 +123,7 @@ impl Oracle {
             _ if pod.phase.is_terminal() => return Answer::NoEffect("Terminal"),
             _ => {}
         }
-        // A budget that names a workload may cover a pod whose owners are not all known.
+        // A budget with a `targetRef` may cover a pod whose owners are not all known.
         if self.has_unknown_owner(pod) {
             let may_cover = self.budgets.values().find(|budget| {
                 let rules = self.rules(budget).0;
@@ -161,8 +161,8 @@ impl Oracle {
         }
     }
 
-    /// Why the API server would refuse the eviction after us: it guards every pod that has started and not ended, and
-    /// evicts none that two guard.
+    /// Why the API server would deny the eviction: it checks native budgets for every pod that has started and not
+    /// finished, and does not evict a pod that two of them cover.
     fn native_refusal(&self, pod: &Pod) -> Option<&'static str> {
         let over = self.native_over(pod);
         if pod.phase == Phase::Pending || over.is_empty() {
@@ -195,7 +195,7 @@ impl Oracle {
         if pod.phase == Phase::Pending && operation.removes() {
             return Ok(AllowReason::Pending);
         }
-        // Its own tokens are not there.
+        // Counted as if the pod had no tokens of its own.
         let count = self.count_without(budget, Some(&pod.uid));
         if let Some(what) = count.unresolved {
             return Err(No::Unresolved(what));
@@ -230,7 +230,7 @@ impl Oracle {
         }
         match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {
             Some(std::cmp::Ordering::Less) => {
-                // The pods that it lacks may be some of which it is not known to whom they belong.
+                // Its missing pods may be among those whose owners are not all known.
                 let here =
                     |seen: &&Seen| seen.pod.key.namespace == pod.key.namespace && seen.absent.is_none();
                 let by_target = matches!(count.rules.covers, Covers::Target(..));
@@ -249,7 +249,7 @@ impl Oracle {
         }
     }
 
-    /// A delete by the controller that owns the pod.
+    /// Whether the request is a delete by the controller that owns the pod.
     fn is_own_controller(&self, request: &Request, seen: &Seen) -> bool {
         let user = &*request.caller.user;
         let in_lws = seen.pod.labels.get(&format!("{LWS}/name")).is_some();
@@ -268,7 +268,8 @@ impl Oracle {
             }
     }
 
-    /// Whether the pod's workload wants fewer pods than its controller has, or none at all for a while.
+    /// Whether the pod's workload wants fewer pods than its controller has, is being deleted, or has the strategy
+    /// Recreate.
     fn has_too_many(&self, pod: &Pod) -> bool {
         let Some(owner) = pod.controller() else { return false };
         let Some(workload) = self.scaled(&owner.uid) else { return false };
@@ -307,7 +308,7 @@ impl Oracle {
         numbers
     }
 
-    /// What the workloads want from now on, in the units of the tally that is asked.
+    /// How many units the workloads want from now on; with `single`, how many single pods.
     fn wanted(&self, budget: &Budget, count: &Count, single: bool) -> Option<u32> {
         let workloads = self.workloads(&count.members, &count.singles);
         let wants = |(replicas, deleting, seated, singles): &(Option<u32>, bool, u32, u32)| match deleting {
@@ -323,8 +324,8 @@ impl Oracle {
         if count.rules.units == Units::Pods {
             return (!workloads.is_empty()).then_some(pods + kept);
         }
-        // A PodGroup by itself is there, and says of no number that it is wanted: a workload that is scaled down must be
-        // able to end.
+        // A PodGroup without a template does not state that it is wanted: a workload that is scaled down must be able
+        // to remove its pods.
         let beneath = |group: &Group| match &group.beneath {
             Family::Of(source) if is_lone(source) => Family::Seen,
             other => other.clone(),

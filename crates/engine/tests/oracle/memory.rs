@@ -1,5 +1,5 @@
-//! What the present facts do not tell: groups that were seen and are gone, sources that had pods, groups that were
-//! complete when the last of their pods was collected.
+//! What the present facts do not show: groups that were observed and are gone, sources that had pods, and groups that
+//! were complete when their last pod was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +10,29 @@ use quorate_engine::{GONE_FOR, Snapshot, memory_key};
 use super::count::{Family, Group, Id, Match, pod_group_kind, workload_kind};
 use super::{Event, Oracle};
 
-/// A budget before something happened, and its groups.
+/// A budget and its groups before an event.
 pub(super) type Before = (Budget, Vec<Group>);
 
-/// What a budget remembers beside the groups that are gone.
+/// What a budget remembers in addition to the groups that are gone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remembered {
-    /// Of the rules that it was remembered under.
+    /// The `memory_key` of the rules that this memory belongs to.
     key: u64,
-    /// Sources without a template, and whether the object of each was known since it was read.
+    /// Sources without a template, and whether the object of each was seen since the memory was read.
     pub(crate) sources: BTreeMap<Source, bool>,
-    /// Groups without pods that are complete, by what the status calls them.
+    /// Complete groups without pods, by their text in the status.
     pub(crate) complete: BTreeMap<Text, Complete>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Complete {
     pub(crate) id: Id,
-    /// The UID of the object that the group belongs to, once that was known.
+    /// The UID of the object behind the group, once it is known.
     object: Option<Uid>,
 }
 
 impl Complete {
-    /// What was read from the status counts nothing before its object is known.
+    /// A group that was read from the status does not count before its object is known.
     pub(crate) fn counts(&self) -> bool {
         self.object.is_some() || !has_object(&self.id)
     }
@@ -50,7 +50,7 @@ impl Remembered {
         }
     }
 
-    /// As the status says it to the next process.
+    /// As the status stores it for the next process.
     pub(crate) fn as_written(&self) -> Memory {
         Memory {
             key: self.key,
@@ -60,7 +60,7 @@ impl Remembered {
     }
 }
 
-/// What the status remembers, whatever the order and however runs of numbers are written.
+/// The memory in the status, independent of the order and of ranges of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MemoryView {
     key: Option<u64>,
@@ -77,7 +77,7 @@ impl MemoryView {
     }
 }
 
-/// The kind of which an event shows all objects.
+/// The kind of which an event lists all objects.
 pub(super) fn listed(event: &Event) -> Option<GroupKind> {
     match event {
         Event::Sync(Snapshot::Controllers(kind, _)) => Some(kind.clone()),
@@ -88,7 +88,7 @@ pub(super) fn listed(event: &Event) -> Option<GroupKind> {
 }
 
 impl Oracle {
-    /// What is remembered after something happened.
+    /// Updates the memory after an event.
     pub(super) fn remember(&mut self, before: &BTreeMap<BudgetKey, Before>, listed: Option<&GroupKind>) {
         let (mut gone, mut memory) = (BTreeMap::new(), BTreeMap::new());
         for (key, budget) in &self.budgets {
@@ -100,7 +100,7 @@ impl Oracle {
         (self.gone, self.memory) = (gone, memory);
     }
 
-    /// A group whose last pod is gone stays expected for a while where nobody says how many there should be.
+    /// A group whose last pod is gone stays expected for a while if no object states the expected number.
     fn remember_gone(
         &self,
         budget: &Budget,
@@ -164,7 +164,7 @@ impl Oracle {
         now
     }
 
-    /// A source is forgotten once its object is gone, or does not make it last, or a template tells.
+    /// A source is forgotten when its object is gone or no longer wants pods, or when a template decides.
     fn forget_sources(
         &self,
         budget: &Budget,
@@ -178,12 +178,12 @@ impl Oracle {
                 *was_known = true;
                 self.matching(rules, ns, source) == Match::CannotTell && self.lasts(rules, ns, source)
             }
-            // It may be shown yet.
+            // Its object may still arrive.
             None => !*was_known && listed != Some(&source.kind),
         });
     }
 
-    /// The groups that were complete before, if they can be told from others of their name later.
+    /// The groups that were complete before, if later groups with the same name can be distinguished from them.
     fn collected<'a>(
         &'a self,
         ns: &'a Text,
@@ -196,8 +196,8 @@ impl Oracle {
             .map(|complete| (write_id(&complete.id), complete))
     }
 
-    /// A complete group stays so until a pod of it appears, or what it belonged to is another; and never are there more
-    /// than have room.
+    /// A complete group stays complete until it has a pod again, or the object behind it is another one. There are
+    /// never more than the source states.
     fn forget_complete(
         &self,
         budget: &Budget,
@@ -240,7 +240,7 @@ impl Oracle {
             return rules.expected.is_some();
         }
         let Some(uid) = self.uid_behind(ns, id) else {
-            // It may be shown yet.
+            // Its object may still arrive.
             return complete.object.is_none() && !listed.is_some_and(|kind| is_kind_behind(kind, id));
         };
         let is_part = match id {
@@ -253,7 +253,7 @@ impl Oracle {
             && !self.is_past_the_scale(rules, ns, id)
     }
 
-    /// The UID of the object that a group belongs to.
+    /// The UID of the object behind a group.
     fn uid_behind(&self, ns: &Text, id: &Id) -> Option<Uid> {
         let key = |name: &Text| ObjectKey::new(ns.clone(), name.clone());
         match id {
@@ -309,7 +309,7 @@ fn read_id(text: &str) -> Option<Id> {
     })
 }
 
-/// A run of numbers, one by one.
+/// Expands a range of numbers.
 fn expand(text: &Text) -> Vec<Text> {
     let run = text.rsplit_once('/').and_then(|(head, last)| {
         let (from, to) = last.split_once('~')?;

@@ -1,5 +1,5 @@
-//! A second engine, written from the design and not from the first: it keeps the raw facts and works everything out
-//! from them each time, in the most naive way. It is slow, and short enough to be believed.
+//! A second engine, written from the design and not from the first one. It stores the raw facts and computes everything
+//! from them each time, in the simplest way. It is slow, and short enough to review.
 
 mod count;
 mod judge;
@@ -25,7 +25,7 @@ pub(crate) const LWS: &str = "leaderworkerset.sigs.k8s.io";
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) pod: Pod,
-    /// The version of a list that should have shown it and did not, while the watch has not come so far.
+    /// The version of a list that should contain the pod and does not, until the watch has reached that version.
     pub(crate) absent: Option<Version>,
 }
 
@@ -43,19 +43,19 @@ pub(crate) struct Oracle {
     pub(crate) natives: BTreeMap<ObjectKey, NativeBudget>,
     pub(crate) nodes: BTreeMap<Text, Node>,
     pub(crate) agents: BTreeMap<Text, Agent>,
-    /// The kinds of controllers of which any was shown, or a list.
+    /// The kinds of controllers of which an object or a list was delivered.
     pub(crate) kinds: BTreeSet<GroupKind>,
-    /// What the present facts do not tell: groups that were seen and are not there any more.
+    /// Groups that were observed and are gone. The present facts do not show them.
     pub(crate) gone: BTreeMap<BudgetKey, BTreeMap<Text, Time>>,
-    /// Nor do they tell what else a budget has seen.
+    /// What else a budget remembers. The present facts do not show this either.
     pub(crate) memory: BTreeMap<BudgetKey, Remembered>,
-    /// The budgets that the last event showed.
+    /// The budgets in the last event.
     heard: BTreeSet<BudgetKey>,
-    /// Lists of a budget's pods that the watch has not come up to: what it covered, and how new they are.
+    /// Lists of a budget's pods that the watch has not reached yet: the coverage of the budget, and the version.
     pub(crate) looks: BTreeMap<BudgetKey, (u64, Version)>,
 }
 
-/// What happens to an engine.
+/// An input of an engine.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Apply(Input),
@@ -175,11 +175,11 @@ impl Oracle {
         }
     }
 
-    /// Whatever is older than what is known is ignored. A pod that a later list does not show stays absent, unless it
-    /// was relabelled before that list was made.
+    /// A state that is older than the known one is ignored. A pod that a later list does not contain stays absent,
+    /// unless it was relabeled before that list was made.
     fn see(&mut self, mut pod: Pod, as_of: Version) {
         let known = self.pods.get(&pod.uid);
-        // Who is told to end, and does, has not done its work.
+        // A pod that succeeds after its deletion has not finished its work.
         let done = known.is_some_and(|seen| seen.pod.phase == Phase::Succeeded);
         if pod.terminating && pod.phase == Phase::Succeeded && !done {
             pod.phase = Phase::Failed;
@@ -191,7 +191,7 @@ impl Oracle {
             .filter(|seen| seen.pod.labels == pod.labels)
             .and_then(|seen| seen.absent)
             .filter(|missed| pod.version <= *missed);
-        // Nor was it there when a newer list of its budget's pods was made.
+        // A newer list of its budget's pods did not contain it either.
         let missed = self.looks.iter().filter(|(_, (.., version))| *version > as_of).filter(|(key, look)| {
             let budget = self.budgets.get(*key);
             budget.is_some_and(|budget| self.coverage(budget) == look.0 && self.covers(budget, &pod))
@@ -213,7 +213,7 @@ impl Oracle {
         quorate_engine::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&self.rules(budget).0))
     }
 
-    /// What the watch still shows when it has come as far as a list is not gone, whatever that list was of.
+    /// A pod that the watch still shows when it has reached the version of a list is not gone.
     fn shown_up_to(&mut self, version: Version) {
         self.pods_version = self.pods_version.max(version);
         self.looks.retain(|_, (_, looked)| *looked > self.pods_version);
@@ -246,7 +246,7 @@ impl Oracle {
         }
     }
 
-    /// The rules that are in force, and whether they are less than what was asked for.
+    /// The rules in force, and whether they are a downgrade of the spec.
     pub(crate) fn rules(&self, budget: &Budget) -> (Rules, bool) {
         match &budget.spec {
             Ok(rules) if !self.gates.multi_pod_pdbs && rules.units != Units::Pods => {
@@ -271,7 +271,7 @@ impl Oracle {
         }
     }
 
-    /// The native budgets over a pod.
+    /// The native budgets that cover a pod.
     pub(crate) fn native_over(&self, pod: &Pod) -> Vec<&NativeBudget> {
         let over = |(key, native): &(&ObjectKey, &NativeBudget)| {
             key.namespace == pod.key.namespace && native.selector.matches(&pod.labels)
@@ -296,8 +296,8 @@ impl Oracle {
             }
     }
 
-    /// Whether nobody can say to which workload a pod belongs: of five owners one is missing that would be shown if it
-    /// had come already.
+    /// Whether it is not known which workload a pod belongs to: one of the first four owners in its chain is unknown,
+    /// although its kind is watched.
     pub(crate) fn has_unknown_owner(&self, pod: &Pod) -> bool {
         let mut owner = pod.controller();
         for _ in 0..4 {
@@ -310,7 +310,7 @@ impl Oracle {
         false
     }
 
-    /// Whether a pod belongs to a workload: by its owners' owners, or by the label of a LeaderWorkerSet.
+    /// Whether a pod belongs to a workload: by its owner chain, or by the label of a LeaderWorkerSet.
     fn belongs_to(&self, pod: &Pod, kind: &GroupKind, name: &Text) -> bool {
         if &*kind.kind == "LeaderWorkerSet" && pod.labels.get(&format!("{LWS}/name")) == Some(&**name) {
             return true;

@@ -1,4 +1,4 @@
-//! Questions, and how their answers are printed.
+//! Commands that query the engine, and how their results are printed.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use super::words::Words;
 
 const SYSTEM: &str = "system:serviceaccount:kube-system:";
 
-/// Answers a question; `None` if it is none.
+/// Runs a query; `None` if the verb is not a query.
 pub(crate) fn run(cluster: &mut Cluster, verb: &str, words: &mut Words) -> Result<Option<String>, String> {
     let operation = match verb {
         "evict" | "take" => Operation::Evict,
@@ -91,7 +91,7 @@ fn decide(
 
 fn tell(decision: &Decision, now: Time) -> String {
     match decision {
-        Decision::Allow(Allow::Exempt(who)) => format!("allowed, {who} is never held up\n"),
+        Decision::Allow(Allow::Exempt(who)) => format!("allowed, {who} is exempt\n"),
         Decision::Allow(Allow::NoEffect { why, .. }) => format!("allowed, {why:?}\n"),
         Decision::Allow(Allow::NotCovered { .. }) => "allowed, no budget covers it\n".to_owned(),
         Decision::Allow(Allow::Agreed { reasons, .. }) => {
@@ -109,7 +109,7 @@ fn tell(decision: &Decision, now: Time) -> String {
     }
 }
 
-/// Units first; the pods in brackets where they are counted apart.
+/// The numbers in units, and those in pods in brackets where they differ.
 fn numbers(status: &Status) -> String {
     let units = status.units;
     let mut text = format!(

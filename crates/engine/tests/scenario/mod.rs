@@ -1,8 +1,8 @@
-//! Runs the scenario files: Markdown whose code blocks are tried.
+//! Runs the scenario files: Markdown whose code blocks are executed.
 //!
-//! A block holds commands, then `----`, then what they print. A heading of the second level starts a new world, so
-//! each section can be read by itself. `REWRITE=1 cargo test -p quorate-engine` writes down what was printed; read
-//! the difference before you commit it.
+//! A block contains commands, then `----`, then their output. A heading of the second level starts with an empty
+//! cluster, so that each section can be read on its own. `REWRITE=1 cargo test -p quorate-engine` updates the output in
+//! the files; read the diff before you commit it.
 
 mod ask;
 mod cluster;
@@ -36,10 +36,10 @@ fn scenarios() {
             let _ = writeln!(differences, "{name}:\n{}", difference(&told, &tried));
         }
     }
-    assert!(differences.is_empty(), "not as told:\n{differences}");
+    assert!(differences.is_empty(), "the output differs from the scenario files:\n{differences}");
 }
 
-/// The same file with what its blocks really print.
+/// The same file with the actual output of its blocks.
 fn run(name: &str, told: &str) -> String {
     let mut tried = String::new();
     let mut cluster = Cluster::new();
@@ -92,7 +92,7 @@ fn command(cluster: &mut Cluster, line: &str) -> Result<String, String> {
     Ok(printed)
 }
 
-/// The first lines that differ, with a little before them.
+/// The first lines that differ, with some context before them.
 fn difference(told: &str, tried: &str) -> String {
     let (told, tried): (Vec<_>, Vec<_>) = (told.lines().collect(), tried.lines().collect());
     let at = told.iter().zip(&tried).take_while(|(a, b)| a == b).count();

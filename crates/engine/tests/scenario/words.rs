@@ -1,4 +1,4 @@
-//! The words of a command: `name`, `key=value`, flags; `{0..3}` stands for several.
+//! The arguments of a command: `name`, `key=value`, flags. `{0..3}` expands to several commands.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Splits at blanks; double quotes keep blanks together.
+    /// Splits at spaces, except within double quotes.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         let mut words = Self { plain: Vec::new(), pairs: Vec::new() };
         let mut quoted = false;
@@ -38,29 +38,29 @@ impl Words {
         if self.plain.is_empty() { Err("a word is missing".to_owned()) } else { Ok(self.plain.remove(0)) }
     }
 
-    /// Takes all plain words that are left.
+    /// Takes all remaining plain words.
     pub(crate) fn rest(&mut self) -> Vec<String> {
         std::mem::take(&mut self.plain)
     }
 
-    /// Takes a flag, if it is there.
+    /// Takes a flag, if it is set.
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         let at = self.plain.iter().position(|word| word == name);
         at.map(|at| self.plain.remove(at)).is_some()
     }
 
-    /// Takes the value of a key, if it is there.
+    /// Takes the value of a key, if it is set.
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let at = self.pairs.iter().position(|(k, _)| k == key)?;
         Some(self.pairs.remove(at).1)
     }
 
-    /// Takes a number, if it is there.
+    /// Takes a number, if it is set.
     pub(crate) fn number(&mut self, key: &str) -> Result<Option<u32>, String> {
         self.take(key).map(|text| text.parse().map_err(|_| format!("{key} is no number: {text}"))).transpose()
     }
 
-    /// Takes a number or percentage, if it is there.
+    /// Takes a number or percentage, if it is set.
     pub(crate) fn quantity(&mut self, key: &str) -> Result<Option<Quantity>, String> {
         let parse = |text: String| match text.strip_suffix('%') {
             Some(percent) => percent.parse().map(Quantity::Percent).map_err(|_| text.clone()),
@@ -69,22 +69,22 @@ impl Words {
         self.take(key).map(parse).transpose().map_err(|text| format!("{key} is no quantity: {text}"))
     }
 
-    /// Takes all pairs that are left: labels.
+    /// Takes all remaining pairs: labels.
     pub(crate) fn labels(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.pairs)
     }
 
-    /// Fails where something was not understood.
+    /// Fails if an argument is left over.
     pub(crate) fn done(self) -> Result<(), String> {
         match (self.plain.first(), self.pairs.first()) {
             (None, None) => Ok(()),
-            (Some(word), _) => Err(format!("what is {word}?")),
-            (_, Some((key, value))) => Err(format!("what is {key}={value}?")),
+            (Some(word), _) => Err(format!("unknown word {word}")),
+            (_, Some((key, value))) => Err(format!("unknown argument {key}={value}")),
         }
     }
 }
 
-/// One line for each value of each `{a..b}` or `{x,y}` in it, the last one running fastest.
+/// Expands each `{a..b}` or `{x,y}` into one line per value. The last one varies fastest.
 pub(crate) fn expand(line: &str) -> Vec<String> {
     let Some((head, rest)) = line.split_once('{') else { return vec![line.to_owned()] };
     let Some((inner, tail)) = rest.split_once('}') else { return vec![line.to_owned()] };
@@ -113,7 +113,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(number * millis))
 }
 
-/// `Kind/name`, or `Kind.group/name` where the group is not known by the kind.
+/// `Kind/name`, or `Kind.group/name` for a kind whose group is not known here.
 pub(crate) fn kind_and_name(text: &str) -> Result<(GroupKind, String), String> {
     let (kind, name) = text.split_once('/').ok_or(format!("not Kind/name: {text}"))?;
     Ok((kind_of(kind), name.to_owned()))
@@ -132,7 +132,7 @@ pub(crate) fn kind_of(kind: &str) -> GroupKind {
     GroupKind::new(group, kind)
 }
 
-/// `all`, or `app=web,tier in (a|b),tier notin (a|b),tier,!tier` (blanks may be left out with `:` forms `tier:in:a|b`).
+/// `all`, or requirements separated by commas: `app=web,tier:in:a|b,tier:notin:a|b,tier,!tier`.
 pub(crate) fn selector(text: &str) -> Result<Selector, String> {
     if text == "all" {
         return Ok(Selector::default());

@@ -1,4 +1,4 @@
-//! The pods, controllers and budgets that histories tell of.
+//! The pods, controllers and budgets of the histories.
 
 use std::collections::BTreeMap;
 
@@ -40,9 +40,8 @@ pub(super) fn new_pod(key: ObjectKey, version: Version) -> Pod {
     }
 }
 
-/// The cast of controllers: two ReplicaSets of one Deployment, a StatefulSet, a ReplicaSet of nobody, one of a kind
-/// that has no scale, the Deployment, what may own it, two LeaderWorkerSets, one of a kind of which nothing else is known,
-/// and a Job.
+/// The controllers: two ReplicaSets of one Deployment, a StatefulSet, a ReplicaSet without an owner, a kind without a
+/// scale, the Deployment, a possible owner of it, two LeaderWorkerSets, a kind without known templates, and a Job.
 pub(super) fn owner(at: u8) -> Owner {
     let (group, kind, name) = match at {
         0 => ("apps", "ReplicaSet", "rs0"),
@@ -98,7 +97,7 @@ pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -
     }
 }
 
-/// What a controller makes pods from; of some kinds that is never known.
+/// The pod templates of a controller. For some kinds they are never known.
 fn templates(at: u8, template: u8) -> Option<Box<[Labels]>> {
     let set = if at == 7 { "x" } else { "y" };
     let named = format!("{LWS}/name");
@@ -116,7 +115,7 @@ fn templates(at: u8, template: u8) -> Option<Box<[Labels]>> {
     }
 }
 
-/// The owner that a pod names by a number.
+/// The owner of a pod, by its number.
 pub(super) fn pod_owner(at: u8) -> Option<Owner> {
     match at {
         0..5 => Some(owner(at)),

@@ -1,4 +1,5 @@
-//! What engine and oracle must agree on: every status, every pod's budgets, and the answer to every request.
+//! What the engine and the oracle must agree on: every status, the budgets of every pod, and the decision on every
+//! request.
 
 use quorate_engine::Engine;
 use quorate_engine::basics::{ObjectKey, Time};
@@ -11,7 +12,7 @@ use super::cast::pod_key;
 use crate::history::step::NAMES;
 use crate::oracle::{Answer, Oracle, StatusView};
 
-/// Compares everything that can be asked.
+/// Compares all results of the engine and the oracle.
 pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(), String> {
     for key in oracle.budgets.keys() {
         let status = engine.status(key, now).ok_or(format!("{key} is not known"))?;
@@ -42,7 +43,7 @@ pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(
         if let quorate_engine::decision::Decision::Deny(denials) = &said {
             let text = quorate_engine::sentence::refusal(denials, now);
             if text.is_empty() || text.chars().count() > quorate_engine::sentence::MAX_LENGTH {
-                return Err(format!("a refusal of {} characters: {text}", text.len()));
+                return Err(format!("a denial of {} characters: {text}", text.len()));
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Drives engine and oracle through the same history, and compares them.
+//! Applies the same history to the engine and the oracle, and compares them.
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
-//! | `events` | what a step shows to an engine |
-//! | `check` | what must be the same afterwards |
-//! | `cast` | the pods, controllers and budgets that histories tell of |
+//! | `events` | the events that a step delivers to an engine |
+//! | `check` | what must be equal afterwards |
+//! | `cast` | the pods, controllers and budgets of the histories |
 
 mod cast;
 mod check;
@@ -25,10 +25,10 @@ pub(crate) struct Drive {
     oracle: Oracle,
     now: Time,
     version: u64,
-    /// The cluster as it is, whether anybody has seen it or not.
+    /// The actual state of the cluster, whether or not a watch has delivered it.
     pods: BTreeMap<ObjectKey, Pod>,
     older: Vec<Pod>,
-    /// Predecessors that are gone while the watch has not said so.
+    /// Replaced pods whose deletion the watch has not delivered yet.
     unburied: Vec<(ObjectKey, Uid)>,
 }
 
@@ -54,7 +54,7 @@ impl Drive {
             for (key, status) in self.statuses() {
                 let same = before.get(&key) == Some(&status);
                 if !same && !changes.budgets.contains(&key) {
-                    return Err(format!("{step:?}: the status of {key} changed and nobody was told"));
+                    return Err(format!("{step:?}: the status of {key} changed and was not reported"));
                 }
             }
             self.sleep(&changes)?;
@@ -83,7 +83,7 @@ impl Drive {
         keys.into_iter().filter_map(|key| Some((key.clone(), self.engine.status(&key, self.now)?))).collect()
     }
 
-    /// Nothing happens by itself before the engine asked to be woken.
+    /// No status changes by time before the `wake` that the engine requested.
     fn sleep(&mut self, changes: &Changes) -> Result<(), String> {
         let late = changes.wake.map_or(Time(self.now.0 + 86_400_000), |wake| Time(wake.0 - 1));
         let mut sleeper = self.engine.clone();
@@ -100,9 +100,9 @@ impl Drive {
         check(&mut self.engine, &self.oracle, self.now).map_err(|what| format!("after {step:?}: {what}"))
     }
 
-    /// An engine that is fed the present facts at once says the same, and goes on in the place of the first.
+    /// A new engine with the present facts must agree with the oracle. It then replaces the first one.
     fn restart(&mut self) -> Result<(), String> {
-        // What only a memory tells: who is gone, and who had ended before it was told to.
+        // The present facts do not show which pods are gone, or which had succeeded before they were deleted.
         let is_memory = |pod: &Pod| pod.terminating && pod.phase == Phase::Succeeded;
         if self.oracle.pods.values().any(|seen| seen.absent.is_some() || is_memory(&seen.pod)) {
             return Ok(());
@@ -116,9 +116,9 @@ impl Drive {
             budget.memory = self.engine.status(&budget.key, self.now).ok_or("not known")?.memory;
         }
         let pods = oracle.pods.values().map(|seen| seen.pod.clone()).collect();
-        // A clock that went back stays where it was for the oracle, so it does for the new engine.
+        // The oracle keeps the latest time when the clock goes back, so the new engine must start with it.
         let (now, version) = (self.oracle.now, self.oracle.pods_version);
-        // Pods first and budgets last, the other way round than in most histories.
+        // Pods first and budgets last, in contrast to most histories.
         fresh.sync(Snapshot::Pods(pods, version), now);
         for kind in &oracle.kinds {
             let of_kind = oracle.controllers.values().filter(|controller| controller.kind == *kind);

@@ -1,4 +1,4 @@
-//! How many units there should be, and how many the workloads want.
+//! The expected number of units, and the number that the workloads want.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use super::source::{Family, Kept, above};
 use super::{Group, needs_scale};
 use crate::oracle::Oracle;
 
-/// Whether how many units there should be is asked of their sources.
+/// Whether the expected number of units comes from their sources.
 pub(super) fn asks_sources(rules: &Rules) -> bool {
     rules.expected.is_none() && (rules.units != Units::Pods || needs_scale(rules))
 }
 
 impl Oracle {
-    /// How many groups there should be of a family, where anything says so.
+    /// The expected number of groups of a source, if it states one.
     pub(crate) fn size(&self, rules: &Rules, ns: &Text, family: &Family) -> Option<u32> {
         match family {
             Family::Budget => rules.expected,
@@ -24,7 +24,7 @@ impl Oracle {
         }
     }
 
-    /// Groups that are whole as far as they count, all that are whole, and those that there should be.
+    /// The whole groups that count, all whole groups, and the expected number of groups.
     pub(super) fn groups_expected(
         &self,
         budget: &Budget,
@@ -54,7 +54,7 @@ impl Oracle {
         (current, all, expected)
     }
 
-    /// The groups of a family that are remembered as complete, those of which nothing is expected apart.
+    /// The groups of a source that are remembered as complete, without those of inactive objects.
     fn completed_without_pods(&self, budget: &Budget, rules: &Rules, family: &Family) -> u32 {
         let ns = &budget.key.object.namespace;
         let memory = self.memory.get(&budget.key);
@@ -83,8 +83,8 @@ impl Oracle {
         }
     }
 
-    /// For each workload, in the pods of a budget: what it wants (none: not known), whether it is being deleted, its
-    /// pods in groups and its single pods.
+    /// For each workload of the pods of a budget: the pods that it wants (`None` if not known), whether it is being
+    /// deleted, its pods in groups, and its single pods.
     pub(crate) fn workloads(&self, members: &[Uid], singles: &[Uid]) -> Vec<(Option<u32>, bool, u32, u32)> {
         let mut workloads: BTreeMap<Uid, (Option<u32>, bool, u32, u32)> = BTreeMap::new();
         for uid in members {
@@ -107,7 +107,7 @@ impl Oracle {
         wants.map(|(wants, _, seated, single)| single.max(wants.unwrap_or(0).saturating_sub(seated))).sum()
     }
 
-    /// The controller whose scale counts for the pods of this one.
+    /// The controller whose scale counts for the pods of this controller.
     pub(crate) fn scaled(&self, uid: &Uid) -> Option<&Controller> {
         let controller = self.controllers.get(uid)?;
         let deployment = above(controller).and_then(|owner| self.controllers.get(&owner.uid));

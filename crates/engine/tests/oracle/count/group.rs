@@ -1,4 +1,4 @@
-//! Which pods make up a group, what makes it whole, and who says how many like it there should be.
+//! The pods of a group, the healthy pods that it needs, and the source of the expected number of groups.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use quorate_engine::facts::{
 use super::source::{Family, is_leader_worker_set};
 use crate::oracle::{LWS, Oracle};
 
-/// What names a group.
+/// Identifies a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Id {
     PodGroup(Text),
@@ -28,10 +28,10 @@ pub(crate) struct Group {
     pub(crate) healthy: u32,
     pub(crate) min: Option<u32>,
     pub(crate) complete: bool,
-    /// Who says how many there should be, and who would if the budget did not.
+    /// The source of the expected number, and the source if the budget did not state it.
     pub(crate) family: Family,
     pub(crate) beneath: Family,
-    /// More than its source wants: it counts nothing, and costs nothing.
+    /// The group is above the number that its source wants: it counts for nothing and costs nothing.
     pub(crate) surge: bool,
     pub(crate) unreachable: bool,
 }
@@ -94,12 +94,12 @@ impl Oracle {
         }
     }
 
-    /// Who says how many groups like this there should be.
+    /// The source of the expected number of such groups.
     pub(crate) fn family_under(&self, rules: &Rules, ns: &Text, id: &Id) -> Family {
         if rules.expected.is_some() { Family::Budget } else { self.family(ns, id) }
     }
 
-    /// Whether the number of a LeaderWorkerSet's group is beyond how many the set wants.
+    /// Whether the index of a LeaderWorkerSet's group is beyond the replicas of the set.
     pub(crate) fn is_past_the_scale(&self, rules: &Rules, ns: &Text, id: &Id) -> bool {
         let by_index = matches!(&rules.units, Units::Label { key, .. } if key.ends_with("/group-index"));
         let Id::LeaderWorker(set, index) = id else { return false };
@@ -107,7 +107,7 @@ impl Oracle {
         by_index && replicas.is_some_and(|replicas| index.parse::<u32>().is_ok_and(|at| at >= replicas))
     }
 
-    /// Whether nobody says how many there should be of the groups with a name like this.
+    /// Whether a group of this name is expected only because it was observed.
     pub(crate) fn is_observed(&self, rules: &Rules, ns: &Text, name: &Text) -> bool {
         let parts: Vec<Text> = name.split('/').map(Text::from).collect();
         let seen = |id: &Id| self.family(ns, id) == Family::Seen;
@@ -145,7 +145,7 @@ impl Oracle {
     }
 }
 
-/// Whether the values of a label are groups of LeaderWorkerSets.
+/// Whether a label key names the groups of a LeaderWorkerSet.
 pub(super) fn is_leader_worker_key(key: &str) -> bool {
     [format!("{LWS}/group-index"), format!("{LWS}/group-key")].contains(&key.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Whether the pods that a source will make are under a budget, as far as its templates tell.
+//! Whether a budget covers the future pods of a source, by its templates.
 
 use quorate_engine::basics::{GroupKind, Labels, Text};
 use quorate_engine::facts::{Controller, Covers, Rules, Source, Units, is_added_later};
@@ -15,7 +15,7 @@ pub(crate) enum Match {
 }
 
 impl Match {
-    /// All must be yes.
+    /// All must be `Yes`.
     fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         parts.into_iter().fold(Self::Yes, |so_far, part| match (so_far, part) {
             (Self::No, _) | (_, Self::No) => Self::No,
@@ -24,7 +24,7 @@ impl Match {
         })
     }
 
-    /// One yes is enough.
+    /// One `Yes` is enough.
     fn any(parts: impl IntoIterator<Item = Self>) -> Self {
         parts.into_iter().fold(Self::No, |so_far, part| match (so_far, part) {
             (Self::Yes, _) | (_, Self::Yes) => Self::Yes,
@@ -36,17 +36,17 @@ impl Match {
 
 impl Oracle {
     pub(crate) fn matching(&self, rules: &Rules, ns: &Text, source: &Source) -> Match {
-        // Workloads and PodGroups have no template, and of what is not known nothing can be told.
+        // Workloads and PodGroups have no template, and an unknown controller shows nothing.
         let Some(controller) = self.controller(ns, source) else { return Match::CannotTell };
         match (&rules.units, &rules.covers) {
-            // Its scale says nothing of pods.
+            // Its scale does not count pods.
             (Units::Pods, _) if counts_groups(controller) => Match::CannotTell,
             (Units::Pods, Covers::Selector(selector)) => by_templates(selector, controller),
             (Units::Pods, Covers::Target(kind, name)) => self.by_owners(controller, kind, name),
             (Units::Label { .. } | Units::Owner { .. }, Covers::Selector(selector)) => {
                 by_templates(selector, controller)
             }
-            // That its pods are under the budget does not make its groups PodGroups.
+            // A covered pod need not belong to a PodGroup.
             (Units::Workload, Covers::Selector(selector)) => match by_templates(selector, controller) {
                 Match::No => Match::No,
                 Match::Yes | Match::CannotTell => Match::CannotTell,
@@ -70,7 +70,7 @@ impl Oracle {
         owners.into_iter().any(|owner| owner.uid == controller.uid)
     }
 
-    /// Whether a controller is the target, or one of the four above it is.
+    /// Whether a controller is the `targetRef`, or one of the four owners above it is.
     fn by_owners(&self, controller: &Controller, kind: &GroupKind, name: &Text) -> Match {
         let is_target = controller.kind == *kind && controller.key.name == *name;
         let by_label = is_leader_worker_set(kind)
@@ -83,7 +83,7 @@ impl Oracle {
             let owners = self.controllers.values().filter_map(|child| child.owner.as_ref());
             owners.into_iter().any(|owner| owner.uid == controller.uid)
         };
-        // Without a template it may be one that makes no pods itself.
+        // A controller without a template may not create pods itself.
         let makes_pods = controller.templates.is_some() || (is_target && !has_children());
         match by_owners {
             Match::Yes if !makes_pods => Match::CannotTell,
@@ -100,7 +100,7 @@ impl Oracle {
             }
             match self.controllers.get(&owner.uid) {
                 Some(known) => below = known,
-                // What is above the last is not asked.
+                // The owners above the last one are not followed.
                 None => return if above < 4 { Match::CannotTell } else { Match::No },
             }
         }

@@ -1,8 +1,8 @@
-//! Units, numbers and status, counted afresh.
+//! Units, numbers and status, computed from the facts each time.
 //!
-//! Here is what a budget comes to; `group` says which pods are one unit, `source` what says how many units there should
-//! be, `matching` whether a source without pods is meant, `expected` how many units there should be in all, and `status`
-//! what the budget tells of it.
+//! This module computes the numbers of a budget. `group` defines which pods are one unit, `source` which objects state
+//! the expected number, `matching` whether a budget covers a source without pods, `expected` the expected number of
+//! units, and `status` the status.
 
 mod expected;
 mod group;
@@ -24,7 +24,7 @@ pub(crate) use matching::Match;
 pub(crate) use source::{Family, Kept, is_lone, of_template, pod_group_kind, workload_kind};
 pub(crate) use status::StatusView;
 
-/// Everything there is to count in a budget.
+/// All counts of a budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Count {
     pub(crate) rules: Rules,
@@ -37,7 +37,7 @@ pub(crate) struct Count {
     /// The sources that are expected without pods.
     pub(crate) kept: Vec<Kept>,
     pub(crate) units: Numbers,
-    /// Whole units, however many there should be.
+    /// Whole units, without the limit of the expected number.
     pub(crate) whole: u32,
     pub(crate) single_units: Numbers,
     pub(crate) unresolved: Option<&'static str>,
@@ -104,7 +104,7 @@ impl Oracle {
         }
     }
 
-    /// Available: claims apart.
+    /// Whether a pod is healthy, apart from claims.
     pub(crate) fn is_available(&self, seen: &Seen, rule: HealthRule) -> bool {
         let pod = &seen.pod;
         let strict = rule == HealthRule::Ready || (pod.phase == Phase::Running && pod.consistent);
@@ -115,7 +115,7 @@ impl Oracle {
         seen.absent.is_none() && !pod.terminating && !pod.phase.is_terminal() && strict && says_yes
     }
 
-    /// Why a pod's probe counts as a no.
+    /// Why the probe of a pod does not allow a disruption.
     pub(crate) fn doubt(&self, pod: &Pod) -> Option<&'static str> {
         let probe = pod.probe.as_ref()?;
         let node = pod.node.as_ref();

@@ -1,4 +1,4 @@
-//! What says how many units there should be, and what it says at present.
+//! The sources of the expected number of units, and the number that each of them states at present.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use super::group::{Group, Id, is_leader_worker_key};
 use super::matching::Match;
 use crate::oracle::Oracle;
 
-/// Who says how many groups there should be.
+/// The source of the expected number of groups.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     /// The budget, by `expectedReplicas`.
     Budget,
     /// An object.
     Of(Source),
-    /// Nothing: as many as were seen.
+    /// No object: the observed groups count.
     Seen,
 }
 
@@ -26,11 +26,11 @@ pub(crate) enum Family {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object {
     pub(crate) deleting: bool,
-    /// Neither suspended, complete nor failed, and its owner is not either.
+    /// Neither the object nor its owner is suspended, complete or failed.
     pub(crate) active: bool,
-    /// How many units it wants now: none while it is inactive.
+    /// The units that it wants now; none while it is inactive.
     pub(crate) wants: Option<u32>,
-    /// How many it states, active or not.
+    /// The units that it states, active or not.
     pub(crate) states: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Object {
         Self { deleting, active, wants: if active { states } else { Some(0) }, states }
     }
 
-    /// How many it wants from now on.
+    /// The units that it wants from now on.
     pub(crate) fn wants_from_now_on(&self) -> u32 {
         if self.deleting { 0 } else { self.wants.unwrap_or(0) }
     }
@@ -50,17 +50,17 @@ impl Object {
 pub(crate) struct Kept {
     pub(crate) source: Source,
     pub(crate) size: u32,
-    /// No template says so, only memory does.
+    /// No template shows that the budget covers its pods; only the memory does.
     pub(crate) by_memory: bool,
 }
 
 impl Oracle {
-    /// The source of a pod where pods are counted: the Deployment above a ReplicaSet, else its controller.
+    /// The source of a pod for a budget that counts pods: the Deployment above a ReplicaSet, else its controller.
     pub(crate) fn source_of_pod(&self, pod: &Pod) -> Option<Source> {
         self.scaled(&pod.controller()?.uid).map(of_controller)
     }
 
-    /// Who but the budget says how many groups like this there should be.
+    /// The source of the expected number of such groups, apart from the budget.
     pub(crate) fn family(&self, ns: &Text, id: &Id) -> Family {
         let source = match id {
             Id::PodGroup(name) => {
@@ -123,14 +123,14 @@ impl Oracle {
             return self.template_object(ns, source);
         }
         let group = self.pod_groups.get(&key).filter(|group| group.uid == source.uid)?;
-        // One that a template or a scale counts by now is no source.
+        // A PodGroup that a template or a scale counts now is not a source.
         let states = (self.source_of_pod_group(&source.name, group) == *source).then_some(1);
         let active = !self.is_inactive(group.controller.as_ref());
         Some(Object::new(group.deleting, active, states))
     }
 
-    /// The PodGroups of one template. What counts for its size is whether they are active, and what counts for its
-    /// life is that one of those it says the number of is not being deleted.
+    /// The PodGroups of one template. Its size is the number of active ones. It lives while one of those that it is the
+    /// source of is not being deleted.
     fn template_object(&self, ns: &Text, source: &Source) -> Option<Object> {
         let alike: Vec<(&Text, &PodGroup)> = self
             .pod_groups
@@ -157,7 +157,7 @@ impl Oracle {
         self.controllers.get(&source.uid).filter(named)
     }
 
-    /// How many a controller wants.
+    /// The units that a controller wants.
     pub(crate) fn wants(&self, controller: &Controller) -> Option<u32> {
         Object::new(controller.deleting, self.is_active(controller), controller.replicas).wants
     }
@@ -172,13 +172,13 @@ impl Oracle {
         known.is_some_and(|controller| controller.activity != Activity::Active)
     }
 
-    /// Whether a group belongs to something inactive: it is not expected, and nothing is lost with it.
+    /// Whether a group belongs to an inactive object: it is not expected, and its loss costs nothing.
     pub(crate) fn is_idle(&self, ns: &Text, id: &Id) -> bool {
         let own = match id {
             Id::PodGroup(name) => self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone())),
             _ => None,
         };
-        // In a template each PodGroup is idle for itself.
+        // For PodGroups of a template, the controller of each one counts.
         self.is_inactive(own.and_then(|group| group.controller.as_ref()))
             || match self.family(ns, id) {
                 Family::Of(source) => self.object(ns, &source).is_some_and(|object| !object.active),
@@ -199,7 +199,8 @@ impl Oracle {
         groups.iter().filter_map(of).collect()
     }
 
-    /// The sources that stay expected without a pod: their template matches, or none says and the budget remembers.
+    /// The sources that stay expected without a pod: their template matches, or no template decides and the budget
+    /// remembers them.
     pub(super) fn kept(&self, budget: &Budget, with_pods: &BTreeSet<Source>) -> Vec<Kept> {
         if budget.spec.is_err() {
             return Vec::new();
@@ -221,8 +222,8 @@ impl Oracle {
             .collect()
     }
 
-    /// Whether a source may be expected without pods, as far as its object goes: that one is there, is not being
-    /// deleted, is active, and wants some.
+    /// Whether the object of a source allows it to be expected without pods: it exists, is not being deleted, is
+    /// active, and wants at least one unit.
     pub(crate) fn lasts(&self, rules: &Rules, ns: &Text, source: &Source) -> bool {
         let object = self.object(ns, source);
         let wants_some = |object: Object| !object.deleting && object.wants.is_some_and(|wants| wants > 0);
@@ -231,7 +232,7 @@ impl Oracle {
     }
 }
 
-/// Whether a controller without pods can be what a budget counts by.
+/// Whether a controller without pods can be a source for a budget.
 fn is_source(rules: &Rules, controller: &Controller) -> bool {
     match &rules.units {
         // The scale of a Deployment counts, never that of its ReplicaSets.

@@ -1,4 +1,4 @@
-//! What a budget tells of itself: its numbers, its groups and its conditions.
+//! The status of a budget: its numbers, its groups and its conditions.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{Count, Family, Group, Id, is_lone, numbers};
 use crate::oracle::Oracle;
 use crate::oracle::memory::MemoryView;
 
-/// A status without its sentences.
+/// A status without its messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StatusView {
     pub(crate) units: Numbers,
@@ -114,7 +114,7 @@ impl Oracle {
         let unmanaged = count.members.iter().any(|uid| self.pods[uid].pod.controller().is_none());
         let by_eye = |family: &Family| match family {
             Family::Seen => true,
-            // It is there, and nothing says how many of its like there should be.
+            // The PodGroup exists, but no object states how many of them are expected.
             Family::Of(source) => is_lone(source),
             Family::Budget => false,
         };
@@ -138,7 +138,7 @@ impl Oracle {
         worst.map_or((reason::VALID_CONFIG, true), |(_, reason)| (reason, false))
     }
 
-    /// Even with everything there and healthy nothing would be allowed.
+    /// Whether nothing would be allowed even if all pods existed and were healthy.
     fn never_allows(&self, count: &Count) -> bool {
         let rules = &count.rules;
         let with_pods = self.workloads(&count.members, &[]);
@@ -151,7 +151,7 @@ impl Oracle {
         all > 0 && numbers(rules, all, all).allowed == 0
     }
 
-    /// A native budget over some pod of a group lets fewer pods go than the group has.
+    /// Whether a native budget that covers a pod of a group allows fewer disruptions than the group has pods.
     fn is_too_tight_natively(&self, count: &Count) -> bool {
         count.groups.iter().any(|group| {
             let size = group.pods.len() as i64;
@@ -185,7 +185,7 @@ fn enforced(budget: &Budget, count: &Count) -> (&'static str, bool) {
     }
 }
 
-/// The pods that so many units need, if the smallest are taken and those not seen are no larger.
+/// The pods that the desired units need: the smallest units count, and missing units are as small as the smallest.
 fn needed(count: &Count, desired: u32) -> u32 {
     let mut minimums: Vec<u32> = count
         .groups

@@ -1,4 +1,4 @@
-//! Groups that have done their work.
+//! Groups that have finished their work.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn succeeded(pod: &mut Pod) {
     (pod.phase, pod.ready) = (Phase::Succeeded, false);
 }
 
-/// A pod group of four replicas, of which the first two are complete and their pods are collected.
+/// A pod group of four replicas, of which the first two are complete and have no pods any more.
 fn half_done() -> World {
     let mut world = World::new(counting(Units::Workload));
     world.workload("train", &[("worker", 4)], |_| {});
@@ -30,7 +30,7 @@ fn again(world: &mut World, index: &str) {
 }
 
 #[test]
-fn a_complete_group_stays_complete_when_its_pods_are_collected() {
+fn a_complete_group_stays_complete_when_its_pods_are_removed() {
     assert_eq!(half_done().numbers(), (2, 1));
     assert_eq!(half_done().memory().complete.len(), 2);
     check(
@@ -41,13 +41,13 @@ fn a_complete_group_stays_complete_when_its_pods_are_collected() {
             ("a pod of one, and it goes", |w| (again(w, "1"), w.gone("again-1")).1, 3),
             ("the rest is gone too", |w| (w.gone("2"), w.gone("3")).1, 2),
             ("it wants more", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(6)), 4),
-            ("room for one", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(3)), 2),
-            ("room for none", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(2)), 2),
+            ("three replicas", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(3)), 2),
+            ("two replicas", |w| w.change_workload("train", |train| train.groups[0].replicas = Some(2)), 2),
             ("another of that name", |w| w.change_workload("train", |train| train.uid = "new".into()), 4),
             ("gone and back", gone_and_back, 4),
             ("suspended and resumed", suspended_and_resumed, 2),
             ("the numbers change", |w| w.change_budget(|b| b.max_unavailable = Some(Quantity::Count(2))), 2),
-            ("the budget says how many", |w| w.change_budget(|b| b.expected = Some(9)), 7),
+            ("the budget states the number", |w| w.change_budget(|b| b.expected = Some(9)), 7),
         ],
     );
 }
@@ -66,13 +66,13 @@ fn suspended_and_resumed(world: &mut World) {
 }
 
 #[test]
-fn what_has_no_room_is_forgotten_for_good() {
+fn complete_groups_above_the_replicas_are_forgotten() {
     let mut world = half_done();
     let texts = |world: &World| world.memory().complete.iter().map(ToString::to_string).collect::<Vec<_>>();
     let of = |index: u8| format!("Workload.scheduling.quorate.dev/train/worker/{index}");
     assert_eq!(texts(&world), [of(0), of(1)]);
     world.change_workload("train", |train| train.groups[0].replicas = Some(3));
-    assert_eq!(texts(&world), [of(0)], "the greatest goes");
+    assert_eq!(texts(&world), [of(0)], "the last one is forgotten");
     world.change_workload("train", |train| train.groups[0].replicas = Some(4));
     assert_eq!((texts(&world), world.numbers().0), (vec![of(0)], 3));
 }
@@ -122,7 +122,7 @@ fn a_complete_group_past_the_scale_is_forgotten() {
 }
 
 #[test]
-fn label_groups_are_remembered_as_complete_only_where_the_budget_says_how_many() {
+fn label_groups_are_remembered_as_complete_only_if_the_budget_states_the_number() {
     let with = |expected: Option<u32>| {
         let units = Units::Label { key: "shard".into(), min_ready: None };
         let mut world = World::new(Rules { expected, ..counting(units) });
@@ -161,7 +161,7 @@ fn complete_groups_are_read_with_the_budget_and_wait_for_their_object() {
     let mut world = fresh();
     world.tell(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, Vec::new())));
     assert_eq!(world.memory().complete.len(), 0);
-    // Later inputs do not say it again.
+    // A later input of the budget does not restore the memory.
     let mut world = World::new(counting(Units::Workload));
     world.budget(counting(Units::Workload), memory.clone());
     assert_eq!(world.memory().complete.len(), 0);

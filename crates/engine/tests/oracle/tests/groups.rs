@@ -8,7 +8,7 @@ use quorate_engine::request::Request;
 use super::*;
 use crate::oracle::Answer;
 
-/// A Workload of three pod groups of one replica, which has lost the pod of the first.
+/// A Workload with three pod groups of one replica each. The pod of the first is gone.
 fn training() -> World {
     let mut world = World::new(counting(Units::Workload));
     world.workload("train", &[("ps", 1), ("worker", 1), ("chief", 1)], |_| {});
@@ -55,8 +55,8 @@ fn a_pod_group_of_a_workload_stays_expected_without_pods() {
             ("a list shows it", relist, 3),
             ("the selector changes", |w| w.change_budget(|b| b.covers = app("b")), 0),
             ("the numbers change", |w| w.change_budget(|b| b.max_unavailable = Some(Quantity::Count(2))), 3),
-            ("the budget says how many", |w| w.change_budget(|b| b.expected = Some(9)), 9),
-            ("forgotten is forgotten", there_and_back, 2),
+            ("the budget states the number", |w| w.change_budget(|b| b.expected = Some(9)), 9),
+            ("no longer being deleted", there_and_back, 2),
         ],
     );
 }
@@ -87,16 +87,16 @@ fn a_workload_that_is_gone_with_pods_is_not_resolved() {
 }
 
 #[test]
-fn groups_of_something_inactive_cost_nothing() {
+fn groups_of_an_inactive_owner_cost_nothing() {
     let mut world = training();
     own(&mut world, Activity::Suspended);
     let Answer::Agreed(reasons) = evict(&world, "worker") else { panic!("{:?}", evict(&world, "worker")) };
     assert_eq!(reasons[0].1, AllowReason::Surge);
     world.change_budget(|budget| budget.expected = Some(3));
-    assert!(matches!(evict(&world, "worker"), Answer::Denied(_)), "unless the budget says how many");
+    assert!(matches!(evict(&world, "worker"), Answer::Denied(_)), "unless the budget states the number");
 }
 
-/// Two PodGroups of nothing else; the pods of the first are gone.
+/// Two PodGroups without template or controller. The pods of the first are gone.
 fn two_pod_groups() -> World {
     let mut world = World::new(counting(Units::Workload));
     for name in ["pg0", "pg1"] {
@@ -135,7 +135,7 @@ fn a_scale_counts_pg0(world: &mut World) {
     world.pod_group("pg0", |group| group.controller = Some(owner("GangSet", "gangs")));
 }
 
-/// Three PodGroups of one template, none of which has pods any more.
+/// Three PodGroups of one template, without pods.
 fn template() -> World {
     let mut world = World::new(counting(Units::Workload));
     for name in ["pg0", "pg1", "pg2"] {
@@ -184,7 +184,7 @@ fn complete_job(world: &mut World, names: &[&str]) {
 }
 
 #[test]
-fn what_a_scale_counts_its_template_does_not_count_again() {
+fn pod_groups_of_a_scale_are_not_counted_by_their_template() {
     let mut world = World::new(counting(Units::Workload));
     for name in ["pg0", "pg1"] {
         of_template(&mut world, name, |group| group.controller = Some(owner("GangSet", "gangs")));
@@ -199,7 +199,7 @@ fn what_a_scale_counts_its_template_does_not_count_again() {
     assert_eq!(world.numbers(), (2, 0));
 }
 
-/// Two LeaderWorkerSets of 2 under one budget; the second has lost its groups.
+/// Two LeaderWorkerSets of 2 groups under one budget. The groups of the second are gone.
 fn two_sets(change: impl Fn(&mut Controller)) -> World {
     let mut world = World::new(counting(by_index()));
     for name in ["x", "y"] {
@@ -244,7 +244,7 @@ fn a_target_that_counts_groups_is_expected_before_its_first_pod() {
     world.controller(controller("LeaderWorkerSet", "x", 2));
     world.controller(controller("LeaderWorkerSet", "y", 3));
     assert_eq!(world.numbers().0, 2);
-    // Where PodGroups are counted that has to be shown: the units may be those of a Workload.
+    // With PodGroups as units, the target counts only if it owns PodGroups: the units may be those of a Workload.
     let mut world = World::new(Rules { covers: covers(), ..counting(Units::Workload) });
     world.controller(controller("LeaderWorkerSet", "x", 2));
     assert_eq!(world.numbers().0, 0);
@@ -256,7 +256,7 @@ fn a_target_that_counts_groups_is_expected_before_its_first_pod() {
 }
 
 #[test]
-fn groups_of_nothing_are_observed_as_ever() {
+fn groups_without_a_source_are_observed() {
     let mut world = World::new(counting(Units::Label { key: "shard".into(), min_ready: None }));
     for shard in ["0", "1"] {
         world.pod(shard, |pod| pod.labels = Labels::new([("app", "a"), ("shard", shard)]));

@@ -1,10 +1,10 @@
-//! The oracle itself, by hand: what keeps a source expected when its pods are gone, and what makes it forgotten.
+//! Tests of the oracle itself: when a source stays expected after its pods are gone, and when it is forgotten.
 //!
-//! | module | of what |
+//! | module | content |
 //! |---|---|
 //! | `pods` | budgets that count pods |
 //! | `groups` | budgets that count groups |
-//! | `complete` | groups that have done their work |
+//! | `complete` | groups that have finished their work |
 
 mod complete;
 mod groups;
@@ -23,22 +23,22 @@ use quorate_engine::{Gates, Snapshot};
 use super::{Event, LWS, Oracle, StatusView};
 use crate::plain;
 
-/// An oracle with one budget, `b`, at most one unit of which may be down.
+/// An oracle with one budget, `b`, which allows one unit to be down.
 struct World {
     oracle: Oracle,
     version: u64,
 }
 
-/// Something that happens, in a word or two, and how many units the budget expects afterwards.
+/// A short name, an event, and how many units the budget expects afterwards.
 type Case = (&'static str, fn(&mut World), u32);
 
-/// Each case on a world of its own.
+/// Runs each case in a new world.
 fn check(start: fn() -> World, cases: &[Case]) {
     for (what, happen, expected) in cases {
         let mut world = start();
         happen(&mut world);
         assert_eq!(world.status().units.expected, *expected, "{what}");
-        // The next process knows no more than the objects and the status.
+        // A restarted process knows only the objects and the status.
         assert_eq!(world.restarted().status(), world.status(), "{what}, after a restart");
     }
 }
@@ -161,7 +161,7 @@ impl World {
         self.oracle.memory[&key()].as_written()
     }
 
-    /// Another oracle that is shown the same objects, the budget last, and what its status remembers.
+    /// Another oracle with the same objects, the budget last, and with the memory from its status.
     fn restarted(&self) -> Self {
         let old = &self.oracle;
         let mut new = Self { oracle: Oracle::new(old.gates), version: self.version };

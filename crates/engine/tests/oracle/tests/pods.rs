@@ -7,7 +7,7 @@ use quorate_engine::selector::{Operator, Requirement};
 
 use super::*;
 
-/// `db` of 2, which has lost both pods, beside `web` of 3, which has all.
+/// `db` of 2 pods, both of which are gone, and `web` of 3 pods, which has all of them.
 fn lost(change: impl Fn(&mut Controller)) -> World {
     let mut world = World::new(counting(Units::Pods));
     world.controller(controller("StatefulSet", "web", 3));
@@ -34,7 +34,7 @@ fn with_template() -> World {
     lost(|db| db.templates = templates(&[&[("app", "a"), ("tier", "db")]]))
 }
 
-/// What is so for a source that only memory keeps, and for one that its template keeps.
+/// Cases for a source that only the memory keeps, and for one that its template keeps.
 const FOR_BOTH: &[Case] = &[
     ("nothing else", |_| {}, 5),
     ("it wants more", |w| w.change_controller("db", |db| db.replicas = Some(4)), 7),
@@ -53,7 +53,7 @@ const FOR_BOTH: &[Case] = &[
     ("its template is another", |w| w.change_controller("db", |db| db.templates = other_templates()), 3),
     ("the numbers change", |w| w.change_budget(|b| b.max_unavailable = Some(Quantity::Count(2))), 5),
     ("the selector changes", |w| w.change_budget(|b| b.covers = app("b")), 0),
-    ("the budget says how many", |w| w.change_budget(|b| b.expected = Some(9)), 9),
+    ("the budget states the number", |w| w.change_budget(|b| b.expected = Some(9)), 9),
 ];
 
 fn list(world: &mut World, names: &[&str]) {
@@ -90,7 +90,7 @@ fn a_controller_stays_expected_without_pods() {
 }
 
 #[test]
-fn forgotten_is_forgotten_but_a_template_tells_again() {
+fn a_forgotten_source_needs_a_pod_or_a_template_to_come_back() {
     let there_and_back: fn(&mut World) = |world| {
         world.change_controller("db", |db| db.replicas = Some(0));
         world.change_controller("db", |db| db.replicas = Some(2));
@@ -113,7 +113,7 @@ fn forgotten_is_forgotten_but_a_template_tells_again() {
 }
 
 #[test]
-fn the_number_of_an_inactive_controller_is_none_even_with_pods() {
+fn an_inactive_controller_expects_no_pods() {
     let mut world = World::new(counting(Units::Pods));
     world.controller(controller("Job", "train", 4));
     world.pod("train-0", owned_by("Job", "train"));
@@ -124,9 +124,9 @@ fn the_number_of_an_inactive_controller_is_none_even_with_pods() {
     assert_eq!((world.numbers().0, world.status().conditions[0].0), (0, "InsufficientPods"));
 }
 
-/// Whether a controller that never had a pod is expected, by its templates.
+/// Whether a controller that never had a pod is expected depends on its templates.
 #[test]
-fn a_template_says_whether_pods_will_be_under_the_budget() {
+fn a_template_decides_whether_a_source_without_pods_is_expected() {
     let with = |covers: Covers, templates: Option<Box<[Labels]>>| {
         let mut world = World::new(Rules { covers, ..counting(Units::Pods) });
         world.controller(Controller { templates, ..controller("StatefulSet", "db", 2) });
@@ -140,15 +140,15 @@ fn a_template_says_whether_pods_will_be_under_the_budget() {
     assert_eq!(with(app("a"), templates(&[&[("app", "b")]])), 0);
     assert_eq!(with(app("a"), templates(&[&[("app", "b")], &[("app", "a")]])), 2, "one of them does");
     assert_eq!(with(app("a"), templates(&[])), 0);
-    assert_eq!(with(app("a"), None), 0, "nothing is told");
+    assert_eq!(with(app("a"), None), 0, "no template");
     assert_eq!(with(asks("app", Operator::Absent), templates(&[&[("tier", "x")]])), 2);
     assert_eq!(with(asks("app", Operator::NotIn(["b".into()].into())), templates(&[&[]])), 2);
-    assert_eq!(with(hash(), templates(&[&[("app", "a")]])), 0, "added later: it cannot be told");
-    assert_eq!(with(hash(), templates(&[&[("pod-template-hash", "1")]])), 2, "it is in the template");
+    assert_eq!(with(hash(), templates(&[&[("app", "a")]])), 0, "added later: the template does not show it");
+    assert_eq!(with(hash(), templates(&[&[("pod-template-hash", "1")]])), 2, "the template has it");
 }
 
 #[test]
-fn a_label_that_is_added_later_leaves_it_to_memory() {
+fn a_label_that_is_added_later_needs_the_memory() {
     let mut world = World::new(Rules {
         covers: Covers::Selector(Selector::labels([("app", "a"), ("controller-revision-hash", "1")])),
         ..counting(Units::Pods)
@@ -166,7 +166,7 @@ fn a_label_that_is_added_later_leaves_it_to_memory() {
 }
 
 #[test]
-fn scale_counts_at_the_deployment() {
+fn the_scale_of_the_deployment_counts() {
     let mut world = World::new(counting(Units::Pods));
     let made_of = || templates(&[&[("app", "a")]]);
     world.controller(Controller { templates: made_of(), ..controller("Deployment", "web", 3) });
@@ -182,12 +182,12 @@ fn scale_counts_at_the_deployment() {
     world.apply(Input::ControllerGone("uid-web".into()));
     assert_eq!(world.numbers().0, 1, "with pods, while the Deployment is not known");
     world.gone("web-0");
-    assert_eq!(world.numbers().0, 0, "never at a ReplicaSet of a Deployment");
+    assert_eq!(world.numbers().0, 0, "never that of a ReplicaSet of a Deployment");
 }
 
-/// Whether a controller without pods is expected by a budget that names a workload.
+/// Whether a budget with a `targetRef` expects a controller without pods.
 #[test]
-fn a_target_says_whose_pods_are_meant() {
+fn a_target_ref_decides_which_controllers_are_expected() {
     let with = |target: (&str, &str), change: fn(&mut World)| {
         let covers = Covers::Target(kind(target.0), target.1.into());
         let mut world = World::new(Rules { covers, ..counting(Units::Pods) });
@@ -202,9 +202,9 @@ fn a_target_says_whose_pods_are_meant() {
     assert_eq!(with(sts, |_| {}), 2);
     assert_eq!(with(sts, |w| w.change_controller("db", |db| db.templates = None)), 2, "the target itself");
     assert_eq!(with(("StatefulSet", "x"), |_| {}), 0);
-    assert_eq!(with(top, |_| {}), 2, "what makes its pods, not itself");
-    assert_eq!(with(top, |w| w.change_controller("db", |db| db.templates = None)), 0, "nothing is told");
-    assert_eq!(with(top, |w| w.change_controller("db", |db| db.owner = None)), 7, "nothing is beneath it");
+    assert_eq!(with(top, |_| {}), 2, "the controller that creates its pods, not the target itself");
+    assert_eq!(with(top, |w| w.change_controller("db", |db| db.templates = None)), 0, "no template");
+    assert_eq!(with(top, |w| w.change_controller("db", |db| db.owner = None)), 7, "it owns nothing");
     assert_eq!(with(top, |w| w.apply(Input::ControllerGone("uid-top".into()))), 2, "it need not be known");
     let by_label: fn(&mut World) = |world| {
         let name = format!("{LWS}/name");
@@ -222,7 +222,7 @@ fn memory_is_read_with_the_budget_and_waits_for_the_object() {
     let names = |world: &World| world.memory().sources.iter().map(|s| s.name.to_string()).collect::<Vec<_>>();
     let mut world = fresh();
     world.budget(counting(Units::Pods), sources.clone());
-    assert_eq!((world.numbers().0, names(&world).len()), (0, 2), "what is not known counts nothing");
+    assert_eq!((world.numbers().0, names(&world).len()), (0, 2), "an unknown object does not count");
     world.tell(Event::Sync(Snapshot::Controllers(kind("Deployment"), Vec::new())));
     assert_eq!(names(&world).len(), 2, "a list of another kind");
     world.controller(controller("StatefulSet", "db", 2));
@@ -232,13 +232,13 @@ fn memory_is_read_with_the_budget_and_waits_for_the_object() {
         vec![controller("StatefulSet", "db", 2)],
     )));
     assert_eq!((world.numbers().0, names(&world)), (2, vec!["db".to_owned()]));
-    // The next input of the budget may say it again.
+    // The next input of the budget restores the memory.
     world.change_controller("db", |db| db.deleting = true);
     world.change_controller("db", |db| db.deleting = false);
     assert_eq!(world.numbers().0, 0);
     world.budget(counting(Units::Pods), sources.clone());
     assert_eq!(world.numbers().0, 2);
-    // Under other rules it says nothing.
+    // The memory does not apply to other rules.
     let mut world = fresh();
     world.controller(controller("StatefulSet", "db", 2));
     world.budget(Rules { covers: app("b"), ..counting(Units::Pods) }, sources);
@@ -246,7 +246,7 @@ fn memory_is_read_with_the_budget_and_waits_for_the_object() {
 }
 
 #[test]
-fn what_the_memory_cannot_hold_fails_closed() {
+fn a_full_memory_fails_closed() {
     let mut world = World::new(counting(Units::Pods));
     for at in 0..=256 {
         let name: &'static str = format!("db{at:03}").leak();
@@ -258,11 +258,11 @@ fn what_the_memory_cannot_hold_fails_closed() {
     }
     assert_eq!(world.numbers(), (257, 0));
     world.change_budget(|budget| budget.expected = Some(3));
-    assert_eq!(world.status().conditions[0].0, "InsufficientPods", "no source is asked");
+    assert_eq!(world.status().conditions[0].0, "InsufficientPods", "no source is needed");
 }
 
 #[test]
-fn own_deletes_count_what_is_kept_as_wanted() {
+fn sources_without_pods_count_as_wanted_for_deletes_by_the_controller() {
     let deletes = |world: &World| {
         let pod = &world.oracle.pods[&Uid::from("web-0")].pod;
         let request = Request {
@@ -276,7 +276,7 @@ fn own_deletes_count_what_is_kept_as_wanted() {
         };
         matches!(world.oracle.decide(&request), crate::oracle::Answer::Agreed(_))
     };
-    // 3 are healthy. web wants 2 from now on and db 2, so that 3 of the 4 are desired.
+    // 3 pods are healthy. `web` and `db` want 2 each from now on, so 3 of 4 are desired.
     let mut world = remembered();
     world.change_controller("web", |web| web.replicas = Some(2));
     assert!(!deletes(&world));

@@ -1,6 +1,6 @@
-//! The cluster that a scenario tells of: it keeps every object, so that a command need only say what changes.
+//! The cluster of a scenario. It stores every object, so that a command only states what changes.
 //!
-//! Here are the commands; `pod`, `budget` and `workload` read those that say much.
+//! This module runs the commands; `pod`, `budget` and `workload` parse the larger ones.
 
 mod budget;
 mod pod;
@@ -59,7 +59,7 @@ impl Cluster {
         }
     }
 
-    /// Takes a command that changes something.
+    /// Runs a command that changes the cluster.
     pub(crate) fn tell(&mut self, verb: &str, words: &mut Words) -> Result<(), String> {
         match verb {
             "time" => {
@@ -147,7 +147,7 @@ impl Cluster {
                 let ahead = words.take("ahead").map(|by| by.parse::<u64>().map_err(|e| e.to_string()));
                 let pods =
                     words.rest().iter().filter_map(|name| self.pods.get(&key(name)).cloned()).collect();
-                // Newer than what the watch will show next, where it lags.
+                // With `ahead`, the list is newer than the next events of a lagging watch.
                 let version = match ahead.transpose()? {
                     Some(by) => Version(self.version + by),
                     None => self.next_version(),
@@ -175,7 +175,7 @@ impl Cluster {
         Version(self.version)
     }
 
-    /// A process that ends and begins anew: it knows what the API server knows, and no more.
+    /// Restarts the process. The new one knows only what the API server stores.
     fn restart(&mut self) {
         for budget in self.budgets.values_mut() {
             let status = self.engine.status(&budget.key, self.now).unwrap();
@@ -213,7 +213,7 @@ impl Cluster {
         self.engine = engine;
     }
 
-    /// An agent that starts, or renews its lease.
+    /// Starts an agent, or renews its lease.
     fn agent(&mut self, words: &mut Words) -> Result<(), String> {
         let node: Text = words.next()?.into();
         let fact = match words.flag("gone") {
@@ -240,7 +240,7 @@ fn set<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) {
     };
 }
 
-/// `Kind/name`; the UID is the name, unless `Kind/name@uid` says otherwise.
+/// `Kind/name`, or `Kind/name@uid`. The default UID is kind and name.
 fn parse_owner(text: &str) -> Result<Owner, String> {
     let (text, uid) = text.split_once('@').unwrap_or((text, ""));
     let (kind, name) = words::kind_and_name(text)?;

@@ -26,7 +26,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a `pod` command says beside labels.
+    /// Applies the arguments of a `pod` command other than labels.
     fn describe(&mut self, pod: &mut Pod, words: &mut Words) -> Result<(), String> {
         let phases = [
             ("pending", Phase::Pending),

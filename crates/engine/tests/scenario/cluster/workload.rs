@@ -1,4 +1,4 @@
-//! Who says how many pods and groups there should be: controllers, pod groups and workloads.
+//! The objects that state the expected number of pods and groups: controllers, pod groups and workloads.
 
 use quorate_engine::basics::{Labels, ObjectKey, Version};
 use quorate_engine::facts::{
@@ -101,7 +101,7 @@ fn activity(words: &mut Words) -> Activity {
     says.into_iter().find(|(word, _)| words.flag(word)).map_or(Activity::Active, |(_, activity)| activity)
 }
 
-/// `app:web,tier:front`; several sets of labels stand apart by `;`.
+/// `app:web,tier:front`. The caller splits several sets of labels at `;`.
 fn labels(text: &str) -> Labels {
     Labels::new(text.split(',').filter_map(|pair| pair.split_once(':')))
 }
