@@ -1,7 +1,7 @@
-//! The keeper: the one task that owns the replica.
+//! The actor: the only task that owns the replica.
 //!
-//! Everything that happens reaches it as a message, in order; what the replica wants done is started here and comes back
-//! as a message too. So there is no lock, and nobody sees half a step.
+//! Every event reaches the actor as a message, in order. The actor starts the calls of the replica, and their replies
+//! come back as messages too. So there is no lock, and no task sees an incomplete step.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::namespaces::Enforcing;
 use crate::replicas::Acknowledgement;
 use crate::status::{Changed, StatusChange};
 
-/// While somebody waits for an answer, time passes in steps of this: short against the patience of the protocol.
+/// Tick interval while a request is pending: short compared with `Settings::patience`.
 const BUSY: Duration = Duration::from_millis(50);
 
-/// Otherwise it is enough for openings, expiries and what is forgotten.
+/// Tick interval otherwise: short enough to open budgets, expire claims and forget old admissions.
 const IDLE: Duration = Duration::from_millis(250);
 
-/// Messages under way; a watch that is faster than the keeper waits.
+/// Capacity of the message channel. A watch that is faster than the actor waits.
 const QUEUE: usize = 1024;
 
 pub(crate) enum Message {
@@ -46,25 +46,25 @@ pub(crate) enum Message {
     AdmittedRecently { answer: oneshot::Sender<bool> },
 }
 
-/// Reaches the keeper. Clones reach the same one.
+/// Sends messages to the actor. Clones reach the same actor.
 #[derive(Clone, Debug)]
 pub struct ReplicaHandle {
     messages: mpsc::Sender<Message>,
 }
 
 impl ReplicaHandle {
-    /// A keeper that does nothing but show what it is told.
+    /// A handle without an actor: the caller receives the messages.
     pub(crate) fn listening() -> (Self, mpsc::Receiver<Message>) {
         let (messages, inbox) = mpsc::channel(QUEUE);
         (Self { messages }, inbox)
     }
 
-    /// Tells what happened. Silently ignored once the keeper has ended: then everything has.
+    /// Sends an event. Ignored once the actor has ended: the process is ending then.
     pub(crate) async fn send(&self, event: Event) {
         let _ = self.messages.send(Message::Event(event)).await;
     }
 
-    /// Asks whether a pod may be disrupted, and waits for the answer until `deadline`.
+    /// Requests the decision whether a pod may be disrupted, and waits for it until `deadline`.
     pub async fn decide(&self, request: Request, deadline: Time) -> Decision {
         let (answer, receiver) = oneshot::channel();
         let message = Message::Request { request: Box::new(request), deadline, answer };
@@ -75,7 +75,7 @@ impl ReplicaHandle {
         };
         match tokio::time::timeout(left, answered).await {
             Ok(Some(decision)) => decision,
-            // Ending, or too busy to be reached in time.
+            // `Ok(None)`: the actor has ended. `Err`: the actor was too busy to answer in time.
             Ok(None) => refuse(DenialReason::NotSynced),
             Err(_) => refuse(DenialReason::Deadline),
         }
@@ -88,7 +88,7 @@ impl ReplicaHandle {
         receiver.await.ok()?
     }
 
-    /// The status that a budget would have if it were there now. Nothing is changed by asking.
+    /// The status that a budget would have if it existed now. Changes nothing.
     pub(crate) async fn preview(&self, budget: Budget) -> Option<Status> {
         let (answer, receiver) = oneshot::channel();
         self.messages.send(Message::Preview { budget: Box::new(budget), answer }).await.ok()?;
@@ -104,14 +104,15 @@ impl ReplicaHandle {
         }
     }
 
-    /// Whether there is nothing that only this process knows: nobody has to wait for it when it is gone.
+    /// Whether this process has no recent admission and no pending request. Then no replica has to wait for it after it
+    /// ends.
     pub(crate) async fn admitted_nothing_recently(&self) -> bool {
         let (answer, receiver) = oneshot::channel();
         let sent = self.messages.send(Message::AdmittedRecently { answer }).await;
         sent.is_ok() && !receiver.await.unwrap_or(true)
     }
 
-    /// What gauges show now.
+    /// The current values of the gauges.
     pub(crate) async fn gauges(&self) -> Option<Gauges> {
         let (answer, receiver) = oneshot::channel();
         self.messages.send(Message::Gauges { answer }).await.ok()?;
@@ -125,7 +126,7 @@ fn neighbours(engine: &Engine, of: &BudgetKey) -> Vec<Neighbour> {
         let object = &budget.key.object;
         budget.key.kind == of.kind && object.namespace == *namespace && object.name != *name
     });
-    // What cannot be read covers everything, which says nothing.
+    // A budget that cannot be read may cover the whole namespace, so a comparison with it says nothing.
     let covers = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.covers.clone());
     alike
         .filter_map(|budget| {
@@ -138,27 +139,27 @@ fn refuse(reason: DenialReason) -> Decision {
     Decision::Deny(vec![Denial { budget: None, reason }])
 }
 
-/// What the keeper tells others.
+/// Channels from the actor to the other tasks.
 pub(crate) struct Outbox {
-    /// Budgets whose status may have changed, or was told of.
+    /// Budgets whose status may have changed, or was written by a commit.
     pub(crate) statuses: mpsc::UnboundedSender<StatusChange>,
-    /// Up to which version every budget is known here.
+    /// The version up to which this process knows every budget.
     pub(crate) acknowledged: watch::Sender<Acknowledgement>,
-    /// Everything was seen once.
+    /// Whether the initial sync is complete.
     pub(crate) synced: watch::Sender<bool>,
-    /// How long nothing was heard of pods, where that is too long to decide anything.
+    /// How long the pod watch has been silent, if that is too long to decide anything.
     pub(crate) stale: watch::Sender<Option<Duration>>,
-    /// In which namespaces a budget enforces.
+    /// The namespaces in which a budget enforces.
     pub(crate) enforcing: watch::Sender<BTreeSet<Text>>,
-    /// What people should read about.
+    /// Events for users.
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Starts the keeper of a replica. It ends when nobody can reach it any more.
+/// Starts the actor of a replica. It ends when all its handles are dropped.
 pub(crate) fn start(settings: Settings, gates: Gates, calls: Arc<Calls>, outbox: Outbox) -> ReplicaHandle {
     let (messages, inbox) = mpsc::channel(QUEUE);
-    // What the calls bring back is bounded by the calls themselves, and must not wait behind the watches.
+    // The calls themselves bound the number of replies, and a reply must not wait behind watch events.
     let (replies, returned) = mpsc::unbounded_channel();
     let task = ReplicaActor {
         replica: Replica::new(settings, gates),
@@ -275,14 +276,14 @@ impl ReplicaActor {
         self.report_changes(&budgets, all);
     }
 
-    /// Tells which budgets' status may have changed. Before everything was seen the counts are of a part, and no reader
-    /// should see them.
+    /// Reports the budgets whose status may have changed. Not before the initial sync: the counts are incomplete until
+    /// then, and no reader should see them.
     fn report_changes(&mut self, budgets: &BTreeSet<BudgetKey>, all: bool) {
         let mut changed = self.replica.take_changes().budgets;
         let mut moved = false;
         if all {
             changed = self.replica.engine().budgets().map(|budget| budget.key.clone()).collect();
-            // Those that are gone are in no list: begin anew.
+            // A list does not name the budgets that are gone, so start from nothing.
             self.enforcing = Enforcing::default();
             moved = true;
         }
@@ -301,7 +302,7 @@ impl ReplicaActor {
         }
     }
 
-    /// A call, with what it needs of what is known here.
+    /// The call, with the data that it needs from the replica.
     fn api_call(&mut self, call: Call) -> ApiCall {
         match call {
             Call::Patch(patch) => {
@@ -325,15 +326,15 @@ impl ReplicaActor {
     fn answer(&mut self, id: RequestId, decision: Decision) {
         let Some(Waiter { pod, answer }) = self.pending.remove(&id) else { return };
         debug!(%pod, ?decision, "answered");
-        // Whoever asked may have gone away; what was written for it expires.
+        // The caller may have gone away. Then the claim that was written for it expires.
         let _ = answer.send(decision);
     }
 }
 
-/// Which budgets an event is about, besides those that it changes for readers.
+/// The budgets that an event concerns, besides those whose status it changes.
 struct Affected {
     budgets: BTreeSet<BudgetKey>,
-    /// Everybody wants to know of all of them.
+    /// The event concerns all budgets.
     all: bool,
 }
 
@@ -346,7 +347,7 @@ impl Affected {
                 Input::BudgetGone(key) => drop(affected.budgets.insert(key.clone())),
                 _ => {}
             },
-            // A new holder writes what the old one may have left unwritten.
+            // A new leader writes what the previous leader may have left unwritten.
             Event::Synced
             | Event::Leader(true)
             | Event::List(Snapshot::Budgets(..))

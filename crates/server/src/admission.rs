@@ -1,8 +1,12 @@
-//! What the API server asks, over HTTP.
+//! The admission webhooks: the HTTP paths that the API server calls.
 //!
-//! `POST /evictions` decides `pods/eviction` and pins the pod that it decided on; `POST /pods` decides deletes, updates,
-//! announced updates and resizes of pods; `POST /budgets` says whether our own objects make sense, `POST /probes` whether the probes of a
-//! pod do; `POST /owners` adds to a pod the owners that its template names. Every body gets an answer, and none a panic.
+//! - `POST /evictions` decides `pods/eviction`, and pins the eviction to the pod that it decided on.
+//! - `POST /pods` decides deletes, updates, announced updates and resizes of pods.
+//! - `POST /budgets` validates budgets and Workloads.
+//! - `POST /probes` validates the probes of a pod.
+//! - `POST /owners` adds to a pod the owners that its template names.
+//!
+//! Every body gets an answer, and no body causes a panic.
 
 mod validate;
 
@@ -32,27 +36,27 @@ use crate::kruise::ServedHere;
 use crate::metrics::Metrics;
 use crate::owners::Owners;
 
-/// Where evictions are decided.
+/// Path that decides evictions.
 pub const EVICTIONS: &str = "/evictions";
-/// Where everything else that is done to pods is decided.
+/// Path that decides all other operations on pods.
 pub const PODS: &str = "/pods";
-/// Where our own objects are validated.
+/// Path that validates budgets and Workloads.
 pub const BUDGETS: &str = "/budgets";
-/// Where the probes that pods declare are validated.
+/// Path that validates the probes that pods declare.
 pub const PROBES: &str = "/probes";
-/// Where pods get the owners that their templates name.
+/// Path that adds to pods the owners that their templates name.
 pub const OWNERS: &str = "/owners";
 
-/// How much of a body is read. An object has 1.5 MiB in etcd at most, and a review may hold it twice.
+/// Maximum size of a body. An object has at most 1.5 MiB in etcd, and a review may contain it twice.
 const LIMIT: usize = 8 << 20;
 
-/// What the API server gives a webhook where it does not say so.
+/// Timeout of a webhook call if the API server does not send one.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many requests are thought about at once. More than this wait, and are refused when their time is up.
+/// Maximum number of requests in progress. Further requests wait, and are denied at their deadline.
 const AT_ONCE: usize = 1024;
 
-/// Whom the router asks, and whether this process may answer.
+/// State of the router: the replica that decides, and whether this process may answer.
 #[derive(Clone)]
 pub struct AdmissionState {
     replica: ReplicaHandle,
@@ -61,14 +65,14 @@ pub struct AdmissionState {
     seats: Arc<Semaphore>,
     events: Events,
     metrics: Arc<Metrics>,
-    /// Whether budgets of OpenKruise are for us to judge.
+    /// Whether this process serves OpenKruise's budgets.
     kruise: ServedHere,
-    /// Who adds owners to pods, where that is switched on.
+    /// Adds owners to pods, if the feature is on.
     owners: Option<Owners>,
 }
 
 impl AdmissionState {
-    /// Answers what `keeper` decides, as long as `may_answer` says so right before the answer.
+    /// Answers with the decisions of `replica`, as long as `may_answer` is true right before the answer.
     pub(crate) fn new(
         replica: ReplicaHandle,
         gates: Gates,
@@ -82,12 +86,12 @@ impl AdmissionState {
         Self { replica, gates, may_answer, seats, events, metrics, kruise, owners: None }
     }
 
-    /// Adds owners to pods too, where there is somebody who does.
+    /// Also adds owners to pods, if `owners` is given.
     pub(crate) fn with_owners(self, owners: Option<Owners>) -> Self {
         Self { owners, ..self }
     }
 
-    /// Decides a request. The seat is given back when the answer is there.
+    /// Decides a request. It takes one of the `AT_ONCE` seats until the answer is there.
     async fn decide(&self, request: &quorate_engine::request::Request, deadline: Time) -> Decision {
         let refuse = |reason| Decision::Deny(vec![Denial { budget: None, reason }]);
         let left = deadline.since(clock::now());
@@ -95,7 +99,7 @@ impl AdmissionState {
             return refuse(DenialReason::Deadline);
         };
         let decision = self.replica.decide(request.clone(), deadline).await;
-        // Last of all: a process that was held up may have been taken for dead meanwhile.
+        // Checked last: if this process was paused, the other replicas may consider it dead by now.
         let exempt = matches!(decision, Decision::Allow(Allow::Exempt(_)));
         if decision.is_allowed() && !exempt && !(self.may_answer)() {
             return refuse(DenialReason::NotSynced);
@@ -111,7 +115,7 @@ struct Params {
 }
 
 impl Params {
-    /// Nine tenths of what the API server gives: an answer that comes too late is none.
+    /// Nine tenths of the webhook timeout: the API server ignores an answer that comes too late.
     fn deadline(&self, now: Time) -> Time {
         let given = self.timeout.as_deref().and_then(|text| text.strip_suffix('s'));
         let seconds = given.and_then(|text| text.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
@@ -119,8 +123,8 @@ impl Params {
     }
 }
 
-/// Everything that is served. Once `ending` says so, each answer asks to connect anew: then the connections have moved
-/// on to others by the time this process ends, and none breaks with a request on it.
+/// The router of all paths. Once `ending` is true, each answer closes its connection: then the API server has moved its
+/// connections to other servers before this process ends, and no connection breaks with a request on it.
 pub fn router(state: AdmissionState, ending: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
     let farewell = move |mut response: Response| {
         if ending() {
@@ -151,8 +155,8 @@ async fn validate(State(state): State<AdmissionState>, body: Body) -> Json<Value
     reply(body, async |body| validate::validate(&state, body).await).await
 }
 
-/// No pod fails to start because of this: what cannot be understood passes as it is. Where the feature is off, servers
-/// of before or after the switch may still be asked.
+/// Never prevents a pod from starting: a pod that cannot be read is admitted unchanged. A server with the feature off
+/// answers too: while the feature is being switched on or off, the API server may still call it.
 async fn add_owners(State(state): State<AdmissionState>, body: Body) -> Json<Value> {
     let answer = async |body: &[u8]| match &state.owners {
         Some(owners) => owners.answer(body, LIMIT).await,
@@ -160,7 +164,7 @@ async fn add_owners(State(state): State<AdmissionState>, body: Body) -> Json<Val
     };
     reply(body, async |body| match answer(body).await {
         Err(Rejected { uid: Some(uid), fault }) => {
-            warn!(%fault, "a pod cannot be understood, and is made as it is");
+            warn!(%fault, "cannot read a pod: it is admitted unchanged");
             Ok(reviews::allow(&uid))
         }
         answered => answered,
@@ -168,7 +172,7 @@ async fn add_owners(State(state): State<AdmissionState>, body: Body) -> Json<Val
     .await
 }
 
-/// Reads a body and answers it; one that cannot be understood is told so.
+/// Reads a body and answers it. The answer to a body that cannot be read says so.
 async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Rejected>) -> Json<Value> {
     let body = match to_bytes(body, LIMIT).await {
         Ok(body) => body,
@@ -178,7 +182,7 @@ async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Reje
         }
     };
     Json(answer(&body).await.unwrap_or_else(|rejected| {
-        warn!(%rejected, "a review cannot be understood");
+        warn!(%rejected, "cannot read a review");
         reviews::reject(&rejected)
     }))
 }
@@ -199,7 +203,7 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
         Decision::Allow(_) => "admitted",
         Decision::Deny(denials) => {
             state.events.denied(request, denials, now);
-            "refused"
+            "denied"
         }
     };
     info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{word}");

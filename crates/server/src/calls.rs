@@ -1,4 +1,4 @@
-//! Calls to the API server, as the replica wants them made.
+//! Makes the calls to the API server that the replica requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,23 +30,24 @@ use crate::raw_budgets::RawBudgets;
 use crate::replicas::ReplicaLeases;
 use crate::status::StatusChange;
 
-/// No call takes longer: whatever becomes of it then, nobody knows.
+/// Timeout of a call. After it, the outcome of the call is unknown.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The replica asks again at once when nobody knows. This is what keeps it from asking a thousand times a second.
+/// Pause after a failed call. The replica retries at once when an outcome is unknown, and without the pause it would
+/// retry a thousand times a second.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// After a race that was lost. By then the watch has shown what the winner wrote, as a rule: it need not be read, and
-/// whoever asked meanwhile goes into the next write too.
+/// Pause after a lost race. By then the watch has usually shown the write that won: the budget need not be read, and
+/// requests that arrived meanwhile go into the next write too.
 const LOST_RACE: Duration = Duration::from_millis(3);
 
-/// Who writes, as the managed fields of objects tell.
+/// Field manager of all writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "quorate";
 
-/// A call with everything it needs.
+/// A call with all the data it needs.
 #[derive(Debug)]
 pub(crate) enum ApiCall {
-    /// A write to the ledger, and the status that there is once it is done.
+    /// A write to the ledger, and the status of the budget after the write.
     Patch(LedgerPatch, Option<Box<Status>>),
     GetBudget(BudgetKey),
     GetPod(ObjectKey),
@@ -56,19 +57,19 @@ pub(crate) enum ApiCall {
 }
 
 impl ApiCall {
-    /// What readers know once it is done.
+    /// The status change that a successful call makes.
     pub(crate) fn status_change(&self) -> Option<StatusChange> {
         let Self::Patch(patch, Some(status)) = self else { return None };
         Some(StatusChange::Written { budget: patch.budget.clone(), groups: !status.groups.is_empty() })
     }
 }
 
-/// Makes calls. The client does not retry by itself: what was answered is what counts.
+/// Makes calls. The client does not retry by itself: the replica gets the outcome of each call.
 pub(crate) struct Calls {
     client: Client,
     raw_budgets: Arc<RawBudgets>,
     leases: Arc<ReplicaLeases>,
-    /// How often in a row the writes to a budget were refused.
+    /// How many writes to a budget were rejected in a row.
     refused: Mutex<HashMap<BudgetKey, u32>>,
     metrics: Arc<Metrics>,
 }
@@ -83,7 +84,7 @@ impl Calls {
         Self { client, raw_budgets, leases, refused: Mutex::default(), metrics }
     }
 
-    /// Makes a call and says what came back.
+    /// Makes a call and returns its reply.
     pub(crate) async fn perform(&self, api_call: ApiCall) -> Reply {
         let outcome = tokio::time::timeout(LONGEST, async {
             match &api_call {
@@ -98,12 +99,12 @@ impl Calls {
         match outcome.await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => {
-                warn!(?api_call, error = %Plain(&error), "a call failed");
+                warn!(?api_call, error = %Plain(&error), "API call failed");
                 tokio::time::sleep(PAUSE).await;
                 Reply::Lost
             }
             Err(_) => {
-                warn!(?api_call, "no answer in time");
+                warn!(?api_call, "API call timed out");
                 Reply::Lost
             }
         }
@@ -131,7 +132,7 @@ impl Calls {
             Err(Error::Api(status)) if is_absent(&status, &key.object.name) => {
                 Ok(Reply::Written(WriteOutcome::Gone))
             }
-            // A test failed, or too many others were writing: nothing was written.
+            // A `test` failed, or there were too many concurrent writes: nothing was written.
             Err(Error::Api(status)) if matches!(status.code, 409 | 422) => {
                 tokio::time::sleep(self.pause_after_refusal(key)).await;
                 Ok(Reply::Written(WriteOutcome::Refused))
@@ -140,8 +141,8 @@ impl Calls {
         }
     }
 
-    /// Losing a race is nothing to wait for, but for the watch. Losing again and again, it may be no race: a write that
-    /// can never succeed must not become a storm.
+    /// After a lost race, only the watch has to catch up. After several in a row, the cause may not be a race: a write
+    /// that can never succeed must not become a storm of retries.
     fn pause_after_refusal(&self, key: &BudgetKey) -> Duration {
         let mut refused = self.refused.lock();
         let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
@@ -191,13 +192,13 @@ impl Calls {
         Ok(match objects::pod(&pod) {
             Ok(pod) => Reply::Pod(PodRead::There(Box::new(pod))),
             Err(why) => {
-                warn!(%why, "a pod cannot be read");
+                warn!(%why, "cannot read a pod");
                 Reply::Lost
             }
         })
     }
 
-    /// Reads an object as it is now, whatever caches say; `None` where there is none.
+    /// Reads an object consistently, not from a cache; `None` if it does not exist.
     async fn get_at<K: DeserializeOwned>(&self, url: String, name: &str) -> Result<Option<K>, Error> {
         let request = KubeRequest::new(url).get(name, &GetParams::default()).map_err(Error::BuildRequest)?;
         match self.client.request(request).await {
@@ -210,32 +211,32 @@ impl Calls {
     async fn list_pods(&self, key: &BudgetKey, covers: Option<&Covers>) -> Result<Reply, Error> {
         let labels = match covers {
             Some(Covers::Selector(selector)) => selector_text(selector),
-            // Which pods belong to a workload is not said by labels alone: all of the namespace, then.
+            // Labels alone do not say which pods belong to a workload, so list all pods of the namespace.
             Some(Covers::Target(..)) => String::new(),
-            // The budget is gone, so there is nothing to look at.
+            // The budget is gone, so there is nothing to list.
             None => return Ok(Reply::Lost),
         };
         let source = Source::<slim::Pod>::namespaced(self.client.clone(), &key.object.namespace);
-        // One that cannot be read in full is there all the same.
+        // A pod that cannot be read in full still exists.
         let source = source.selected_by(labels).read_by(|text| objects::any_pod(text).map(|(pod, _)| pod));
         let listed = source.list().await?;
         let Some(version) = objects::version(&listed.version) else { return Ok(Reply::Lost) };
         Ok(Reply::Pods(listed.objects, version))
     }
 
-    /// A budget that came back, as a fact.
+    /// The fact of a budget that the API server returned.
     fn take(&self, kind: BudgetKind, object: &StoredBudget) -> Option<quorate_engine::facts::Budget> {
-        budget::fact(kind, object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+        budget::fact(kind, object).inspect_err(|why| warn!(%why, "cannot read a budget")).ok()
     }
 }
 
-/// Whether a status says that an object is not there. Without the name of the object it is the whole kind that is not
-/// served, and an API server that has just started serves some kinds late.
+/// Whether a status says that an object does not exist. A 404 without the name of the object means that the whole kind
+/// is not served, and an API server that has just started serves some kinds late.
 fn is_absent(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-/// Where budgets of this kind and namespace are.
+/// The path of the budgets of this kind and namespace.
 fn url(key: &BudgetKey) -> String {
     let namespace = Some(&*key.object.namespace);
     match key.kind {
@@ -244,7 +245,7 @@ fn url(key: &BudgetKey) -> String {
     }
 }
 
-/// A selector as lists take it.
+/// A selector as the `labelSelector` parameter of a list.
 fn selector_text(selector: &Selector) -> String {
     let requirement = |Requirement { key, operator }: &Requirement| match operator {
         Operator::In(values) => format!("{key} in ({})", values.join(",")),
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_that_is_not_served_is_not_an_object_that_is_absent() {
+    fn a_404_without_a_name_does_not_mean_that_the_object_is_absent() {
         let status = |details: serde_json::Value| -> kube::core::Status {
             serde_json::from_value(serde_json::json!({"code": 404, "details": details})).expect("a status")
         };
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_as_lists_take_them() {
+    fn a_selector_becomes_a_label_selector_parameter() {
         let requirement = |key: &str, operator| Requirement { key: key.into(), operator };
         let selector = Selector(
             [

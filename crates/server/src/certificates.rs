@@ -1,7 +1,7 @@
-//! Certificates: what this process shows to the API server, and whom the API server is to trust for it.
+//! Certificates: the serving certificate of this process, and the CA bundle with which the API server verifies it.
 //!
-//! One authority for all processes, in a Secret. It is replaced long before it ends, and slowly: first the next one is
-//! trusted, then it signs, and only when nobody shows anything signed by the old one is that forgotten.
+//! All processes share one CA, in a Secret. It is replaced long before it expires, and step by step: first the next CA
+//! is trusted, then it signs, and the previous CA is removed only when no process uses a certificate that it signed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,25 +21,25 @@ use tracing::{info, warn};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The Secret that keeps the authority.
+/// The Secret that contains the CA.
 pub const SECRET: &str = "quorate-webhook-ca";
 
 const CURRENT: (&str, &str) = ("ca.crt", "ca.key");
 const NEXT: (&str, &str) = ("next-ca.crt", "next-ca.key");
 const PREVIOUS: &str = "previous-ca.crt";
 
-/// How long things are good, and when they are replaced.
+/// How long certificates are valid, and when they are replaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How long an authority is good.
+    /// Validity of a CA.
     pub authority: Duration,
-    /// The next one is made when the present one has less than this left.
+    /// The next CA is created when the remaining validity of the current CA is less than this.
     pub renewed: Duration,
-    /// From when on it is trusted until it signs: every API server must have read it by then.
+    /// Time from when a CA is trusted until it signs: every API server must have read it by then.
     pub trusted: Duration,
-    /// How long what it signs is good.
+    /// Validity of a serving certificate.
     pub leaf: Duration,
-    /// How often all this is looked at.
+    /// How often the certificates are checked.
     pub looked: Duration,
 }
 
@@ -55,23 +55,23 @@ impl Default for Pace {
     }
 }
 
-/// Where certificates come from.
+/// Source of the certificates.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// An authority of our own, in a Secret.
+    /// Quorate's own CA, in a Secret.
     Own(Pace),
-    /// Files that somebody else keeps up to date, such as cert-manager.
+    /// Files that another tool keeps up to date, such as cert-manager.
     Files {
-        /// The certificate, with those of its authorities after it.
+        /// The certificate, followed by those of its CAs.
         certificate: PathBuf,
-        /// Its key.
+        /// The private key.
         key: PathBuf,
-        /// Whom the API server is to trust; without it, somebody else tells the API server.
+        /// CA bundle to publish; omit if managed elsewhere.
         authority: Option<PathBuf>,
     },
 }
 
-/// The authorities as the Secret keeps them.
+/// The CAs, as the Secret contains them.
 #[derive(Debug)]
 struct Authorities {
     current: Authority,
@@ -89,7 +89,8 @@ impl Authorities {
             let Some(ByteString(bytes)) = secret.data.as_ref().and_then(|data| data.get(name)) else {
                 return Ok(None);
             };
-            let text = String::from_utf8(bytes.clone()).with_context(|| format!("{name} is not text"))?;
+            let text =
+                String::from_utf8(bytes.clone()).with_context(|| format!("{name} is not UTF-8 text"))?;
             Ok(Some(text))
         };
         let authority = |(certificate, key): (&str, &str)| -> Result<Option<Authority>> {
@@ -118,51 +119,51 @@ impl Authorities {
         data
     }
 
-    /// Whom to trust: everybody whose signature may be shown now, was shown lately, or will be soon.
+    /// The CA bundle: every CA whose signature is in use now, was in use recently, or will be soon.
     fn bundle(&self) -> String {
         let next = self.next.as_ref().map(Authority::pem).unwrap_or_default();
         let parts = [self.current.pem(), next, self.previous.as_deref().unwrap_or_default()];
         parts.iter().filter(|pem| !pem.is_empty()).map(|pem| format!("{}\n", pem.trim_end())).collect()
     }
 
-    /// Takes the next step, if one is due; says which.
+    /// Takes the next step of the replacement, if one is due, and returns its description.
     fn renew(&mut self, now: SystemTime, pace: Pace) -> Result<Option<&'static str>> {
         let age = |validity: Validity| now.duration_since(validity.from + SKEW).unwrap_or_default();
         let left = self.current.validity().left(now);
         if let Some(next) = self.next.take() {
-            // One that has ended convinces nobody any more, so there is nothing to wait for.
+            // If the current CA has expired, the API server rejects it, so there is nothing to wait for.
             if age(next.validity()) >= pace.trusted || left.is_zero() {
                 self.previous = Some(self.current.pem().to_owned());
                 self.current = next;
-                return Ok(Some("the next authority signs from now on"));
+                return Ok(Some("the next CA signs from now on"));
             }
             self.next = Some(next);
         } else if left < pace.renewed {
             self.next = Some(Authority::generate("Quorate", now, pace.authority)?);
-            return Ok(Some("the next authority is made and trusted"));
+            return Ok(Some("the next CA is created and trusted"));
         }
         if self.previous.is_some() && age(self.current.validity()) >= 2 * pace.trusted + pace.leaf {
             self.previous = None;
-            return Ok(Some("the previous authority is forgotten"));
+            return Ok(Some("the previous CA is removed"));
         }
         Ok(None)
     }
 }
 
-/// Keeps what this process shows good, and tells whom to trust.
+/// Keeps the serving certificate valid, and publishes the CA bundle.
 pub(crate) struct Certificates {
     source: Source,
     secrets: Api<Secret>,
     names: Vec<String>,
     shown: Arc<ServingCertificate>,
-    /// What the API server is to trust; empty where somebody else tells it.
+    /// The CA bundle to publish; empty if it is managed elsewhere.
     bundle: watch::Sender<String>,
-    /// What is shown: who signed it, and how long it is good.
+    /// The CA that signed the serving certificate (with files: its chain), and its validity.
     leaf: parking_lot::Mutex<(String, Validity)>,
 }
 
 impl Certificates {
-    /// Gets the first ones, for a server that is reached by these names.
+    /// Gets the first certificates, for a server that clients reach by these names.
     pub(crate) async fn get(
         client: Client,
         namespace: &str,
@@ -173,7 +174,7 @@ impl Certificates {
         let (credentials, signer, bundle) = match &source {
             Source::Own(pace) => {
                 let authorities = shared(&secrets, *pace).await.with_context(|| {
-                    format!("cannot use the authority in the Secret {namespace}/{SECRET}; without that Secret a new one is made")
+                    format!("cannot use the CA in the Secret {namespace}/{SECRET}; delete it to get a new CA")
                 })?;
                 let leaf = authorities.current.issue(&names, SystemTime::now(), pace.leaf)?;
                 (leaf, authorities.current.pem().to_owned(), authorities.bundle())
@@ -181,7 +182,7 @@ impl Certificates {
             Source::Files { certificate, key, authority } => {
                 let (chain, key) = (read(certificate).await?, read(key).await?);
                 let bundle = match authority {
-                    Some(file) => String::from_utf8(read(file).await?).context("not text")?,
+                    Some(file) => String::from_utf8(read(file).await?).context("not UTF-8 text")?,
                     None => String::new(),
                 };
                 let signer = String::from_utf8_lossy(&chain).into_owned();
@@ -197,12 +198,12 @@ impl Certificates {
         &self.shown
     }
 
-    /// Whom the API server is to trust.
+    /// The CA bundle to publish.
     pub(crate) fn bundle(&self) -> watch::Receiver<String> {
         self.bundle.subscribe()
     }
 
-    /// Replaces what is about to end, for ever. Only the holder of `election` changes what all share.
+    /// Replaces certificates that are about to expire; never returns. Only the leader changes the shared Secret.
     pub(crate) async fn keep(&self, election: &Election) {
         let pace = match &self.source {
             Source::Own(pace) => pace.looked,
@@ -221,7 +222,7 @@ impl Certificates {
         match &self.source {
             Source::Own(pace) => {
                 let Some(secret) = self.secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? else {
-                    anyhow::bail!("the Secret {SECRET} is gone: it is made anew when a server starts");
+                    anyhow::bail!("the Secret {SECRET} is gone: restart a server to create a new one");
                 };
                 let mut authorities = Authorities::read(&secret)?;
                 if election.is_held()
@@ -232,7 +233,7 @@ impl Certificates {
                         .replace(SECRET, &PostParams::default(), &changed)
                         .await
                         .map_err(|error| plain(&error))?;
-                    info!(step, "certificates");
+                    info!(step, "replacing the CA");
                 }
                 let (signer, validity) = self.leaf.lock().clone();
                 if signer != authorities.current.pem() || validity.left(now) < pace.leaf / 3 {
@@ -246,15 +247,15 @@ impl Certificates {
                 let (chain, key) = (read(certificate).await?, read(key).await?);
                 let signer = String::from_utf8_lossy(&chain).into_owned();
                 if self.leaf.lock().0 != signer {
-                    // Replaced one after the other, they may not fit for a moment: then the next look takes them.
+                    // While the two files are being replaced, they may not match. The next check retries.
                     let credentials = Credentials::from_pem(&chain, &key)?;
                     let validity = credentials.validity();
                     self.shown.replace(credentials)?;
                     *self.leaf.lock() = (signer, validity);
-                    info!("new certificates from files");
+                    info!("loaded new certificates from files");
                 }
                 if let Some(file) = authority {
-                    self.publish(String::from_utf8(read(file).await?).context("not text")?);
+                    self.publish(String::from_utf8(read(file).await?).context("not UTF-8 text")?);
                 }
             }
         }
@@ -270,7 +271,7 @@ impl Certificates {
     }
 }
 
-/// The authorities that all processes share; made by whoever comes first.
+/// The CAs that all processes share; the first process creates them.
 async fn shared(secrets: &Api<Secret>, pace: Pace) -> Result<Authorities> {
     for _ in 0..10 {
         if let Some(secret) = secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? {
@@ -284,12 +285,12 @@ async fn shared(secrets: &Api<Secret>, pace: Pace) -> Result<Authorities> {
         };
         match secrets.create(&PostParams::default(), &secret).await {
             Ok(_) => return Ok(authorities),
-            // Another was faster: its authority is the one.
+            // Another process was faster: use its CA.
             Err(Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(plain(&error)),
         }
     }
-    anyhow::bail!("it comes and goes")
+    anyhow::bail!("it is created and deleted again and again")
 }
 
 fn plain(error: &Error) -> anyhow::Error {
@@ -317,41 +318,41 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_replaced_step_by_step() {
+    fn a_ca_is_replaced_step_by_step() {
         let mut authorities = Authorities::generate(at(0), pace()).unwrap();
         let first = authorities.current.pem().to_owned();
         assert_eq!(authorities.renew(at(549), pace()).unwrap(), None, "more than half a year is left");
         assert_eq!(count(&authorities.bundle()), 1);
 
         let made = authorities.renew(at(551), pace()).unwrap();
-        assert_eq!(made, Some("the next authority is made and trusted"));
+        assert_eq!(made, Some("the next CA is created and trusted"));
         assert_eq!(authorities.current.pem(), first, "it does not sign before it is trusted");
         assert_eq!(count(&authorities.bundle()), 2);
         let soon = at(551) + Duration::from_secs(3599);
         assert_eq!(authorities.renew(soon, pace()).unwrap(), None);
 
         let signs = authorities.renew(at(551) + Duration::from_secs(3600), pace()).unwrap();
-        assert_eq!(signs, Some("the next authority signs from now on"));
+        assert_eq!(signs, Some("the next CA signs from now on"));
         assert_ne!(authorities.current.pem(), first);
-        assert!(authorities.bundle().contains(first.trim_end()), "what it signed is still shown");
+        assert!(authorities.bundle().contains(first.trim_end()), "servers may still use its certificates");
 
-        assert_eq!(authorities.renew(at(611), pace()).unwrap(), None, "some may still show what it signed");
+        assert_eq!(authorities.renew(at(611), pace()).unwrap(), None, "its certificates may still be used");
         let forgotten = authorities.renew(at(612), pace()).unwrap();
-        assert_eq!(forgotten, Some("the previous authority is forgotten"));
+        assert_eq!(forgotten, Some("the previous CA is removed"));
         assert_eq!(count(&authorities.bundle()), 1);
     }
 
     #[test]
-    fn one_that_has_ended_is_replaced_at_once() {
+    fn an_expired_ca_is_replaced_at_once() {
         let mut authorities = Authorities::generate(at(0), pace()).unwrap();
         authorities.renew(at(800), pace()).unwrap();
         let step = authorities.renew(at(800), pace()).unwrap();
-        assert_eq!(step, Some("the next authority signs from now on"));
+        assert_eq!(step, Some("the next CA signs from now on"));
         assert!(!authorities.current.validity().left(at(800)).is_zero());
     }
 
     #[test]
-    fn a_secret_keeps_all_of_it() {
+    fn a_secret_contains_all_cas() {
         let mut authorities = Authorities::generate(at(0), pace()).unwrap();
         authorities.renew(at(600), pace()).unwrap();
         authorities.previous = Some(authorities.current.pem().to_owned());
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_makes_no_sense_is_refused_in_a_sentence() {
+    fn the_error_for_an_invalid_secret_names_the_key() {
         let none = Authorities::read(&Secret::default()).unwrap_err();
         assert_eq!(none.to_string(), "ca.crt or ca.key is missing");
         let data = [("ca.crt", "nonsense"), ("ca.key", "nonsense")]

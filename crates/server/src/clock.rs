@@ -1,4 +1,4 @@
-//! The one clock of the process.
+//! The clock of the process.
 
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,8 +10,8 @@ static START: LazyLock<(Instant, i64)> = LazyLock::new(|| {
     (Instant::now(), i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 });
 
-/// The time as it was when the process started, and what has passed since. Nobody can set this clock: a token does not
-/// expire because somebody corrected the time of day.
+/// The wall time when the process started, plus the monotonic time since then. Setting the system clock does not change
+/// it, so a correction of the time of day does not make a token expire.
 pub(crate) fn now() -> Time {
     let (start, wall) = *START;
     Time(wall.saturating_add(i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX)))

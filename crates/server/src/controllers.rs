@@ -1,7 +1,7 @@
-//! Reads of single controllers, consistent, for requests that the watches cannot decide yet.
+//! Consistent reads of single controllers, for requests that the watched state cannot decide yet.
 //!
-//! A read is a list of one name: it needs no right that the watch does not need, and a kind that is not served for a moment
-//! is an error and not an empty list.
+//! A read is a list of one name: it needs no permission that the watch does not need, and a kind that is not served for
+//! a moment is an error and not an empty list.
 
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::{self, Scope};
@@ -15,10 +15,10 @@ use quorate_kit::watch::Source;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tracing::warn;
 
-/// Reads a controller as it is now, whatever caches say.
+/// Reads a controller consistently, not from a cache.
 ///
 /// # Errors
-/// The API server does not answer, or does not serve the kind now. That is not absence.
+/// The API server does not answer, or does not serve the kind now. The controller may still exist.
 pub(crate) async fn get(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply, Error> {
     match (&*kind.group, &*kind.kind) {
         ("apps", "ReplicaSet") => read(typed(client, key), objects::replica_set, key).await,
@@ -47,7 +47,7 @@ async fn any(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply
     let found = group.recommended_kind(&kind.kind).filter(|(_, caps)| caps.scope == Scope::Namespaced);
     let Some((resource, caps)) = found else { return Ok(Reply::Lost) };
     let scales = caps.subresources.iter().any(|(sub, _)| sub.plural.ends_with("/scale"));
-    // Kinds that keep the number elsewhere have it from the watch; until then it is unknown, which is the careful side.
+    // A kind with another path gets its number from the watch. Until then the number is unknown, which is safe.
     let scale = scales.then(slim::ReplicasPath::default);
     let source = Source::<IgnoredAny>::found(client.clone(), &resource, Some(&key.namespace));
     let kind = kind.clone();
@@ -71,6 +71,6 @@ async fn read<K>(
 }
 
 fn unreadable(why: &impl std::fmt::Display) -> Reply {
-    warn!(%why, "a controller cannot be read");
+    warn!(%why, "cannot read a controller");
     Reply::Lost
 }

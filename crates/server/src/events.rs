@@ -1,7 +1,7 @@
-//! Events: what people read with `kubectl describe`.
+//! Events, which users read with `kubectl describe`.
 //!
-//! A refusal is told once a minute for each pod and each budget, however often somebody asks; and when there is more to
-//! tell than can be written, the rest is dropped: nothing may wait for an Event.
+//! A denial is reported once a minute for each pod and each budget, no matter how often clients retry. Events that
+//! cannot be written fast enough are dropped: nothing may wait for an Event.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,28 +28,28 @@ use tracing::{debug, info, warn};
 
 use crate::raw_budgets::RawBudgets;
 
-/// Who reports.
+/// `reportingController` of all Events.
 const CONTROLLER: &str = "quorate.dev/server";
 
-/// The same is not told again sooner.
+/// Minimum time between two Events with the same object and reason.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// More than this waits for nobody.
+/// Capacity of the queue. Further Events are dropped.
 const QUEUE: usize = 256;
 
-/// No name is longer.
+/// Maximum length of a name.
 const NAME_LIMIT: usize = 253;
 
-/// How much is remembered of what was told.
+/// How many recent Events are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// Takes what is to be told. Clones reach the same writer.
+/// Queues Events. Clones reach the same writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     queue: mpsc::Sender<PendingEvent>,
 }
 
-/// Something to tell, on the object that it concerns.
+/// An Event to write, and the object that it concerns.
 #[derive(Debug)]
 struct PendingEvent {
     on: Regarding,
@@ -63,9 +63,9 @@ struct PendingEvent {
 enum Regarding {
     Pod(ObjectKey, Option<Uid>),
     Budget(BudgetKey),
-    /// The webhooks of OpenKruise, as the reason why its budgets are left alone.
+    /// The webhooks of OpenKruise, which decide whether Quorate serves its budgets.
     OpenKruise,
-    /// The controller of pods, and which of the owners that its template names this is about.
+    /// The controller of pods, and which of the owners that its template names the Event is about.
     Controller {
         api_version: String,
         kind: String,
@@ -76,7 +76,7 @@ enum Regarding {
 }
 
 impl Events {
-    /// Starts the writer; it ends when nobody can reach it any more.
+    /// Starts the writer. It ends when all clones are dropped.
     pub(crate) fn start(client: Client, instance: String, raw_budgets: std::sync::Arc<RawBudgets>) -> Self {
         let (queue, happenings) = mpsc::channel(QUEUE);
         tokio::spawn(write_all(client, instance, raw_budgets, happenings));
@@ -85,18 +85,16 @@ impl Events {
 
     fn tell(&self, event: PendingEvent) {
         if self.queue.try_send(event).is_err() {
-            debug!("an Event was dropped");
+            debug!("dropped an Event");
         }
     }
 
-    /// The replica noted something.
+    /// Reports a note of the replica.
     pub(crate) fn noted(&self, note: Note) {
         match note {
             Note::NotDisrupted { budget, pod } => {
-                info!(%budget, %pod, "admitted, and not disrupted");
-                let note = format!(
-                    "{pod} was admitted for disruption, and nothing happened to it: it counts again."
-                );
+                info!(%budget, %pod, "admitted but not disrupted; claim released");
+                let note = format!("Pod {pod} was admitted but not disrupted; claim released.");
                 self.tell(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: false,
@@ -106,13 +104,13 @@ impl Events {
                 });
             }
             Note::NothingSticks(budget) => {
-                warn!(%budget, "the definition that is installed drops what is written: nothing is admitted");
+                warn!(%budget, "the installed CustomResourceDefinition drops written fields: nothing is admitted");
                 self.tell(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: true,
                     reason: "OutdatedDefinition",
                     action: "Open",
-                    note: "What Quorate writes here does not stay: the CustomResourceDefinition is not Quorate's, or an \
+                    note: "The CustomResourceDefinition drops what Quorate writes here: it is not Quorate's, or an \
                            older one, so nothing is admitted. Apply the current one (quorate crds)."
                         .to_owned(),
                 });
@@ -124,13 +122,13 @@ impl Events {
                     warning: false,
                     reason: "Enforced",
                     action: "Open",
-                    note: "Every server knows the budget: it is enforced.".to_owned(),
+                    note: "All servers have acknowledged the budget: it is enforced.".to_owned(),
                 });
             }
         }
     }
 
-    /// A request was refused: told on the pod, and on each budget that refused.
+    /// Reports a denied request on the pod, and on each budget that denied it.
     pub(crate) fn denied(&self, request: &Request, denials: &[Denial], now: Time) {
         if request.dry_run {
             return;
@@ -153,24 +151,24 @@ impl Events {
         for denial in denials {
             if let Some(key) = &denial.budget {
                 let note =
-                    format!("{} of {} refused: {}", action, request.pod.name, sentence::denial(denial, now));
+                    format!("{} of {} denied: {}", action, request.pod.name, sentence::denial(denial, now));
                 self.tell(event(Regarding::Budget(key.clone()), note));
             }
         }
     }
 
-    /// OpenKruise's budgets are served from now on, or left alone.
+    /// Reports whether Quorate serves OpenKruise's budgets from now on.
     pub(crate) fn kruise(&self, served: bool) {
         let (reason, note) = match served {
             false => (
                 "LeftToOpenKruise",
-                "PodUnavailableBudgets are left alone, since OpenKruise decides on pods here. To have them served by \
-                 Quorate, switch off OpenKruise's gates PodUnavailableBudgetDeleteGate and \
+                "Quorate does not serve PodUnavailableBudgets, because OpenKruise's webhooks for pods are registered. \
+                 To let Quorate serve them, turn off OpenKruise's feature gates PodUnavailableBudgetDeleteGate and \
                  PodUnavailableBudgetUpdateGate, and start Quorate with --serve-pub=always.",
             ),
             true => (
                 "ServedByQuorate",
-                "PodUnavailableBudgets are served by Quorate: OpenKruise does not decide on pods here.",
+                "Quorate serves PodUnavailableBudgets: OpenKruise has no webhooks for pods here.",
             ),
         };
         self.tell(PendingEvent {
@@ -182,7 +180,7 @@ impl Events {
         });
     }
 
-    /// An owner that a template names is not given to the pods. Told on their controller.
+    /// Reports, on the controller of pods, that an owner that its template names is not added to the pods.
     pub(crate) fn owner_left_out(
         &self,
         namespace: &str,
@@ -205,7 +203,7 @@ impl Events {
         });
     }
 
-    /// A budget cannot do what it was written for.
+    /// Reports that a budget cannot work as configured.
     pub(crate) fn misconfigured(&self, budget: &BudgetKey, reason: &'static str, message: &str) {
         self.tell(PendingEvent {
             on: Regarding::Budget(budget.clone()),
@@ -234,7 +232,7 @@ async fn write_all(
     }
 }
 
-/// What was told lately.
+/// Recent Events, by object and reason.
 #[derive(Default)]
 struct RecentEvents(HashMap<(Regarding, &'static str), Instant>);
 
@@ -247,7 +245,7 @@ impl RecentEvents {
         if self.0.len() >= REMEMBERED {
             self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
         }
-        // All of them news of the last minute: no more of it, then.
+        // All of them are from the last minute: report no more.
         if self.0.len() >= REMEMBERED {
             return false;
         }
@@ -287,7 +285,7 @@ async fn write(
     };
     let about = regarding.name.clone().unwrap_or_default();
     let suffix = match &event.on {
-        // Every pod of the controller finds the same, whichever server is asked: the API server takes one of a name.
+        // Every pod of the controller causes the same Event on every server, and the API server accepts a name once.
         Regarding::Controller { .. } => {
             let mut hasher = DefaultHasher::new();
             (&event.on, &event.note).hash(&mut hasher);
@@ -295,7 +293,7 @@ async fn write(
         }
         _ => format!("{:x}", Timestamp::now().as_nanosecond()),
     };
-    // Of what has no namespace is told in this one.
+    // Events about objects without a namespace go to this one.
     let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let event = Event {
         metadata: ObjectMeta {
@@ -317,11 +315,11 @@ async fn write(
     events.create(&PostParams::default(), &event).await.map(drop)
 }
 
-/// The name of an Event about something. Names may be as long as the API server takes them, so of a long one the
-/// beginning has to do; what it is about is told by the Event itself.
+/// The name of an Event. The name of the object may already have the maximum length, so it is cut; the Event itself
+/// refers to the object by its full name.
 fn event_name(about: &str, suffix: &str) -> String {
     let room = NAME_LIMIT.saturating_sub(suffix.len() + 1);
-    // A name does not end in a dot or a dash, nor does a part of it.
+    // Neither a name nor a part of a name may end in a dot or a dash.
     let about = about.get(..room).unwrap_or(about).trim_end_matches(['.', '-']);
     format!("{about}.{suffix}")
 }
@@ -352,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_told_once_a_minute() {
+    fn the_same_event_is_written_once_a_minute() {
         let mut told = RecentEvents::default();
         let start = Instant::now();
         assert!(told.is_news(&denial("a"), start));
@@ -362,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_an_event_is_one_that_the_api_server_takes() {
+    fn the_name_of_an_event_is_valid() {
         assert_eq!(event_name("llm-0", "18b2"), "llm-0.18b2");
         let longest = "a".repeat(NAME_LIMIT);
         let name = event_name(&longest, "18b2");
         assert_eq!(name.len(), NAME_LIMIT);
         assert!(name.ends_with("aa.18b2"), "{name}");
-        // Cut right behind a dot or a dash.
+        // The cut comes right after a dot or a dash.
         for mark in ['.', '-'] {
             let marked = format!("{}{mark}{}", "a".repeat(NAME_LIMIT - 6), "b".repeat(5));
             assert_eq!(event_name(&marked, "18b2"), format!("{}.18b2", "a".repeat(NAME_LIMIT - 6)));
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_an_end() {
+    fn the_number_of_remembered_events_is_bounded() {
         let mut told = RecentEvents::default();
         let start = Instant::now();
         for i in 0..REMEMBERED {
@@ -384,7 +382,7 @@ mod tests {
         }
         assert!(
             !told.is_news(&denial("one more"), start),
-            "that would be an Event for every pod of a cluster"
+            "otherwise there could be an Event for every pod of a cluster"
         );
         assert!(told.is_news(&denial("one more"), start + AGAIN));
         assert_eq!(told.0.len(), 1);

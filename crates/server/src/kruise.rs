@@ -1,7 +1,7 @@
-//! Whether OpenKruise's budgets are served here.
+//! Whether this process serves OpenKruise's budgets.
 //!
-//! Two servers of the same budgets would write over each other's ledgers. So they are left alone where OpenKruise has
-//! its own webhooks for pods, and taken up when those go.
+//! Two servers of the same budgets would overwrite each other's ledgers. So Quorate does not serve them while
+//! OpenKruise has its own webhooks for pods, and serves them when those webhooks are removed.
 
 use std::convert::Infallible;
 
@@ -18,20 +18,20 @@ use crate::watches::WatchScope;
 /// Whether to serve `PodUnavailableBudget`s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServePub {
-    /// Unless OpenKruise does: where its webhooks for pods are registered.
+    /// Unless OpenKruise serves them: its webhooks for pods are registered.
     #[default]
     Auto,
-    /// In any case. OpenKruise must have its gates for them off.
+    /// Always. OpenKruise must have its feature gates for them off.
     Always,
-    /// In no case.
+    /// Never.
     Never,
 }
 
-/// Whether they are served; `None` until that is known.
+/// Whether they are served here; `None` until that is known.
 pub(crate) type ServedHere = watch::Receiver<Option<bool>>;
 
-/// Finds out, and goes on finding out until nobody listens. What was found out stays when it cannot be read any more.
-/// Where the API server refuses to tell and it was never told, it is what the caller presumes, if anything.
+/// Watches OpenKruise's webhooks until the receiver is dropped. The last known value stays while they cannot be read.
+/// If the API server denies the read and no value is known yet, the value is `presumed`, if that is given.
 pub(crate) fn follow(
     client: Client,
     serve: ServePub,
@@ -68,7 +68,7 @@ async fn look(client: Client, served: &watch::Sender<Option<bool>>, health: Heal
     .await
 }
 
-/// Somebody who looks once cannot wait for rights that may never come.
+/// A client that reads the cluster once cannot wait for permissions that may never come.
 async fn presume(served: &watch::Sender<Option<bool>>, health: &Health, presumed: Option<bool>) {
     let Some(presumed) = presumed else { return std::future::pending().await };
     let refused =
@@ -78,7 +78,7 @@ async fn presume(served: &watch::Sender<Option<bool>>, health: &Health, presumed
     std::future::pending::<()>().await;
 }
 
-/// Whether OpenKruise is asked about pods, where the event tells.
+/// Whether OpenKruise's webhooks for pods are registered, if the event says so.
 fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) -> Option<bool> {
     let theirs = |configuration: &slim::ValidatingWebhookConfiguration| {
         let names = configuration.webhooks.iter().map(|webhook| webhook.name.as_str());
@@ -94,14 +94,15 @@ fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) 
     }
 }
 
-/// Says when it changes whether they are served; the holder tells everybody, also who became one later.
+/// Logs when this process starts or stops to serve them. The leader also writes an Event, even if it became the leader
+/// after the change.
 pub(crate) async fn tell(mut served: ServedHere, mut held: watch::Receiver<bool>, events: Events) {
     let (mut logged, mut told) = (true, true);
     loop {
         let now = served.borrow_and_update().unwrap_or(logged);
         if now != logged {
             logged = now;
-            info!(served = now, "whether PodUnavailableBudgets are served has changed");
+            info!(served = now, "handling of PodUnavailableBudgets changed");
         }
         if *held.borrow_and_update() && now != told {
             told = now;
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn openkruise_is_known_by_its_webhooks_for_pods() {
+    fn openkruise_is_detected_by_its_webhooks_for_pods() {
         let kruise = |entries: &[&str]| configuration("kruise-validating-webhook-configuration", entries);
         let listed =
             |objects| watches::Event::Listed(Listed { objects, unreadable: vec![], version: "1".into() });

@@ -1,17 +1,19 @@
-//! The server: budgets enforced on a cluster.
+//! The server: enforces disruption budgets on a cluster.
 //!
-//! Data walks one way. A watch shows a change → `feed` makes a fact of it → the `keeper`, which alone owns the replica,
-//! takes it in → what the replica wants done goes out through `calls`, what changed for readers through `status`.
-//! The API server asks → `admission` makes a request of it → the keeper answers, after what it wrote is durable.
+//! Data flows in one direction. A watch shows a change → `watches` translates it into a fact → the `actor`, the only
+//! owner of the replica, applies it → API calls of the replica go out through `calls`, and status changes through
+//! `status`. The API server sends an `AdmissionReview` → `admission` reads the request → the actor answers after the
+//! write to the ledger is durable.
 //!
-//! What only one process does (webhooks, labels, status, and in the replica settling, expiry and opening) the holder of
-//! a lease does; each asks right before it writes whether that is still so.
+//! The leader does the work that only one process may do: webhooks, namespace labels, twins, status, and in the replica
+//! settling, expiry and opening of budgets. Each of these tasks checks before it writes that this process is still the
+//! leader.
 //!
-//! - [`start`]: one process, from its Lease to its end.
-//! - [`admission`]: the router that the API server asks.
-//! - [`webhooks`]: what tells the API server to ask.
-//! - [`certificates`]: what the API server trusts.
-//! - [`view`]: what a server would know, for whoever asks without one.
+//! - [`start`]: runs one process, from its Lease to its end.
+//! - [`admission`]: the router that the API server calls.
+//! - [`webhooks`]: the webhook configurations, which make the API server call the router.
+//! - [`certificates`]: the serving certificate, and the CA bundle that the API server trusts.
+//! - [`view`]: the facts that a server would have, for a client that reads the cluster without a server.
 
 mod actor;
 pub mod admission;

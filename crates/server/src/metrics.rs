@@ -1,7 +1,7 @@
-//! What is counted, for those who run the server.
+//! Metrics of the server.
 //!
-//! Labels are a namespace and a budget, or words of a closed list. What can be read from the state is read when somebody
-//! asks for it, so it is never out of step.
+//! Labels are a namespace and a budget, a kind, or words of a fixed list. Gauges are read from the state at each
+//! scrape, so they are never stale.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Of {
         let name = &key.object.name;
         let budget = match key.kind {
             BudgetKind::DisruptionBudget => name.to_string(),
-            // There may be one of the other kind with the same name.
+            // There may be a DisruptionBudget with the same name.
             BudgetKind::PodUnavailableBudget => format!("podunavailablebudget/{name}"),
         };
         Self { namespace: key.object.namespace.to_string(), budget }
@@ -68,7 +68,7 @@ enum Mode {
     pod_groups,
 }
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -129,56 +129,56 @@ impl Metrics {
         seeds.register("pdbs_using_pod_grouping", "Budgets that count groups", self.grouping.clone());
         seeds.register(
             "reconciliations",
-            "Budgets whose status was written, by what they count",
+            "Status writes, by what the budget counts",
             self.reconciliations.clone(),
         );
         seeds.register(
             "pdb_grouping_misconfig",
-            "Times that a budget which counts groups was found to cover pods without one",
+            "Times a budget that counts groups started to cover pods without a group",
             self.misconfigured.clone(),
         );
         let ours = registry.sub_registry_with_prefix("quorate");
-        ours.register("requests", "Requests to disrupt a pod, by what was answered", self.requests.clone());
-        ours.register("denials", "Refusals, by the budget that refused", self.denials.clone());
+        ours.register("requests", "Requests to disrupt a pod, by result and reason", self.requests.clone());
+        ours.register("denials", "Denials, by budget and reason", self.denials.clone());
         ours.register_with_unit(
             "decision",
-            "From a request to its answer",
+            "Time from a request to its answer",
             Unit::Seconds,
             self.decisions.clone(),
         );
         ours.register_with_unit(
             "commit",
-            "How long a write to a budget's ledger took",
+            "Duration of a write to a budget's ledger",
             Unit::Seconds,
             self.commits.clone(),
         );
         ours.register("commit_batch_size", "Claims in one write", self.batches.clone());
-        ours.register("commit_conflicts", "Writes that another was faster than", self.conflicts.clone());
-        ours.register("claims_expired", "Claims of pods to which nothing happened", self.expired.clone());
-        ours.register("claims", "Claims that stand", self.claims.clone());
-        ours.register("units_expected", "Pods or groups that there should be", self.expected.clone());
-        ours.register("units_available", "Pods or groups that are healthy", self.available.clone());
+        ours.register("commit_conflicts", "Writes that lost a race", self.conflicts.clone());
+        ours.register("claims_expired", "Claims that expired without a disruption", self.expired.clone());
+        ours.register("claims", "Claims that the pods do not show yet", self.claims.clone());
+        ours.register("units_expected", "Expected pods or groups", self.expected.clone());
+        ours.register("units_available", "Healthy pods or groups", self.available.clone());
         ours.register(
             "disruptions_allowed",
             "Pods or groups that may be disrupted now",
             self.allowed.clone(),
         );
-        ours.register("pods", "Pods that are watched", self.pods.clone());
+        ours.register("pods", "Watched pods", self.pods.clone());
         ours.register_with_unit(
             "watch_age",
-            "Since when the pod watch has shown nothing",
+            "Time since the last event of the pod watch",
             Unit::Seconds,
             self.watch_age.clone(),
         );
         ours.register_with_unit(
             "watch_unreadable",
-            "Since when a kind cannot be read",
+            "Time since a kind became unreadable; 0 while it can be read",
             Unit::Seconds,
             self.unreadable.clone(),
         );
     }
 
-    /// A request was answered.
+    /// Records the answer to a request.
     pub(crate) fn answered(&self, operation: Operation, decision: &Decision, took: Duration) {
         let (result, reason) = match decision {
             Decision::Allow(allow) => ("admitted", admission(allow)),
@@ -203,7 +203,7 @@ impl Metrics {
         self.decisions.observe(took.as_secs_f64());
     }
 
-    /// A call is about to be made.
+    /// Records a call that is about to be made.
     pub(crate) fn calling(&self, call: &Call) {
         let Call::Patch(patch) = call else { return };
         let claims = patch.steps.iter().filter(|step| matches!(step, Step::PutClaim(..))).count();
@@ -212,7 +212,7 @@ impl Metrics {
         }
     }
 
-    /// A write to a ledger came back.
+    /// Records the outcome of a write to a ledger.
     pub(crate) fn wrote(&self, took: Duration, refused: bool) {
         self.commits.observe(took.as_secs_f64());
         if refused {
@@ -220,14 +220,14 @@ impl Metrics {
         }
     }
 
-    /// The replica noted something.
+    /// Records a note of the replica.
     pub(crate) fn noted(&self, note: &Note) {
         if let Note::NotDisrupted { budget, .. } = note {
             self.expired.get_or_create(&Of::budget(budget)).inc();
         }
     }
 
-    /// The status of a budget was written.
+    /// Records a write of the status of a budget.
     pub(crate) fn reconciled(&self, groups: bool, newly_misconfigured: bool) {
         let mode = if groups { Mode::pod_groups } else { Mode::individual };
         self.reconciliations.get_or_create(&By { mode }).inc();
@@ -236,7 +236,7 @@ impl Metrics {
         }
     }
 
-    /// Everything, as text.
+    /// All metrics, as text.
     pub(crate) fn show(&self, reading: Option<Gauges>, watched: &[(String, Option<Failing>)]) -> String {
         self.unreadable.clear();
         for (kind, failing) in watched {
@@ -247,7 +247,7 @@ impl Metrics {
             self.take(&reading);
         }
         let mut text = String::new();
-        // Into a String nothing can fail.
+        // Writing to a String cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry.lock());
         text
     }
@@ -274,7 +274,7 @@ impl Metrics {
     }
 }
 
-/// What can be read from the state.
+/// The values of the gauges, read from the state.
 #[derive(Debug)]
 pub(crate) struct Gauges {
     budgets: Vec<BudgetGauges>,
@@ -303,13 +303,13 @@ impl Gauges {
     }
 }
 
-/// Why something was admitted, in one word.
+/// Why a request was admitted, in one word.
 fn admission(allow: &Allow) -> &'static str {
     match allow {
         Allow::Exempt(_) => "Exempt",
         Allow::NoEffect { .. } => "Moot",
         Allow::NotCovered { .. } => "NotCovered",
-        // The dearest ground is what matters.
+        // The reason with the highest cost counts.
         Allow::Agreed { reasons, .. } => {
             let has = |wanted: AllowReason| reasons.iter().any(|(_, reason)| *reason == wanted);
             let order = [
@@ -328,7 +328,7 @@ fn admission(allow: &Allow) -> &'static str {
     }
 }
 
-/// Why something was refused, in one word.
+/// Why a request was denied, in one word.
 pub(crate) fn refusal(reason: &DenialReason) -> &'static str {
     match reason {
         DenialReason::NotSynced => "NotSynced",
@@ -358,7 +358,7 @@ mod tests {
     use quorate_kit::watch::Why;
 
     #[test]
-    fn what_a_scrape_shows() {
+    fn a_scrape_shows_the_metrics() {
         let metrics = Metrics::default();
         let key =
             BudgetKey { object: ObjectKey::new("inference", "llm"), kind: BudgetKind::DisruptionBudget };

@@ -1,7 +1,8 @@
-//! The label on namespaces where a budget enforces: it tells the API server that no answer means no.
+//! The label on namespaces where a budget enforces. It selects the webhooks that fail closed: if no server answers, the
+//! API server denies the request.
 //!
-//! The holder sets it, restores it if somebody strips it, and takes it away late: a budget that is deleted and made
-//! again must not be unprotected in between.
+//! The leader sets the label, restores it if it is removed, and removes it with a delay: a budget that is deleted and
+//! created again must not be unprotected in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,18 +27,18 @@ use crate::calls::FIELD_MANAGER;
 use crate::clock;
 use crate::watches::EXCLUDED;
 
-/// How long the label stays after the last budget that enforced is gone.
+/// How long the label stays after the last enforcing budget is gone.
 const STAYS: Duration = Duration::from_secs(600);
 
-/// After a write that failed, and to see what is due by time alone.
+/// Pause after a failed write, and interval to check for labels that are due to be removed.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether a budget holds anything up. One that cannot be read does.
+/// Whether a budget can deny a request. A budget that cannot be read can.
 fn enforces(budget: &Budget) -> bool {
     budget.spec.as_ref().map_or(true, |rules| !rules.observe)
 }
 
-/// In which namespaces a budget enforces, followed budget by budget.
+/// The namespaces in which a budget enforces, updated budget by budget.
 #[derive(Debug, Default)]
 pub(crate) struct Enforcing {
     budgets: BTreeSet<BudgetKey>,
@@ -45,7 +46,7 @@ pub(crate) struct Enforcing {
 }
 
 impl Enforcing {
-    /// Takes in how a budget is now, or that it is gone; returns whether that changes the set of namespaces.
+    /// Updates a budget, or removes it if it is gone; returns whether that changes the set of namespaces.
     pub(crate) fn note(&mut self, key: &BudgetKey, budget: Option<&Budget>) -> bool {
         let namespace = &key.object.namespace;
         if budget.is_some_and(enforces) {
@@ -75,14 +76,14 @@ impl Enforcing {
     }
 }
 
-/// What is to be done to the labels.
+/// The namespaces to label and to unlabel.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Due {
     set: Vec<Text>,
     unset: Vec<Text>,
 }
 
-/// Since when each labelled namespace has had no budget that enforces.
+/// Since when each labelled namespace has had no enforcing budget.
 #[derive(Debug, Default)]
 struct Idle(BTreeMap<Text, Time>);
 
@@ -100,7 +101,7 @@ impl Idle {
     }
 }
 
-/// Keeps the labels as they should be while this process is the holder, for ever.
+/// Reconciles the labels while this process is the leader.
 pub(crate) async fn keep(
     client: Client,
     own: String,
@@ -129,7 +130,7 @@ pub(crate) async fn keep(
                     .chain(unset.iter().map(|name| (name, json!(null))))
                 {
                     if let Err(error) = label(&client, namespace, &value).await {
-                        warn!(%namespace, error = %Plain(&error), "cannot write the namespace's label");
+                        warn!(%namespace, error = %Plain(&error), "cannot label the namespace");
                     }
                 }
             }
@@ -152,7 +153,7 @@ fn note(labelled: &Mutex<Option<BTreeSet<Text>>>, event: watches::Event<slim::Na
         watches::Event::Applied(object) => {
             labelled.get_or_insert_default().insert(object.name_any().into());
         }
-        // Also one that lost the label: the watch is of those that have it.
+        // Also a namespace that lost the label: the watch selects by the label.
         watches::Event::Deleted(object) => {
             labelled.get_or_insert_default().remove(object.name_any().as_str());
         }
@@ -165,10 +166,10 @@ async fn label(client: &Client, namespace: &str, value: &serde_json::Value) -> R
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match Api::<Namespace>::all(client.clone()).patch(namespace, &params, &Patch::Merge(patch)).await {
         Ok(_) => {
-            info!(namespace, enforced = !value.is_null(), "labelled");
+            info!(namespace, enforced = !value.is_null(), "labelled the namespace");
             Ok(())
         }
-        // Gone: nothing to label.
+        // The namespace is gone, so there is nothing to label.
         Err(Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }
@@ -187,18 +188,18 @@ mod tests {
     }
 
     #[test]
-    fn set_at_once_and_restored_and_taken_away_late() {
+    fn the_label_is_set_at_once_restored_and_removed_with_a_delay() {
         let mut idle = Idle::default();
         let at = |seconds: i64| Time(seconds * 1000);
         let due = |set: &[&str], unset: &[&str]| Due { set: list(set), unset: list(unset) };
         assert_eq!(idle.due(&names(&["a"]), &names(&[]), at(0)), due(&["a"], &[]));
         assert_eq!(idle.due(&names(&["a"]), &names(&["a"]), at(1)), due(&[], &[]));
-        // Somebody strips it.
+        // A user removes the label.
         assert_eq!(idle.due(&names(&["a"]), &names(&[]), at(2)), due(&["a"], &[]));
         // The budget is gone.
         assert_eq!(idle.due(&names(&[]), &names(&["a"]), at(10)), due(&[], &[]));
         assert_eq!(idle.due(&names(&[]), &names(&["a"]), at(609)), due(&[], &[]));
-        // It comes back, and goes again: the wait begins anew.
+        // The budget comes back, and goes again: the delay starts again.
         assert_eq!(idle.due(&names(&["a"]), &names(&["a"]), at(609)), due(&[], &[]));
         assert_eq!(idle.due(&names(&[]), &names(&["a"]), at(610)), due(&[], &[]));
         assert_eq!(idle.due(&names(&[]), &names(&["a"]), at(1209)), due(&[], &[]));

@@ -1,4 +1,4 @@
-//! Budgets as they are stored: what a write has to know besides the facts.
+//! Budgets as they are stored: what a write needs besides the facts.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use quorate_engine::facts::{BudgetKey, BudgetKind};
 use quorate_intake::budget::MissingFields;
 use serde_json::Value;
 
-/// The last that was seen of each budget, from watches and from answers to our own writes.
+/// The last known version of each budget, from watches and from the responses to calls.
 #[derive(Debug, Default)]
 pub(crate) struct RawBudgets {
     budgets: Mutex<HashMap<BudgetKey, RawBudget>>,
@@ -24,7 +24,7 @@ struct RawBudget {
 }
 
 impl RawBudgets {
-    /// Takes in how a budget looks, unless something newer was seen of it.
+    /// Stores a budget, unless a newer version is known.
     pub(crate) fn take(&self, kind: BudgetKind, budget: &StoredBudget) {
         let Some(key) = key(budget).map(|object| BudgetKey { object, kind }) else { return };
         let version = budget.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
@@ -42,28 +42,28 @@ impl RawBudgets {
         }
     }
 
-    /// A budget is gone.
+    /// Removes a budget that is gone.
     pub(crate) fn remove(&self, key: &BudgetKey) {
         self.budgets.lock().remove(key);
     }
 
-    /// Only these budgets of a front are left.
+    /// Removes all budgets of a kind except these.
     pub(crate) fn retain(&self, kind: BudgetKind, budgets: &[StoredBudget]) {
         let keys: std::collections::HashSet<ObjectKey> = budgets.iter().filter_map(key).collect();
         self.budgets.lock().retain(|key, _| key.kind != kind || keys.contains(&key.object));
     }
 
-    /// Which places of the ledger are there.
+    /// Which fields of the ledger exist in a budget, and which are missing.
     pub(crate) fn missing(&self, key: &BudgetKey) -> MissingFields {
         self.budgets.lock().get(key).map(|last| last.missing.clone()).unwrap_or_default()
     }
 
-    /// Its UID.
+    /// The UID of a budget.
     pub(crate) fn uid(&self, key: &BudgetKey) -> Option<String> {
         self.budgets.lock().get(key).and_then(|last| last.uid.clone())
     }
 
-    /// Its status.
+    /// The status of a budget.
     pub(crate) fn status(&self, key: &BudgetKey) -> Option<Value> {
         self.budgets.lock().get(key).map(|last| last.status.clone())
     }

@@ -1,6 +1,6 @@
-//! The processes that decide together, each known by a Lease of its own.
+//! The replicas: the processes that decide together, each with its own Lease.
 //!
-//! A Lease is one process, not one name: a process that starts again in place has lost its memory, so it is another one.
+//! A Lease belongs to one process. A process that restarts in place has lost its memory, so it is a new replica.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -30,55 +30,55 @@ use crate::actor::ReplicaHandle;
 use crate::calls::FIELD_MANAGER;
 use crate::clock;
 
-/// How long a renewal holds, as others see it.
+/// How long the other replicas consider a process alive after a renewal.
 const HOLDS: Duration = Duration::from_secs(15);
 
-/// Without a renewal for this long this process decides nothing: well before others may take it for dead.
+/// How long this process may decide after a renewal: it stops well before the other replicas may consider it dead.
 const TRUSTED: Duration = Duration::from_secs(10);
 
-/// How often it is renewed.
+/// Interval between renewals.
 const RENEWED: Duration = Duration::from_secs(4);
 
-/// A renewal that takes longer than this has failed.
+/// Timeout of a write to the Lease.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Tells the Leases of servers from others.
+/// Label of the Leases of servers.
 const LABEL: (&str, &str) = (COMPONENT, SERVER);
 
-/// On a Lease: up to which version its process knows every budget, by kind.
+/// Annotations of a Lease: the version up to which its process knows every budget, by kind.
 const ACKNOWLEDGED: [(BudgetKind, &str); 2] = [
     (BudgetKind::DisruptionBudget, names::ACKNOWLEDGED),
     (BudgetKind::PodUnavailableBudget, "quorate.dev/acknowledged-unavailable-budgets"),
 ];
 
-/// What this process knows, to be told to those who open budgets.
+/// The versions that this process acknowledges to the leader, which opens budgets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Acknowledgement {
     pub(crate) known: Acknowledged,
-    /// A budget waits to be opened.
+    /// A budget is waiting to be opened.
     pub(crate) awaited: bool,
 }
 
 impl Acknowledgement {
-    /// Whether the next renewal is too late to tell, when this was told last. A budget changes with every claim: to
-    /// write a Lease each time would cost more than the claims.
+    /// Whether this must be written before the next renewal, if `told` was written last. A budget changes with every
+    /// claim: a write to the Lease each time would cost more than the claims.
     fn is_urgent(&self, told: Acknowledged) -> bool {
-        // What is taken back must not be believed any longer than it takes to write it.
+        // The leader relies on an acknowledgement until its withdrawal is written.
         let takes_back = ACKNOWLEDGED.iter().any(|(kind, _)| self.known.of(*kind) < told.of(*kind));
         self.awaited || takes_back
     }
 }
 
-/// All processes, this one included.
+/// The Leases of all replicas, including this process.
 pub(crate) struct ReplicaLeases {
     client: Client,
     namespace: String,
     name: String,
-    /// How long the Lease of a process that ended is kept: until then, what it admitted may still happen.
+    /// How long to keep the Lease of a process that ended: until then, what it admitted may still happen.
     kept: Duration,
     /// Until when this process may decide.
     good_until: AtomicI64,
-    /// The renewals of each Lease as they were last seen here, and when: clocks of others prove nothing.
+    /// The last renewal of each Lease, and when this process saw it: the clocks of other processes prove nothing.
     seen: Mutex<HashMap<String, (Option<MicroTime>, Time)>>,
 }
 
@@ -91,7 +91,7 @@ impl ReplicaLeases {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Whether this process may still decide: its Lease was renewed lately. To be asked last, after every wait.
+    /// Whether this process may still decide: its Lease was renewed recently. Check this last, after every wait.
     pub(crate) fn is_current(&self) -> bool {
         clock::now().0 < self.good_until.load(Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ impl ReplicaLeases {
         self.good_until.store(sent.after(TRUSTED).0, Ordering::Relaxed);
     }
 
-    /// Writes the Lease of this process for the first time.
+    /// Creates the Lease of this process.
     pub(crate) async fn join(&self) -> anyhow::Result<()> {
         let sent = clock::now();
         let now = MicroTime(Timestamp::now());
@@ -125,12 +125,12 @@ impl ReplicaLeases {
             .and_then(|outcome| outcome.map_err(|error| anyhow::anyhow!("{}", Plain(&error))))
             .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
         self.renewed(sent);
-        info!(lease = self.name, "joined");
+        info!(lease = self.name, "created the Lease");
         Ok(())
     }
 
-    /// Keeps the Lease renewed, and tells in it what is acknowledged. Ends when `stop` says so, or when the Lease is
-    /// gone: others go on without this process then, and it must not decide any more.
+    /// Renews the Lease, and writes the acknowledged versions to it. Ends when `stop` is cancelled, or when the Lease
+    /// is gone: the other replicas then continue without this process, and it must not decide any more.
     pub(crate) async fn stay(
         &self,
         mut acknowledged: watch::Receiver<Acknowledgement>,
@@ -162,7 +162,7 @@ impl ReplicaLeases {
                 Ok(Err(Error::Api(status))) if status.code == 404 => {
                     replica.send(Event::Serving(false)).await;
                     anyhow::bail!(
-                        "the Lease {}/{} is gone: this process has no say any more",
+                        "the Lease {}/{} is gone: this process must not decide any more",
                         self.namespace,
                         self.name
                     );
@@ -177,7 +177,8 @@ impl ReplicaLeases {
         }
     }
 
-    /// Ends. The Lease stays for those who open budgets, unless there is nothing that only this process knows.
+    /// Leaves the replicas. The Lease stays, so that the leader waits before it opens a budget, unless this process
+    /// knows of no recent admission.
     pub(crate) async fn leave(&self, knows_nothing: bool) {
         self.good_until.store(i64::MIN, Ordering::Relaxed);
         if !knows_nothing {
@@ -185,9 +186,9 @@ impl ReplicaLeases {
         }
         let (leases, params) = (self.leases(), kube::api::DeleteParams::default());
         match tokio::time::timeout(PATIENCE, leases.delete(&self.name, &params)).await {
-            Ok(Err(error)) => warn!(error = %Plain(&error), "cannot remove the Lease"),
-            Err(_) => warn!("cannot remove the Lease: no answer"),
-            Ok(Ok(_)) => info!(lease = self.name, "left"),
+            Ok(Err(error)) => warn!(error = %Plain(&error), "cannot delete the Lease"),
+            Err(_) => warn!("cannot delete the Lease: no answer"),
+            Ok(Ok(_)) => info!(lease = self.name, "deleted the Lease"),
         }
     }
 
@@ -204,7 +205,7 @@ impl ReplicaLeases {
         self.leases().patch(&self.name, &params, &Patch::Merge(patch)).await
     }
 
-    /// All processes, from a consistent list. Those that ended long ago are left out, and their Leases removed.
+    /// All replicas, from a consistent list. Leaves out processes that ended long ago, and deletes their Leases.
     pub(crate) async fn list(&self) -> Result<Vec<ReplicaLease>, Error> {
         let source: Source<slim::Lease> = Source::namespaced(self.client.clone(), &self.namespace)
             .selected_by(format!("{}={}", LABEL.0, LABEL.1));
@@ -232,7 +233,7 @@ impl ReplicaLeases {
         }
         for name in over {
             if let Err(error) = self.leases().delete(&name, &kube::api::DeleteParams::default()).await {
-                warn!(lease = name, error = %Plain(&error), "cannot remove the Lease of a process that ended");
+                warn!(lease = name, error = %Plain(&error), "cannot delete the Lease of a process that ended");
             }
         }
         Ok(leases)
@@ -257,13 +258,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_somebody_waits_for_is_told_before_the_next_renewal() {
+    fn only_an_awaited_or_withdrawn_acknowledgement_is_written_before_the_next_renewal() {
         let known = |version| Acknowledged { budgets: Version(version), ..Acknowledged::default() };
         let told = known(5);
         for (now, awaited, urgent, why) in [
-            (known(6), true, true, "a budget waits to be opened"),
-            (known(6), false, false, "a claim was written, and nobody waits"),
-            (known(0), false, true, "budgets are not looked at any more"),
+            (known(6), true, true, "a budget is waiting to be opened"),
+            (known(6), false, false, "a claim was written, and no budget is waiting"),
+            (known(0), false, true, "budgets are not watched any more"),
         ] {
             assert_eq!(Acknowledgement { known: now, awaited }.is_urgent(told), urgent, "{why}");
         }

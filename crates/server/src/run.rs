@@ -1,4 +1,4 @@
-//! One process, from its Lease to its end.
+//! Runs one process, from its Lease to its end.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,39 +36,38 @@ use crate::watches::{self, WatchScope};
 use crate::webhooks::{self, Endpoint, ManagedBy};
 use crate::{namespaces, twins};
 
-/// How to run.
+/// How to run a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The API server, and who we are there.
+    /// The API server, and the credentials of this process.
     pub kubernetes: kube::Config,
-    /// Where to listen for the API server; port 0 takes a free one.
+    /// Address of the admission webhooks; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Where to listen for those who run the process.
+    /// Address of `/healthz`, `/readyz` and `/metrics`; port 0 takes a free port.
     pub admin: SocketAddr,
-    /// Where the API server reaches us. Without it, where we listen.
+    /// Where the API server reaches this process; by default the `listen` address.
     pub endpoint: Option<Endpoint>,
-    /// The namespace of our own objects.
+    /// Quorate's own namespace, where its Leases and its Secret are.
     pub namespace: String,
-    /// Who tells the API server to ask us.
+    /// Which component writes the webhook configurations.
     pub webhooks: ManagedBy,
-    /// Where certificates come from.
+    /// Source of the certificates.
     pub certificates: Source,
-    /// Which features are on.
+    /// Feature gates.
     pub gates: Gates,
-    /// Pods get the owners that their templates name.
+    /// Whether pods get the owners that their templates name.
     pub propagate_owner_references: bool,
     /// Whether to serve OpenKruise's budgets.
     pub serve_pub: ServePub,
-    /// After how long what was admitted and did not happen counts again, and how long a new budget is told of it.
-    /// Longer than the API server may take, and the same for all servers.
+    /// Time until an unused admission expires, and for which an admission is added to a budget that is new. Longer than
+    /// the API server may take to carry out an admitted request, and the same for all servers.
     pub claim_expiry: Duration,
-    /// How long to serve on after the end was asked for: until nobody sends requests here any more.
+    /// How long to keep serving after `stop`, until clients send no more requests to this process.
     pub lingers: Duration,
 }
 
 impl Options {
-    /// With everything as it is unless somebody says otherwise, for a server on free ports of this machine that the API
-    /// server reaches where it listens.
+    /// The defaults, for a server on free ports of this machine that the API server reaches at its `listen` address.
     pub fn here(kubernetes: kube::Config, namespace: &str) -> Self {
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
@@ -88,36 +87,36 @@ impl Options {
     }
 }
 
-/// A server at work.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it listens for the API server.
+    /// Address of the admission webhooks.
     pub address: SocketAddr,
-    /// Where it tells how it does.
+    /// Address of `/healthz`, `/readyz` and `/metrics`.
     pub admin: SocketAddr,
     task: JoinHandle<Result<()>>,
 }
 
 impl Running {
-    /// Waits for its end.
+    /// Waits until the server ends.
     ///
     /// # Errors
-    /// It did not end because it was told to.
+    /// The server ended for another reason than `stop`.
     pub async fn ended(self) -> Result<()> {
-        self.task.await.context("the server's task broke off")?
+        self.task.await.context("the server task failed")?
     }
 }
 
-/// Starts a server. When `stop` is cancelled it turns unready, serves on for a while, and ends.
+/// Starts a server. When `stop` is cancelled, it turns unready, keeps serving for [`Options::lingers`], and ends.
 ///
-/// The order matters. First the Lease, then a list of the budgets: whoever opens a budget waits for every process that
-/// could decide without knowing it, and finds them by their Leases.
+/// The order matters: first the Lease, then the list of budgets. Before the leader opens a budget, it waits for every
+/// process that could decide without knowing the budget, and it finds these processes by their Leases.
 ///
 /// # Errors
-/// It cannot listen, or the API server does not take its Lease.
+/// The endpoint is not valid, the server cannot listen or get a certificate, or the API server rejects its Lease.
 pub async fn start(options: Options, stop: CancellationToken) -> Result<Running> {
-    // Whether a write was refused is for the protocol to know, at once.
-    let client = Client::try_from(bounded(options.kubernetes)).context("cannot make a client")?;
+    // The client does not retry: the protocol must know at once that a write was rejected.
+    let client = Client::try_from(bounded(options.kubernetes)).context("cannot create a client")?;
     let (listener, address) = listen(options.listen).await?;
     let (admin_listener, admin) = listen(options.admin).await?;
     let endpoint = options.endpoint.unwrap_or_else(|| Endpoint::Url(format!("https://{address}")));
@@ -172,7 +171,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     chores.spawn(namespaces::keep(client.clone(), options.namespace.clone(), enforced, election.clone()));
     let (in_force, is_in_force) = watch::channel(false);
     let bundle = certificates.bundle();
-    // Whoever decided it need not be told.
+    // With `always` or `never` the user has decided, so no Event is needed.
     if options.serve_pub == ServePub::Auto {
         chores.spawn(kruise::tell(kruise.clone(), is_held.clone(), events.clone()));
     }
@@ -218,7 +217,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     tokio::spawn(async move {
         stop.cancelled().await;
         stopping.store(true, Ordering::Relaxed);
-        info!(?lingers, "told to end");
+        info!(?lingers, "shutting down");
         tokio::time::sleep(lingers).await;
         ending.cancel();
     });
@@ -242,7 +241,7 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// The replica tends the budgets while this process is the holder and the API server asks us.
+/// Makes the replica the leader while this process holds the lease and the webhooks are in force.
 async fn follow_leadership(replica: ReplicaHandle, mut in_force: watch::Receiver<bool>) {
     let mut told = false;
     loop {
@@ -257,7 +256,7 @@ async fn follow_leadership(replica: ReplicaHandle, mut in_force: watch::Receiver
     }
 }
 
-/// How the process shows itself to those who run it.
+/// Readiness and metrics of the process.
 struct ServerStatus {
     synced: watch::Receiver<bool>,
     stale: watch::Receiver<Option<Duration>>,
@@ -269,11 +268,11 @@ struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Which kinds cannot be read now, and why, for the end of a sentence.
+    /// The kinds that cannot be read now, and why, as the end of a sentence.
     fn unreadable(&self) -> String {
         let kind = |(kind, failing): &(String, Option<Failing>)| {
             let Failing { since, why } = failing.as_ref()?;
-            Some(format!("; {kind} cannot be read for {} s: {why}", since.elapsed().as_secs()))
+            Some(format!("; {kind} unreadable for {} s: {why}", since.elapsed().as_secs()))
         };
         self.scope.watched().iter().filter_map(kind).collect()
     }
@@ -282,16 +281,16 @@ impl ServerStatus {
 impl admin::ProcessStatus for ServerStatus {
     fn unready(&self) -> Option<String> {
         if self.stopping.load(Ordering::Relaxed) {
-            return Some("ending".to_owned());
+            return Some("shutting down".to_owned());
         }
         if !*self.synced.borrow() {
-            return Some(format!("not everything was seen yet{}", self.unreadable()));
+            return Some(format!("the initial sync is not complete{}", self.unreadable()));
         }
         if !self.leases.is_current() {
             return Some("the Lease is not renewed".to_owned());
         }
         let silence = (*self.stale.borrow())?.as_secs();
-        Some(format!("pods are stale: nothing was heard of them for {silence} s{}", self.unreadable()))
+        Some(format!("pods are stale: no watch event for {silence} s{}", self.unreadable()))
     }
 
     async fn metrics(&self) -> String {

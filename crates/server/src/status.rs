@@ -1,8 +1,8 @@
-//! The status of budgets: what readers see. All processes know it, the holder writes it.
+//! The status of budgets, for readers. All processes compute it; the leader writes it.
 //!
-//! Keys are queued, not values: what is written is what holds when it is written. It holds counters, groups and
-//! conditions, and nothing of the ledger, so it never stands in the way of a commit. The holder's own commits tell of
-//! the status too: while there are some, nothing is written here.
+//! The queue contains keys, not values: each write uses the status at the time of the write. A write contains counters,
+//! groups and conditions, and nothing of the ledger, so it never conflicts with a commit. The commits of this process
+//! include the status too: while there are commits, nothing is written here.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,41 +28,41 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::raw_budgets::RawBudgets;
 
-/// Changes come in bursts: a moment later one write tells of all of them.
+/// Delay before a write: changes come in bursts, and one write covers all of them.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// What was admitted is carried out, seen and settled within this time, as a rule: one write tells of all of that, and
-/// readers still see the truth within a second.
+/// Delay before a write while a claim is unsettled. An admitted disruption is usually carried out, observed and settled
+/// within this time: one write covers all of that, and readers still see the current status within a second.
 const SETTLES: Duration = Duration::from_millis(700);
 
-/// While a budget changes all the time it is written this often: readers see the truth within a second, and whoever
-/// evicts does not pay for a reader at each step.
+/// Minimum time between two writes to a budget that changes all the time: readers see the current status within a
+/// second, and evictions do not pay for a status write at each step.
 const APART: Duration = Duration::from_millis(800);
 
-/// How many are written at once: after a node's loss many change together.
+/// Maximum number of concurrent writes: after the loss of a node, many budgets change together.
 const AT_ONCE: usize = 16;
 
-/// After a write that failed.
+/// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A budget whose status may have changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Changed {
     pub(crate) budget: BudgetKey,
-    /// Something was admitted that the pods do not show yet.
+    /// The budget has claims: admissions that the pods do not show yet.
     pub(crate) unsettled: bool,
 }
 
-/// What is to be known of statuses.
+/// A message to the status writer.
 #[derive(Clone, Debug)]
 pub(crate) enum StatusChange {
-    /// These may have changed.
+    /// The status of these budgets may have changed.
     Changed(Vec<Changed>),
-    /// A commit has told of this one as it was a moment ago; whether it has groups.
+    /// A commit has written the status of this budget; whether it has groups.
     Written { budget: BudgetKey, groups: bool },
 }
 
-/// Writes statuses.
+/// Writes the status of budgets.
 pub(crate) struct Writer {
     pub(crate) replica: ReplicaHandle,
     pub(crate) calls: Arc<Calls>,
@@ -73,8 +73,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes the status of every budget that changes while this process is the holder, until nobody tells of changes
-    /// any more. A new holder is told of all of them.
+    /// Writes the status of every budget that changes while this process is the leader, until the channel is closed. A
+    /// new leader receives all budgets.
     pub(crate) async fn run(self, mut news: mpsc::UnboundedReceiver<StatusChange>) {
         let mut queue = StatusQueue::default();
         let mut writing = FuturesUnordered::new();
@@ -116,13 +116,13 @@ impl Writer {
         let Some(patch) = budget::status_patch(key.kind, &seen, &status, clock::now()) else {
             return Ok(());
         };
-        // Right before the write: the lease may have been lost while waiting.
+        // Checked right before the write: the lease may have been lost while waiting.
         if !self.election.is_held() {
             return Ok(());
         }
         match self.calls.write_status(key, "application/merge-patch+json", &patch).await {
             Ok(_) => debug!(budget = %key, "status written"),
-            // Gone: there is nothing to tell any more.
+            // The budget is gone, so there is no status to write.
             Err(Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -130,7 +130,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells people that a budget cannot do what it was written for, when that begins.
+    /// Writes an Event when a budget starts to be misconfigured.
     fn report_trouble(&self, key: &BudgetKey, seen: &Value, status: &Status) {
         let configured = status.conditions.iter().find(|c| c.kind == ConditionType::BudgetConfigured);
         let news = configured.filter(|now| !now.status && reason_seen(seen) != Some(now.reason));
@@ -143,16 +143,16 @@ impl Writer {
     }
 }
 
-/// Which budgets are to be written, and when.
+/// The budgets to write, and when.
 #[derive(Default)]
 struct StatusQueue {
     due: BTreeSet<(Instant, BudgetKey)>,
     budgets: HashMap<BudgetKey, Entry>,
-    /// When budgets were written, the oldest first.
+    /// When budgets were written, oldest first.
     recent: VecDeque<(Instant, BudgetKey)>,
 }
 
-/// What is known of a budget that was written lately, is being written, or is to be.
+/// A budget that was written recently, is being written, or is queued.
 struct Entry {
     due: Option<Instant>,
     written: Option<Instant>,
@@ -169,13 +169,13 @@ impl StatusQueue {
         let soonest = now + if unsettled { SETTLES } else { DEBOUNCE };
         let due = entry.written.map_or(soonest, |written| soonest.max(written + APART));
         entry.due = Some(due);
-        // While it is being written nobody else may: what is older would come last.
+        // No second write while one is in progress: the older status could arrive last.
         if !entry.writing {
             self.due.insert((due, key));
         }
     }
 
-    /// Others told of it. What has changed since is told as after a write of our own.
+    /// A commit has written the status. Later changes wait as after a write of this queue.
     fn committed(&mut self, key: BudgetKey, now: Instant) {
         let entry =
             self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
@@ -191,7 +191,7 @@ impl StatusQueue {
         self.forget(now);
     }
 
-    /// The next one that is due.
+    /// Takes the next budget that is due.
     fn take(&mut self, now: Instant) -> Option<BudgetKey> {
         let first = self.due.first().filter(|(due, _)| *due <= now)?.clone();
         self.due.remove(&first);
@@ -202,7 +202,7 @@ impl StatusQueue {
         Some(key)
     }
 
-    /// When one is due.
+    /// When the next budget is due.
     fn next(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -222,7 +222,7 @@ impl StatusQueue {
         self.forget(now);
     }
 
-    /// Whatever was written long ago may be written at once, as what was never written.
+    /// Forgets budgets that were written long ago: they may be written at once, like new budgets.
     fn forget(&mut self, now: Instant) {
         while let Some((written, key)) = self.recent.pop_front_if(|(written, _)| *written + APART <= now) {
             let idle =
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn a_first_change_is_told_at_once_and_many_within_a_second() {
+    fn a_first_change_is_written_at_once_and_later_ones_together_within_a_second() {
         let mut queue = StatusQueue::default();
         let start = Instant::now();
         queue.changed(settled("llm"), start);
-        assert_eq!(queue.take(start), None, "more may come");
+        assert_eq!(queue.take(start), None, "more changes may come");
         assert_eq!(queue.take(start + DEBOUNCE), Some(budget("llm")));
         let written = start + DEBOUNCE * 2;
         queue.written(budget("llm"), true, written);
@@ -274,16 +274,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_to_be_settled_is_told_once() {
+    fn a_claim_and_its_settlement_are_written_together() {
         let mut queue = StatusQueue::default();
         let start = Instant::now();
         queue.changed(Changed { budget: budget("llm"), unsettled: true }, start);
-        assert_eq!(queue.take(start + DEBOUNCE), None, "the claim is about to go");
+        assert_eq!(queue.take(start + DEBOUNCE), None, "the claim is about to be settled");
         queue.changed(settled("llm"), start + SETTLES - DEBOUNCE / 2);
         assert_eq!(
             queue.take(start + SETTLES),
             Some(budget("llm")),
-            "and it is told within a second all the same"
+            "and the status is still written within a second"
         );
         assert!(SETTLES < Duration::from_secs(1));
         queue.written(budget("llm"), true, start + SETTLES);
@@ -291,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_commit_has_told_is_not_told_again_but_what_comes_later_is() {
+    fn a_status_that_a_commit_wrote_is_not_written_again_but_later_changes_are() {
         let mut queue = StatusQueue::default();
         let start = Instant::now();
         queue.changed(settled("llm"), start);
         queue.committed(budget("llm"), start + DEBOUNCE / 2);
-        assert_eq!(queue.take(start + DEBOUNCE), None, "it was told a moment ago");
+        assert_eq!(queue.take(start + DEBOUNCE), None, "the commit wrote it a moment ago");
         let later = start + DEBOUNCE / 2 + APART;
         assert_eq!(queue.take(later), Some(budget("llm")), "the commit may have been older than the change");
         queue.written(budget("llm"), true, later);
@@ -306,22 +306,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_twice_at_once_nor_forgotten() {
+    fn no_budget_is_written_twice_at_once_and_no_change_is_lost() {
         let mut queue = StatusQueue::default();
         let start = Instant::now();
         queue.changed(settled("llm"), start);
-        queue.take(start + DEBOUNCE).expect("one that is due");
+        queue.take(start + DEBOUNCE).expect("a budget that is due");
         queue.changed(settled("llm"), start + DEBOUNCE);
         assert_eq!(queue.take(start + PAUSE), None, "it is being written");
         queue.written(budget("llm"), true, start + PAUSE);
         assert_eq!(queue.take(start + PAUSE + APART), Some(budget("llm")));
         queue.written(budget("llm"), false, start + PAUSE * 3);
-        assert_eq!(queue.next(), Some(start + PAUSE * 4), "what failed is tried again");
+        assert_eq!(queue.next(), Some(start + PAUSE * 4), "a failed write is retried");
         assert_eq!(queue.take(start + PAUSE * 4), Some(budget("llm")));
         queue.written(budget("llm"), true, start + PAUSE * 5);
         queue.changed(settled("other"), start + PAUSE * 9);
         queue.take(start + PAUSE * 10).expect("the other");
         queue.written(budget("other"), true, start + PAUSE * 10);
-        assert_eq!(queue.budgets.len(), 1, "what was written long ago is forgotten");
+        assert_eq!(queue.budgets.len(), 1, "budgets that were written long ago are forgotten");
     }
 }

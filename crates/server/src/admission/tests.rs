@@ -1,4 +1,4 @@
-//! The router, called without a socket, in front of a keeper that knows what the test tells it.
+//! Calls the router without a socket, with a replica whose facts the test sets.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn silence() -> kube::Client {
     kube::Client::new(silent, "default")
 }
 
-/// A keeper that has seen the pod `p` and nothing else, whose API server never answers; `synced` if it may decide.
+/// A state whose API server never answers. With `synced`, its replica knows only the pod `p`, and may decide.
 async fn state(synced: bool) -> AdmissionState {
     let client = silence();
     let leases =
@@ -57,7 +57,7 @@ async fn state(synced: bool) -> AdmissionState {
 async fn post(state: AdmissionState, path: &str, body: impl Into<Body>) -> Value {
     let request = Request::post(path).body(body.into()).unwrap();
     let response = router(state, || false).oneshot(request).await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK, "an answer is an answer, whatever it says");
+    assert_eq!(response.status(), StatusCode::OK, "every review gets an answer with code 200");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(
@@ -94,7 +94,7 @@ fn deletion() -> Value {
 }
 
 #[tokio::test]
-async fn before_everything_was_seen_the_answer_is_not_now() {
+async fn before_the_initial_sync_requests_are_denied_with_429() {
     let response = post(state(false).await, EVICTIONS, review(&eviction("alice"))).await;
     assert_eq!(response["allowed"], false);
     assert_eq!(response["uid"], "u-1");
@@ -103,30 +103,30 @@ async fn before_everything_was_seen_the_answer_is_not_now() {
     assert_eq!(response["status"]["details"]["causes"][0]["reason"], "DisruptionBudget");
     assert!(response["status"]["details"].get("retryAfterSeconds").is_none());
     let message = response["status"]["message"].as_str().unwrap();
-    assert_eq!(message, "not now: Quorate is still starting. Ask again in a moment.");
+    assert_eq!(message, "not now: Quorate is still starting. Retry in a moment.");
 }
 
 #[tokio::test]
-async fn a_kubelet_is_never_held_up() {
+async fn a_kubelet_is_always_admitted() {
     let response = post(state(false).await, EVICTIONS, review(&eviction("system:node:worker-1"))).await;
     assert_eq!(response["allowed"], true, "{response}");
 }
 
 #[tokio::test]
-async fn a_pod_without_a_budget_may_go() {
+async fn a_pod_without_a_budget_is_admitted() {
     let response = post(state(true).await, PODS, review(&deletion())).await;
     assert_eq!(response["allowed"], true, "{response}");
-    assert!(response.get("patch").is_none(), "a delete needs no pin");
+    assert!(response.get("patch").is_none(), "a delete is not pinned");
 }
 
 #[tokio::test]
-async fn a_process_that_was_taken_for_dead_admits_nothing() {
+async fn a_process_that_may_not_answer_admits_nothing() {
     let state = AdmissionState { may_answer: Arc::new(|| false), ..state(true).await };
     let response = post(state, PODS, review(&deletion())).await;
     assert_eq!(response["status"]["code"], 429, "{response}");
 }
 
-/// A pod with a probe that asks nothing.
+/// A pod whose probe is empty.
 fn creation() -> Value {
     let annotations = json!({"quorate.dev/disruption-probe.main": "{}"});
     let pod = json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": [{"name": "main"}]}});
@@ -137,8 +137,8 @@ fn creation() -> Value {
 }
 
 #[tokio::test]
-async fn a_probe_that_makes_no_sense_is_refused_where_probes_are_read() {
-    // Also before everything was seen: nothing but the pod itself is looked at.
+async fn an_invalid_probe_is_rejected_while_the_gate_is_on() {
+    // Also before the initial sync: validation needs only the pod itself.
     let response = post(state(false).await, PROBES, review(&creation())).await;
     assert_eq!(response["status"]["code"], 422, "{response}");
     let field = &response["status"]["details"]["causes"][0]["field"];
@@ -149,9 +149,9 @@ async fn a_probe_that_makes_no_sense_is_refused_where_probes_are_read() {
     assert_eq!(post(off, PROBES, review(&creation())).await["allowed"], true);
 }
 
-/// With the gate off, and whatever it is that cannot be read.
+/// With the feature off and on: a pod without a controller, and a pod that cannot be read.
 #[tokio::test]
-async fn a_pod_is_made_though_nobody_adds_owners() {
+async fn a_pod_is_admitted_unchanged_when_no_owner_can_be_added() {
     let mut odd = creation();
     odd["object"]["metadata"] = json!(7);
     for body in [review(&creation()), review(&odd)] {
@@ -166,8 +166,8 @@ async fn a_pod_is_made_though_nobody_adds_owners() {
 }
 
 #[tokio::test]
-async fn an_answer_comes_before_the_api_server_gives_up() {
-    // The pod is not known, so it is read; nobody answers that.
+async fn an_answer_comes_before_the_webhook_times_out() {
+    // The pod is not known, so the replica reads it, but the API server does not answer.
     let mut unknown = eviction("alice");
     unknown["name"] = json!("unknown");
     unknown["object"]["metadata"]["name"] = json!("unknown");
@@ -178,7 +178,7 @@ async fn an_answer_comes_before_the_api_server_gives_up() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_refused() {
+async fn a_review_that_cannot_be_read_is_rejected() {
     for (body, uid) in [
         (String::new(), ""),
         ("{".to_owned(), ""),

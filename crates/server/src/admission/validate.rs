@@ -1,4 +1,4 @@
-//! Our own objects, and the probes of pods: whether they make sense, and what they would do.
+//! Validates budgets, Workloads and the probes of pods, and warns about what a budget would do.
 
 use quorate_api::budget::StoredBudget;
 use quorate_engine::facts::{Budget, BudgetKind};
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use super::{AdmissionState, LIMIT};
 
-/// Says whether a budget, a Workload or the probes of a pod make sense; a budget that does and will hurt gets a warning.
+/// Validates a budget, a Workload or the probes of a pod. A valid budget that would cause a problem gets a warning.
 pub(super) async fn validate(state: &AdmissionState, body: &[u8]) -> Result<Value, Rejected> {
     let review = reviews::read(body, LIMIT)?;
     let kind = match review.resource().as_str() {
         "disruptionbudgets" => BudgetKind::DisruptionBudget,
         "podunavailablebudgets" => BudgetKind::PodUnavailableBudget,
-        // Where nobody reads probes, none is wrong.
+        // With the gate off, Quorate does not read probes, so it does not validate them.
         "pods" if !state.gates.disruption_probe => return Ok(reviews::allow(review.uid())),
         _ => return review.validate(Known::default(), &[], &[]),
     };
-    // What somebody else serves is for somebody else to judge.
+    // Budgets that this process does not serve are not validated here.
     if kind == BudgetKind::PodUnavailableBudget && *state.kruise.borrow() != Some(true) {
         return Ok(reviews::allow(review.uid()));
     }
@@ -33,24 +33,24 @@ pub(super) async fn validate(state: &AdmissionState, body: &[u8]) -> Result<Valu
     review.validate(known, &warnings, &neighbours)
 }
 
-/// The budget as a fact, if it is one that can be read.
+/// The budget as a fact, if it can be read.
 fn budget(kind: BudgetKind, review: &Review<'_>) -> Option<Budget> {
     let mut object: StoredBudget = serde_json::from_value(review.object().ok()?).ok()?;
-    // A new one has neither, and is counted like one that has.
+    // A new object has neither a UID nor a version yet, and a fact needs both.
     let meta = &mut object.metadata;
     meta.uid.get_or_insert_with(|| "new".to_owned());
     meta.resource_version.get_or_insert_with(|| "1".to_owned());
-    // Nothing of what was admitted before, which a status may tell, belongs to the question.
+    // The preview must not count the claims in the status of the object.
     object.status = Value::Null;
     budget::fact(kind, &object).ok()
 }
 
-/// What the numbers say, and the warnings that come from what is in the cluster.
+/// The expected number, and the warnings that come from the state of the cluster.
 fn foresee(status: &Status) -> (Known, Vec<String>) {
     let expected = Some(status.units.expected).filter(|expected| *expected > 0);
     let known = Known { expected, ..Known::default() };
     let warned = |reason: &str| {
-        // Those that the numbers alone tell are told by them already.
+        // `Review::validate` finds these by itself, from the spec and the expected number.
         ![reason::NEVER_ALLOWS, reason::INVALID, reason::EXPECTED_FROM_OBSERVATION].contains(&reason)
     };
     let warnings = status

@@ -1,4 +1,4 @@
-//! Whether owners exist, and what templates say.
+//! Looks up owners and the templates of controllers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,23 +18,23 @@ use quorate_kit::Plain;
 use serde::Deserialize;
 use tracing::warn;
 
-/// How long it is believed where a kind is served.
+/// How long the resource of a kind is cached.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// More kinds than any cluster has.
+/// Size limit of the cache: more kinds than any cluster has.
 const KINDS: usize = 1000;
 
-/// Reads what owners and controllers are. Clones share what they know.
+/// Reads owners and controllers. Clones share the cache.
 #[derive(Clone)]
 pub(super) struct Lookup {
     client: Client,
     kinds: Arc<Mutex<Kinds>>,
 }
 
-/// By API version and kind, and since when.
+/// The cached resources, by API version and kind, and since when.
 type Kinds = HashMap<(String, String), (Instant, Kind)>;
 
-/// Where a kind is served.
+/// The resource of a kind.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
     resource: ApiResource,
@@ -42,26 +42,26 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// The path of its objects, of this namespace where they are in one.
+    /// The path of its objects, in this namespace if the kind is namespaced.
     fn path(&self, namespace: &str) -> String {
         DynamicObject::url_path(&self.resource, self.namespaced.then_some(namespace))
     }
 }
 
-/// Why an object does not count as an owner.
+/// Why an object cannot be an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
-    /// The API server knows no such kind.
+    /// The API server does not serve the kind.
     NotServed { api_version: String, kind: String },
-    /// There is none of that name in the namespace, or in the cluster.
+    /// There is no object of that name in the namespace, or, without a namespace, in the cluster.
     Missing(Option<String>),
-    /// There is another one of that name.
+    /// The object of that name has another UID.
     Another { uid: String },
-    /// It is about to go.
+    /// The object is being deleted.
     Ending,
-    /// We may not look.
+    /// Quorate has no permission to read the object.
     Forbidden { resource: String },
-    /// Nobody told.
+    /// The API server gave no answer, for this reason.
     Unknown(String),
 }
 
@@ -70,36 +70,34 @@ impl fmt::Display for Absence {
         match self {
             Self::NotServed { api_version, kind } => write!(
                 f,
-                "{api_version} has no kind {kind}. Write apiVersion and kind as `kubectl api-resources` has them."
+                "{api_version} has no kind {kind}. Write apiVersion and kind as `kubectl api-resources` shows them."
             ),
             Self::Missing(Some(namespace)) => write!(
                 f,
-                "there is none in namespace {namespace}. Create it there first: pods have owners of their own namespace."
+                "it does not exist in namespace {namespace}. Create it there first: an owner must be in the \
+                 namespace of the pod."
             ),
-            Self::Missing(None) => f.write_str("there is none in the cluster. Create it first."),
+            Self::Missing(None) => f.write_str("it does not exist in the cluster. Create it first."),
             Self::Another { uid } => {
                 write!(
                     f,
-                    "the one that is there is another, with uid {uid}. Write the UID of the one that is meant."
+                    "the object of this name has another UID, {uid}. Write the UID of the owner that you mean."
                 )
             }
-            Self::Ending => f.write_str("it is being deleted. Name one that stays, or none."),
+            Self::Ending => f.write_str("it is being deleted. Name an owner that stays, or none."),
             Self::Forbidden { resource } => write!(
                 f,
-                "Quorate may not read {resource}. Give a ClusterRole with get on them the label \
+                "Quorate may not read {resource}. Create a ClusterRole with get on them and the label \
                  rbac.quorate.dev/aggregate-to-server: \"true\"."
             ),
             Self::Unknown(why) => {
-                write!(
-                    f,
-                    "it could not be looked up ({why}). Pods that are made from now on are tried again."
-                )
+                write!(f, "it could not be looked up ({why}). Quorate retries for each new pod.")
             }
         }
     }
 }
 
-/// A controller, as far as its template names owners.
+/// A controller: its identity, and its pod template.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Templated {
@@ -113,7 +111,7 @@ struct TemplatedSpec {
     template: PodTemplate,
 }
 
-/// Who an object is, and whether it goes.
+/// The UID of an object, and whether it is being deleted.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Identity {
@@ -132,7 +130,7 @@ impl Lookup {
         Self { client, kinds: Arc::default() }
     }
 
-    /// The metadata of a controller's pod template; `None` where the controller is gone or another.
+    /// The metadata of the pod template of a controller; `None` if the controller is gone or has another UID.
     pub(super) async fn template(
         &self,
         namespace: &str,
@@ -152,7 +150,7 @@ impl Lookup {
         }
     }
 
-    /// Finds an owner that is there and stays.
+    /// Finds an owner that exists and is not being deleted.
     pub(super) async fn find(&self, namespace: &str, owner: &OwnerReference) -> Result<Kind, Absence> {
         let kind = self.kind(&owner.api_version, &owner.kind).await?;
         let request = Request::new(kind.path(namespace)).get_metadata(&owner.name, &GetParams::default());
@@ -170,7 +168,7 @@ impl Lookup {
         }
     }
 
-    /// Whether somebody may keep this owner from being deleted.
+    /// Whether the creator of a pod may block the deletion of this owner.
     pub(super) async fn may_block(
         &self,
         creator: &Creator,
@@ -203,13 +201,13 @@ impl Lookup {
         match reviews.create(&PostParams::default(), &asked).await {
             Ok(answer) => answer.status.is_some_and(|status| status.allowed),
             Err(error) => {
-                warn!(error = %Plain(&error), "cannot ask who may block a deletion: taken for no");
+                warn!(error = %Plain(&error), "cannot check the permission to block a deletion: it counts as missing");
                 false
             }
         }
     }
 
-    /// Where a kind is served.
+    /// The resource of a kind, from the cache or from discovery.
     async fn kind(&self, api_version: &str, name: &str) -> Result<Kind, Absence> {
         let key = (api_version.to_owned(), name.to_owned());
         if let Some((at, kind)) = self.kinds.lock().get(&key)

@@ -1,12 +1,13 @@
-//! Owners that a pod template names, given to the pods that are made from it.
+//! Adds the owners that a pod template names to the pods that are created from it.
 //!
-//! Controllers leave the owner references of a template behind. On the creation of a pod with a controller, the
-//! controller's template is read, and the owners that it names are added behind the controller; those in the annotation
-//! of the template too, which controllers copy to the pod, for kinds that lose the references or cannot be read.
+//! Controllers do not copy the owner references of a template. When a pod with a controller is created, the template of
+//! the controller is read, and the owners that it names are added after the controller. The owners in the annotation of
+//! the template are added too: controllers copy it to the pod, for kinds that lose the references or cannot be read.
 //!
-//! An owner is added only if it is there, is the one that is meant and stays: a reference to anything else would have
-//! the garbage collector look for it for ever, or take the pod as soon as its controller lets go of it. Whatever is left
-//! out is told once, on the controller. No pod waits long for any of this, and none is refused.
+//! An owner is added only if it exists, has the UID in the reference, and is not being deleted. With any other
+//! reference, the garbage collector would search for the owner forever, or delete the pod as soon as its controller
+//! releases it. Each owner that is left out is reported once, on the controller. No pod waits long for this, and no pod
+//! is denied.
 
 mod lookup;
 #[cfg(test)]
@@ -28,27 +29,27 @@ use tracing::{debug, info};
 use crate::events::Events;
 use lookup::{Absence, Lookup};
 
-/// A pod waits no longer than this for its owners to be looked up.
+/// Maximum time that a pod waits for the lookup of its owners.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// A template may name more, but nobody looks them all up while a pod waits.
+/// Maximum number of owners that are looked up while a pod waits; a template may name more.
 const MOST: usize = 32;
 
-/// How many are looked up at once.
+/// Maximum number of concurrent lookups.
 const AT_ONCE: usize = 8;
 
-/// Adds owners to pods that are being made.
+/// Adds owners to pods that are being created.
 #[derive(Clone)]
 pub(crate) struct Owners {
     lookup: Lookup,
     events: Events,
 }
 
-/// What comes of the owners that a template names.
+/// The owners that a template names: added or left out.
 #[derive(Debug, Default, PartialEq)]
 struct Outcome {
     added: Vec<OwnerReference>,
-    /// Each of the others by its name and UID, and why it is left out.
+    /// The other owners: name and UID, and why each is left out.
     left_out: Vec<(String, String)>,
 }
 
@@ -57,7 +58,7 @@ impl Owners {
         Self { lookup: Lookup::new(client), events }
     }
 
-    /// Answers a review of a pod that is being made: always with yes.
+    /// Answers the review of a pod that is being created. The pod is always admitted.
     pub(crate) async fn answer(&self, body: &[u8], limit: usize) -> Result<Value, Rejected> {
         let review = reviews::read(body, limit)?;
         let Some(creation) = review.creation()? else { return Ok(reviews::allow(review.uid())) };
@@ -65,7 +66,7 @@ impl Owners {
         let controller = &creation.controller;
         if !outcome.added.is_empty() {
             let names: Vec<&str> = outcome.added.iter().map(|owner| owner.name.as_str()).collect();
-            info!(controller = controller.name, namespace = creation.namespace, owners = ?names, "given to a pod");
+            info!(controller = controller.name, namespace = creation.namespace, owners = ?names, "added owners");
         }
         if !creation.dry_run {
             for (about, note) in outcome.left_out {
@@ -86,7 +87,7 @@ impl Owners {
         };
         outcome.left_out.extend(flawed.iter().map(|(owner, flaw)| left_out(owner, &flaw.to_string())));
         for owner in added.drain(MOST.min(added.len())..) {
-            let why = format!("more than {MOST} are named. Name fewer.");
+            let why = format!("the template names more than {MOST} owners. Name fewer.");
             outcome.left_out.push(left_out(&owner, &why));
         }
         let checked = stream::iter(added).map(|owner| async {
@@ -103,7 +104,7 @@ impl Owners {
         outcome
     }
 
-    /// Everything that is named: in the controller's template, in the template's annotation, in the pod's copy of it.
+    /// All owners that are named: in the template, in the annotation of the template, and in its copy in the pod.
     async fn named(
         &self,
         creation: &PodCreation,
@@ -114,13 +115,13 @@ impl Owners {
         let template = timeout_at(deadline, self.lookup.template(&creation.namespace, controller)).await;
         let template = match template {
             Ok(Ok(template)) => template,
-            // The pod is there to be made; what its annotation says holds anyway.
+            // The pod is created in any case, and its own annotation still counts.
             Ok(Err(why)) => {
-                debug!(controller = controller.name, %why, "no template");
+                debug!(controller = controller.name, %why, "cannot read the template");
                 None
             }
             Err(_) => {
-                debug!(controller = controller.name, "no template in time");
+                debug!(controller = controller.name, "cannot read the template in time");
                 None
             }
         };
@@ -133,8 +134,8 @@ impl Owners {
                 Ok(owners) => named.extend(owners),
                 Err(why) => {
                     let note = format!(
-                        "the annotation {OWNER_REFERENCES} of the pod template cannot be read, and gives the pods no \
-                         owner: {why}. Write a JSON list of owner references."
+                        "the annotation {OWNER_REFERENCES} of the pod template cannot be read, so it adds no owner to \
+                         the pods: {why}. Write a JSON list of owner references."
                     );
                     outcome.left_out.push((OWNER_REFERENCES.to_owned(), note));
                 }
@@ -143,12 +144,12 @@ impl Owners {
         named
     }
 
-    /// The owner as the pod may have it.
+    /// The owner reference that the pod may have.
     async fn check(&self, creation: &PodCreation, owner: &OwnerReference) -> Result<OwnerReference, Absence> {
         let kind = self.lookup.find(&creation.namespace, owner).await?;
         let mut owner = owner.clone();
-        // An API server that enforces it would refuse the pod: whoever makes the pod must be allowed to keep the owner
-        // from being deleted.
+        // The creator of the pod needs permission to block the deletion of the owner. An API server that enforces this
+        // would reject the pod otherwise.
         if owner.block_owner_deletion == Some(true)
             && !self.lookup.may_block(&creation.creator, &creation.namespace, &kind, &owner.name).await
         {

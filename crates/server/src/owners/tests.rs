@@ -1,6 +1,6 @@
-//! In front of an API server that serves what the test gives it.
+//! Owners from an API server that serves the objects of the test.
 
-#![allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
+#![allow(clippy::needless_pass_by_value, reason = "json!(…) is written where it is used")]
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ struct State {
 
 impl FakeApi {
     /// With the Job etl, whose template names these owners, and the JobGroup nightly.
-    #[expect(clippy::needless_pass_by_value, reason = "what is written in place is given away")]
+    #[expect(clippy::needless_pass_by_value, reason = "callers pass json!(…) directly")]
     fn with_job(template: Value) -> Self {
         let api = Self::default();
         let kind = |name: &str, kind: &str, namespaced: bool| json!({"name": name, "kind": kind, "namespaced": namespaced, "singularName": "", "verbs": ["get"]});
@@ -97,7 +97,7 @@ impl FakeApi {
         Owners::new(client, events)
     }
 
-    /// What is patched into a pod of the Job etl, and what is said about the rest.
+    /// The owners that are added to a pod of the Job etl, and the notes about the others.
     async fn outcome(&self, annotation: Option<&str>) -> (Vec<OwnerReference>, Vec<String>) {
         let review = review(annotation, false);
         let creation = reviews::read(review.as_bytes(), 1 << 20).unwrap().creation().unwrap().unwrap();
@@ -132,19 +132,19 @@ fn uids(owners: &[OwnerReference]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_there_is_added() {
+async fn an_owner_that_exists_is_added() {
     let api = FakeApi::with_job(json!({"ownerReferences": [team("t"), group("nightly", "g")]}));
     api.serve("/apis/example.com/v1/teams/blue", 200, json!({"metadata": {"uid": "t"}}));
     let (added, left_out) = api.outcome(None).await;
     assert_eq!(
         (uids(&added), left_out),
         (vec!["t", "g"], vec![]),
-        "one of the cluster, one of the namespace"
+        "one is cluster-scoped, one is namespaced"
     );
 }
 
 #[tokio::test]
-async fn where_a_kind_is_served_is_asked_once() {
+async fn the_resource_of_a_kind_is_discovered_once() {
     let api = FakeApi::with_job(json!({"ownerReferences": [group("nightly", "g")]}));
     let owners = api.owners();
     for _ in 0..3 {
@@ -152,15 +152,11 @@ async fn where_a_kind_is_served_is_asked_once() {
     }
     let asked = |path: &str| api.0.lock().asked.iter().filter(|asked| *asked == path).count();
     assert_eq!((asked("/apis/batch/v1"), asked("/apis/example.com/v1")), (1, 1));
-    assert_eq!(
-        (asked(JOB), asked(&format!("{GROUPS}/nightly"))),
-        (3, 3),
-        "what is there now is looked at each time"
-    );
+    assert_eq!((asked(JOB), asked(&format!("{GROUPS}/nightly"))), (3, 3), "objects are read each time");
 }
 
 #[tokio::test]
-async fn the_annotation_says_the_same_for_every_kind() {
+async fn the_annotation_works_for_every_kind() {
     let text = json!([group("nightly", "g")]).to_string();
     let both = json!({"ownerReferences": [group("nightly", "g")], "annotations": {"quorate.dev/owner-references": text}});
     assert_eq!(
@@ -171,14 +167,14 @@ async fn the_annotation_says_the_same_for_every_kind() {
     let template_only = json!({"annotations": {"quorate.dev/owner-references": text}});
     assert_eq!(uids(&FakeApi::with_job(template_only).outcome(None).await.0), ["g"]);
 
-    // Nobody can read the controller: the pod's copy is enough.
+    // Quorate cannot read the controller: the copy in the pod is enough.
     let api = FakeApi::with_job(json!({}));
     api.serve(JOB, 403, json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden"}));
     assert_eq!(uids(&api.outcome(Some(&text)).await.0), ["g"]);
 }
 
 #[tokio::test]
-async fn what_would_not_last_is_left_out_and_told() {
+async fn an_owner_that_cannot_be_used_is_left_out_and_reported() {
     let api = FakeApi::with_job(json!({"ownerReferences": [
         group("missing", "m"), group("nightly", "old"), group("ending", "e"), group("secret", "s"), team("gone"),
         {"apiVersion": "example.com/v1", "kind": "Nothing", "name": "n", "uid": "n"},
@@ -191,15 +187,15 @@ async fn what_would_not_last_is_left_out_and_told() {
     let forbidden = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden"});
     api.serve(&format!("{GROUPS}/secret"), 403, forbidden);
     let (added, left_out) = api.outcome(Some("nonsense")).await;
-    assert_eq!(uids(&added), ["g"], "the one that is good");
+    assert_eq!(uids(&added), ["g"], "the only valid owner");
     for part in [
         "quorate.dev/owner-references of the pod template cannot be read",
         "JobGroup nightly is left out as an owner of the pods: it has controller: true",
-        "JobGroup missing is left out as an owner of the pods: there is none in namespace lab. ",
-        "with uid g. ",
+        "JobGroup missing is left out as an owner of the pods: it does not exist in namespace lab. ",
+        "has another UID, g. ",
         "JobGroup ending is left out as an owner of the pods: it is being deleted. ",
         "Quorate may not read jobgroups.example.com. ",
-        "Team blue is left out as an owner of the pods: there is none in the cluster. ",
+        "Team blue is left out as an owner of the pods: it does not exist in the cluster. ",
         "example.com/v1 has no kind Nothing. ",
         "absent.example.com/v1 has no kind Any. ",
     ] {
@@ -209,21 +205,21 @@ async fn what_would_not_last_is_left_out_and_told() {
 }
 
 #[tokio::test]
-async fn a_controller_of_the_same_name_is_another() {
+async fn a_controller_with_another_uid_is_ignored() {
     let api = FakeApi::with_job(json!({"ownerReferences": [group("nightly", "g")]}));
     api.serve(JOB, 200, json!({"metadata": {"uid": "other"}, "spec": {"template": {"metadata": {"ownerReferences": [group("nightly", "g")]}}}}));
     assert_eq!(api.outcome(None).await, (vec![], vec![]));
 }
 
 #[tokio::test]
-async fn blocking_a_deletion_takes_the_right_to() {
+async fn blocking_a_deletion_needs_the_permission() {
     let mut blocking = group("nightly", "g");
     blocking["blockOwnerDeletion"] = json!(true);
     let api = FakeApi::with_job(json!({"ownerReferences": [blocking]}));
     assert_eq!(
         api.outcome(None).await.0[0].block_owner_deletion,
         Some(false),
-        "the owner is added, and not blocked"
+        "the owner is added, and its deletion is not blocked"
     );
     let asked = api.0.lock().served["the last review"].1["spec"].clone();
     assert_eq!(
@@ -247,20 +243,20 @@ async fn no_pod_waits_for_an_api_server_that_does_not_answer() {
     assert_eq!(added, []);
     assert!(left_out[0].contains("it could not be looked up (no answer in time)"), "{left_out:?}");
     api.0.lock().silent = Some(JOB.to_owned());
-    assert_eq!(api.outcome(None).await, (vec![], vec![]), "nobody knows what the template names");
+    assert_eq!(api.outcome(None).await, (vec![], vec![]), "the template is unknown");
 }
 
 #[tokio::test]
-async fn more_than_anybody_needs_is_not_looked_up() {
+async fn only_a_limited_number_of_owners_is_looked_up() {
     let many: Vec<Value> = (0..MOST + 3).map(|i| group("nightly", &format!("g{i}"))).collect();
     let api = FakeApi::with_job(json!({"ownerReferences": many}));
     let (_, left_out) = api.outcome(None).await;
-    assert_eq!(left_out.iter().filter(|note| note.contains("more than 32 are named")).count(), 3);
+    assert_eq!(left_out.iter().filter(|note| note.contains("names more than 32 owners")).count(), 3);
 }
 
-/// The API server may ask again after somebody else changed the pod.
+/// The API server may call again after another webhook changed the pod.
 #[tokio::test]
-async fn asked_again_there_is_nothing_to_add() {
+async fn a_second_call_adds_nothing() {
     let api = FakeApi::with_job(json!({"ownerReferences": [group("nightly", "g")]}));
     let mut again: Value = serde_json::from_str(&review(None, false)).unwrap();
     let owners = again["request"]["object"]["metadata"]["ownerReferences"].as_array_mut().unwrap();
@@ -269,9 +265,9 @@ async fn asked_again_there_is_nothing_to_add() {
     assert_eq!(answer["response"], json!({"uid": "r", "allowed": true}));
 }
 
-/// The answer as the API server gets it, and the Event: once, under a name that another server would give it too.
+/// The answer as the API server gets it, and the Event: once per server, with the same name on every server.
 #[tokio::test]
-async fn the_answer_is_a_patch_and_the_rest_an_event() {
+async fn added_owners_are_a_patch_and_the_others_an_event() {
     let api = FakeApi::with_job(json!({"ownerReferences": [group("missing", "m"), group("nightly", "g")]}));
     let owners = api.owners();
     for dry_run in [true, false, false] {
@@ -291,8 +287,8 @@ async fn the_answer_is_a_patch_and_the_rest_an_event() {
         tokio::task::yield_now().await;
     }
     let events = api.0.lock().events.clone();
-    assert_eq!(events.len(), 2, "one of each server: {events:#?}");
-    assert_eq!(events[0]["metadata"]["name"], events[1]["metadata"]["name"], "the API server takes it once");
+    assert_eq!(events.len(), 2, "one from each server: {events:#?}");
+    assert_eq!(events[0]["metadata"]["name"], events[1]["metadata"]["name"], "the API server stores one");
     assert_eq!((&events[0]["type"], &events[0]["reason"]), (&json!("Warning"), &json!("OwnerLeftOut")));
     assert_eq!(
         events[0]["regarding"],

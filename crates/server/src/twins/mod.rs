@@ -1,9 +1,9 @@
-//! Native budgets that ask for groups get a budget of ours beside them: a twin of the same name, owned by the native one
-//! and kept in step with it.
+//! Twins: a native budget (`PodDisruptionBudget`) with annotations for groups gets a `DisruptionBudget` of the same
+//! name, which it owns and which is kept in sync with it.
 //!
-//! The API server goes on enforcing the native budget pod by pod; the twin adds the rule for groups. What becomes of it is
-//! told where its owner looks, in the native budget's conditions and Events. [`plan`] decides, [`hands`] write. Every
-//! process follows what there is; the one that holds the lease writes.
+//! The API server still enforces the native budget pod by pod; the twin adds the rule for groups. The result is
+//! reported in the conditions and Events of the native budget, where its user looks. [`plan`] decides, [`writer`]
+//! writes. Every process follows the objects; the leader writes.
 
 mod plan;
 #[cfg(test)]
@@ -27,13 +27,13 @@ use tracing::warn;
 pub(crate) use plan::Known;
 use writer::TwinWriter;
 
-/// Changes come in bursts.
+/// Delay before a reconcile: changes come in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// After a write that failed, and at most after one that fails again and again.
+/// First and maximum pause after failed writes.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Something that the watches show.
+/// A change that the watches show.
 #[derive(Debug)]
 enum Change {
     Natives(HashMap<ObjectKey, slim::PodDisruptionBudget>),
@@ -42,15 +42,15 @@ enum Change {
     Budget(ObjectKey, Option<Known>),
 }
 
-/// Where the watches tell what they see. Only native budgets that ask for a twin, or that were told something, are kept;
-/// and of budgets that are no twins only the names.
+/// Receives changes from the watches. Only native budgets that request a twin or have a condition of ours are kept, and
+/// only the names of budgets that are not twins.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     news: mpsc::UnboundedSender<Change>,
 }
 
 impl Inbox {
-    /// These are all native budgets.
+    /// Replaces all native budgets.
     pub(crate) fn natives<'a>(
         &self,
         all: impl Iterator<Item = (&'a ObjectKey, Option<&'a slim::PodDisruptionBudget>)>,
@@ -59,38 +59,38 @@ impl Inbox {
         self.tell(Change::Natives(all.collect()));
     }
 
-    /// A native budget changed, or is gone.
+    /// Updates a native budget; `None` if it is gone.
     pub(crate) fn native(&self, key: &ObjectKey, native: Option<slim::PodDisruptionBudget>) {
         self.tell(Change::Native(key.clone(), native.map(Box::new)));
     }
 
-    /// These are all budgets.
+    /// Replaces all budgets.
     pub(crate) fn budgets<'a>(&self, all: impl Iterator<Item = (ObjectKey, &'a StoredBudget)>) {
         self.tell(Change::Budgets(all.map(|(key, budget)| (key, Known::of(budget))).collect()));
     }
 
-    /// A budget changed, or is gone.
+    /// Updates a budget; `None` if it is gone.
     pub(crate) fn budget(&self, key: ObjectKey, budget: Option<&StoredBudget>) {
         self.tell(Change::Budget(key, budget.map(Known::of)));
     }
 
     fn tell(&self, news: Change) {
-        // Nobody listens any more at the end.
+        // The reconciler may have ended.
         let _ = self.news.send(news);
     }
 
-    /// An inbox that nobody reads.
+    /// An inbox without a reconciler.
     pub(crate) fn unread() -> Self {
         Self { news: mpsc::unbounded_channel().0 }
     }
 }
 
-/// Whether a native budget is of interest: it asks for a twin, or a condition of ours is to be taken from it.
+/// Whether a native budget matters here: it requests a twin, or has a condition of ours.
 pub(crate) fn concerns(native: &slim::PodDisruptionBudget) -> bool {
     quorate_intake::objects::twin(native).is_some() || plan::told(native).is_some()
 }
 
-/// Starts the work; it is done while `holder` says so, and ends when nobody tells any more.
+/// Starts the reconciler. It writes while `leader` is true, and ends when the inbox is dropped.
 pub(crate) fn start(client: &Client, leader: watch::Receiver<bool>) -> (Inbox, JoinHandle<()>) {
     let (news, inbox) = mpsc::unbounded_channel();
     let reconciler = TwinReconciler { writer: TwinWriter::new(client.clone()), natives: None, budgets: None };
@@ -122,7 +122,7 @@ impl TwinReconciler {
                     None => return,
                 },
                 changed = leader.changed() => match changed {
-                    // Whoever held it before may have left anything undone.
+                    // The previous leader may have left work undone.
                     Ok(()) => due.extend(self.all()),
                     Err(_) => return,
                 },
@@ -138,7 +138,7 @@ impl TwinReconciler {
             }
             for key in std::mem::take(&mut due) {
                 if let Err(error) = self.reconcile(&key).await {
-                    warn!(budget = %key, error = %Plain(&error), "cannot keep a native budget and its twin in step");
+                    warn!(budget = %key, error = %Plain(&error), "cannot sync a PodDisruptionBudget and its twin");
                     due.insert(key);
                 }
             }
@@ -150,7 +150,7 @@ impl TwinReconciler {
         }
     }
 
-    /// Takes news in; who is concerned.
+    /// Applies a change; returns the keys to reconcile.
     fn take(&mut self, news: Change) -> Vec<ObjectKey> {
         match news {
             Change::Natives(natives) => {
@@ -189,7 +189,7 @@ impl TwinReconciler {
         natives.chain(twins).cloned().collect()
     }
 
-    /// Brings one native budget and its twin in step.
+    /// Syncs one native budget and its twin.
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), Error> {
         let native = self.natives.as_ref().and_then(|natives| natives.get(key));
         let known = self.budgets.as_ref().and_then(|budgets| budgets.get(key));

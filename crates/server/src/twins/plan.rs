@@ -1,4 +1,4 @@
-//! What is to be done about a native budget and the budget of its name.
+//! Decides what to write for a native budget and the budget of the same name.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use quorate_api::DisruptionBudgetSpec;
@@ -9,28 +9,28 @@ use quorate_engine::status::reason;
 use quorate_intake::objects::{self, Groups};
 use serde_json::Value;
 
-/// Why a native budget has no twin: somebody made a budget of that name.
+/// Why a native budget has no twin: a user created a budget of that name.
 const NAME_TAKEN: &str = "NameTaken";
 
-/// A budget of ours, as far as it matters here.
+/// A `DisruptionBudget`, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Known {
-    /// It is a twin; else somebody made it.
+    /// The twin; `None` if a user created the budget.
     pub(super) twin: Option<Box<Twin>>,
 }
 
-/// A budget that was made for a native one.
+/// A budget that was created for a native budget.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Twin {
     /// Its UID.
     pub(super) uid: String,
     /// The UID of the native budget.
     pub(super) owner: String,
-    /// `None` where it cannot be read.
+    /// `None` if it cannot be read.
     pub(super) spec: Option<DisruptionBudgetSpec>,
-    /// Its condition that says whether it can work: status, reason and message.
+    /// Its condition `BudgetConfigured`: status, reason and message.
     pub(super) configured: Option<(String, String, String)>,
-    /// What it counts, where it has counted.
+    /// The groups that it counts, once its status has them.
     pub(super) groups: Option<Groups>,
 }
 
@@ -76,19 +76,19 @@ fn groups(status: &Value) -> Option<Groups> {
     })
 }
 
-/// Something to write.
+/// A write to the twin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Make the twin of the native budget with this UID.
+    /// Create the twin of the native budget with this UID.
     Create { owner: String, spec: Box<DisruptionBudgetSpec> },
-    /// Give the twin with this UID another spec.
+    /// Replace the spec of the twin with this UID.
     Change { twin: String, spec: Box<DisruptionBudgetSpec> },
-    /// Take the twin with this UID away.
+    /// Delete the twin with this UID.
     Delete { twin: String },
 }
 
-/// What to do, if anything. A budget that somebody made is left alone; a twin whose native budget makes no sense any more
-/// stays as it is, since who asks for something wrong does not ask for nothing.
+/// The next write, if one is needed. A budget that a user created is never changed. A twin whose native budget became
+/// invalid stays as it is: an invalid request for a twin is not a request to remove the twin.
 pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) -> Option<Step> {
     let twin = match known {
         Some(Known { twin: None }) => return None,
@@ -101,7 +101,7 @@ pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) 
     };
     let uid = native.metadata.uid.clone().unwrap_or_default();
     match (asked.ok(), twin) {
-        // Of another native budget of that name, which is gone.
+        // The twin belongs to an earlier native budget of that name, which is gone.
         (_, Some(twin)) if twin.owner != uid => Some(delete(twin)),
         (Some(spec), Some(twin)) if twin.spec.as_ref() != Some(&spec) => {
             Some(Step::Change { twin: twin.uid.clone(), spec: Box::new(spec) })
@@ -111,21 +111,21 @@ pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) 
     }
 }
 
-/// What was last told to a native budget.
+/// The condition that was last written to a native budget.
 pub(super) fn told(native: &PodDisruptionBudget) -> Option<&Condition> {
     Condition::find(&native.status.conditions, BUDGET_CONFIGURED)
 }
 
-/// A change of what a native budget is told.
+/// A change of the condition of a native budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Tell it this.
+    /// Set the condition.
     Set { status: &'static str, reason: String, message: String },
-    /// It does not ask any more.
+    /// Remove the condition: the native budget does not request a twin any more.
     Remove,
 }
 
-/// What a native budget is to be told, if that is something else than it was.
+/// The change of the condition of a native budget, if one is needed.
 pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> Option<Change> {
     let set =
         |status, reason: &str, message: String| Change::Set { status, reason: reason.to_owned(), message };
@@ -137,8 +137,8 @@ pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> 
             Some(Known { twin: None }) => set(
                 "False",
                 NAME_TAKEN,
-                "There is a DisruptionBudget of this name that somebody else made, so groups are not counted for \
-                 this one. Rename or remove one of the two."
+                "A DisruptionBudget of this name exists that does not belong to this PodDisruptionBudget, so groups \
+                 are not counted for this one. Rename or remove one of the two."
                     .to_owned(),
             ),
             Some(Known { twin: Some(twin) }) => {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_twin_is_kept_in_step() {
+    fn the_twin_is_kept_in_sync() {
         let twin = |spec: Value| budget(Some("p"), &spec, &json!({}));
         let (asks, silent) = (asking(), native(&json!({}), &json!([])));
         let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
@@ -231,17 +231,17 @@ mod tests {
         let foreign = budget(Some("older"), &spec(), &json!({}));
         let cases: [(&str, Option<&PodDisruptionBudget>, Option<Known>, &str); 12] = [
             ("new", Some(&asks), None, "create"),
-            ("in step", Some(&asks), Some(twin(spec())), "nothing"),
-            ("out of step", Some(&asks), Some(twin(other)), "change"),
+            ("in sync", Some(&asks), Some(twin(spec())), "nothing"),
+            ("out of sync", Some(&asks), Some(twin(other)), "change"),
             ("unreadable", Some(&asks), Some(twin(json!({"budgetScope": 7}))), "change"),
             ("of an older native budget", Some(&asks), Some(foreign), "delete"),
-            ("made by somebody", Some(&asks), Some(made.clone()), "nothing"),
-            ("does not ask any more", Some(&silent), Some(twin(spec())), "delete"),
-            ("never asked", Some(&silent), Some(made.clone()), "nothing"),
+            ("created by a user", Some(&asks), Some(made.clone()), "nothing"),
+            ("does not request a twin any more", Some(&silent), Some(twin(spec())), "delete"),
+            ("never requested a twin", Some(&silent), Some(made.clone()), "nothing"),
             ("gone", None, Some(twin(spec())), "delete"),
-            ("gone, and never asked", None, Some(made), "nothing"),
-            ("asks for nonsense", Some(&wrong), None, "nothing"),
-            ("asks for nonsense now", Some(&wrong), Some(twin(spec())), "nothing"),
+            ("gone, and never requested a twin", None, Some(made), "nothing"),
+            ("requests something invalid", Some(&wrong), None, "nothing"),
+            ("requests something invalid now", Some(&wrong), Some(twin(spec())), "nothing"),
         ];
         for (case, native, known, expected) in cases {
             assert_eq!(word(step(native, known.as_ref()).as_ref()), expected, "{case}");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_native_budget_is_told_what_became_of_it() {
+    fn the_condition_of_the_native_budget_shows_the_state_of_the_twin() {
         let wide = |mut native: PodDisruptionBudget| {
             native.spec.max_unavailable =
                 Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(3));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_twice_and_what_is_over_is_taken_back() {
+    fn an_unchanged_condition_is_not_written_and_an_obsolete_one_is_removed() {
         let well = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
         let told = json!([{"type": "BudgetConfigured", "status": "False", "reason": "MissingWorkloadReference",
             "message": "so"}]);

@@ -1,4 +1,4 @@
-//! The work against an API server that notes what is written.
+//! The reconciler against an API server that records the writes.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What was written, as method and path; every write is answered with `code`.
+/// The writes, as method and path; each write is answered with `code`.
 type Log = Arc<Mutex<Vec<String>>>;
 
 fn api(code: u16) -> (Client, Log) {
@@ -47,7 +47,7 @@ fn twin(owner: &str) -> StoredBudget {
     serde_json::from_value(value).unwrap()
 }
 
-/// Long enough for everything that is due, and no longer than the first pause.
+/// Long enough for all writes that are due, and shorter than the first pause.
 async fn a_moment() {
     tokio::time::sleep(DEBOUNCE * 5).await;
 }
@@ -55,7 +55,7 @@ async fn a_moment() {
 const BUDGET: &str = "/apis/policy.quorate.dev/v1alpha1/namespaces/shop/disruptionbudgets";
 
 #[tokio::test(start_paused = true)]
-async fn only_the_holder_writes_and_what_was_left_undone_is_done_by_the_next() {
+async fn only_the_leader_writes_and_a_new_leader_does_what_is_undone() {
     let (client, log) = api(200);
     let (leader, holds) = watch::channel(false);
     let (inbox, _task) = start(&client, holds);
@@ -74,20 +74,20 @@ async fn only_the_holder_writes_and_what_was_left_undone_is_done_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_removed_before_everything_was_seen() {
+async fn no_twin_is_deleted_before_both_lists_are_there() {
     let (client, log) = api(200);
     let (_holder, holds) = watch::channel(true);
     let (inbox, _task) = start(&client, holds);
     inbox.budgets([(key(), &twin("p"))].into_iter());
     a_moment().await;
-    assert!(log.lock().unwrap().is_empty(), "its native budget may be there: {log:?}");
+    assert!(log.lock().unwrap().is_empty(), "its native budget may exist: {log:?}");
     inbox.natives(std::iter::empty());
     a_moment().await;
     assert_eq!(*log.lock().unwrap(), [format!("DELETE {BUDGET}/web")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nonsense_is_told_by_a_condition_and_an_event() {
+async fn an_invalid_scope_is_reported_by_a_condition_and_an_event() {
     let (client, log) = api(200);
     let (_holder, holds) = watch::channel(true);
     let (inbox, _task) = start(&client, holds);
@@ -99,8 +99,8 @@ async fn nonsense_is_told_by_a_condition_and_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_is_tried_again_and_a_lost_race_is_not() {
-    // It waits for longer and longer.
+async fn a_failed_write_is_retried_and_a_lost_race_is_not() {
+    // The pauses between retries grow.
     for (code, tries) in [(500, 10..30), (409, 1..2)] {
         let (client, log) = api(code);
         let (_holder, holds) = watch::channel(true);

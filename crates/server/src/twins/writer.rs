@@ -1,4 +1,4 @@
-//! Writes what was planned.
+//! Writes twins, and the conditions and Events of native budgets.
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -26,7 +26,7 @@ impl TwinWriter {
         Self { client }
     }
 
-    /// Makes, changes or removes a twin. What became of it otherwise in the meantime, the watch will tell.
+    /// Creates, changes or deletes a twin. After a conflict with another change, the watch shows the new state.
     pub(super) async fn perform(&self, key: &ObjectKey, step: Step) -> Result<(), Error> {
         let budgets: Api<DisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
         let manager = Some(FIELD_MANAGER.to_owned());
@@ -42,7 +42,7 @@ impl TwinWriter {
                     block_owner_deletion: None,
                 }]);
                 let params = PostParams { field_manager: manager, ..PostParams::default() };
-                info!(budget = %key, "making a twin");
+                info!(budget = %key, "creating a twin");
                 budgets.create(&params, &twin).await.map(drop)
             }
             Step::Change { twin, spec } => {
@@ -55,7 +55,7 @@ impl TwinWriter {
                 budgets.patch(&key.name, &params, &Patch::<()>::Json(patch)).await.map(drop)
             }
             Step::Delete { twin } => {
-                info!(budget = %key, "removing a twin");
+                info!(budget = %key, "deleting a twin");
                 let preconditions = Some(Preconditions { uid: Some(twin), resource_version: None });
                 let params = DeleteParams { preconditions, ..DeleteParams::default() };
                 budgets.delete(&key.name, &params).await.map(drop)
@@ -67,7 +67,7 @@ impl TwinWriter {
         }
     }
 
-    /// Tells a native budget what became of it: a condition, and an Event where something is wrong.
+    /// Writes the condition of a native budget, and an Event if something is wrong.
     pub(super) async fn tell(
         &self,
         key: &ObjectKey,
@@ -89,13 +89,13 @@ impl TwinWriter {
                 })
             }
         };
-        // The disruption controller writes the status too; by their types nobody's conditions are touched but ours.
+        // The disruption controller writes the status too. A strategic patch by type changes only our own condition.
         let patch = json!({"metadata": {"uid": native.metadata.uid}, "status": {"conditions": [condition]}});
         let natives: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match natives.patch_status(&key.name, &params, &Patch::Strategic(patch)).await {
             Ok(_) => {}
-            // Gone, or another one of that name.
+            // The native budget is gone, or another one has its name.
             Err(Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -105,7 +105,7 @@ impl TwinWriter {
         Ok(())
     }
 
-    /// An Event is a courtesy: nothing depends on it.
+    /// Nothing depends on an Event, so a failure is only logged.
     async fn warn(&self, key: &ObjectKey, native: &slim::PodDisruptionBudget, reason: &str, message: &str) {
         let now = Time(Timestamp::now());
         let event = Event {

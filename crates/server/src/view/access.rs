@@ -1,4 +1,4 @@
-//! How far somebody sees who looks at a cluster: everything, or one namespace, or not every kind.
+//! What a user may list: everything, one namespace, or not every kind.
 
 use kube::api::ListParams;
 use kube::core::Request;
@@ -10,9 +10,9 @@ use crate::watches::{self, WatchScope};
 /// A resource that every cluster has.
 struct Kind {
     resource: &'static str,
-    /// Where it is, before the namespace and after.
+    /// Its path before and after the namespace.
     path: (&'static str, &'static str),
-    /// What an answer leaves out that does not rest on it; without this there is no answer.
+    /// What an answer leaves out without this resource; `None` if there is no answer without it.
     hence: Option<&'static str>,
 }
 
@@ -25,7 +25,7 @@ impl Kind {
         Self { resource, path, hence: Some(hence) }
     }
 
-    /// Its path in one namespace, or in all.
+    /// Its path in one namespace, or in all of them.
     fn at(&self, namespace: Option<&str>) -> String {
         let (before, after) = self.path;
         let within = namespace.map(|name| format!("namespaces/{name}/")).unwrap_or_default();
@@ -33,14 +33,14 @@ impl Kind {
     }
 }
 
-/// What a look rests on, and is in namespaces.
+/// The resources of a view that are namespaced.
 const IN_NAMESPACES: [Kind; 6] = [
     Kind::needed(BUDGETS, ("/apis/policy.quorate.dev/v1alpha1", "disruptionbudgets")),
     Kind::needed("pods", ("/api/v1", "pods")),
     Kind::useful(
         watches::NATIVE,
         ("/apis/policy/v1", "poddisruptionbudgets"),
-        "whether a PodDisruptionBudget refuses",
+        "whether a PodDisruptionBudget denies",
     ),
     Kind::useful(watches::REPLICA_SETS, ("/apis/apps/v1", "replicasets"), "how many pods they want"),
     Kind::useful(watches::STATEFUL_SETS, ("/apis/apps/v1", "statefulsets"), "how many pods they want"),
@@ -49,62 +49,64 @@ const IN_NAMESPACES: [Kind; 6] = [
 
 const BUDGETS: &str = "disruptionbudgets.policy.quorate.dev";
 
-/// What a look rests on, and is in none.
+/// The resources of a view that are cluster-scoped.
 const IN_NO_NAMESPACE: [Kind; 2] = [
-    Kind::useful(watches::NAMESPACES, ("/api/v1", "namespaces"), "whether the namespace is ending"),
-    Kind::useful(watches::NODES, ("/api/v1", "nodes"), "whether nodes are ready, which probes rest on"),
+    Kind::useful(watches::NAMESPACES, ("/api/v1", "namespaces"), "whether the namespace is terminating"),
+    Kind::useful(watches::NODES, ("/api/v1", "nodes"), "whether nodes are ready, which probes depend on"),
 ];
 
-/// The agents of nodes.
+/// The Leases of the agents.
 const AGENTS: Kind = Kind::useful(
     watches::LEASES,
     ("/apis/coordination.k8s.io/v1", "leases"),
-    "whether agents are alive, so that the last word of a probe is believed",
+    "whether agents are alive, so the last probe results are trusted",
 );
 
-/// Why a cluster cannot be looked at.
+/// Why there is no view of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// A right is missing.
-    #[error("you may not list {0}: ask for the verbs list and watch on it")]
+    /// A permission is missing.
+    #[error("you may not list {0}: the verbs list and watch on it are required")]
     Forbidden(&'static str),
-    /// A right is missing, also in the one namespace that was asked about.
-    #[error("you may not list {0}, not even in namespace {1}: ask for the verbs list and watch on it there")]
-    ForbiddenHere(&'static str, String),
-    /// Nobody knows who asks.
-    #[error("the API server does not know you: {0}")]
-    Unknown(String),
-    /// There are no budgets here.
+    /// A permission is missing, also in the one requested namespace.
     #[error(
-        "DisruptionBudgets are not installed here: `quorate crds | kubectl apply --server-side -f -` does it"
+        "you may not list {0}, not even in namespace {1}: the verbs list and watch on it there are required"
+    )]
+    ForbiddenHere(&'static str, String),
+    /// The API server does not accept the credentials.
+    #[error("not authenticated: {0}")]
+    Unknown(String),
+    /// The CustomResourceDefinitions are missing.
+    #[error(
+        "DisruptionBudgets are not installed here: run `quorate crds | kubectl apply --server-side -f -`"
     )]
     NotInstalled,
-    /// The API server answers something else, or not at all.
+    /// The API server returns another error, or does not answer.
     #[error("cannot list {what}: {why}")]
     Failed {
-        /// What was asked for.
+        /// The resource.
         what: &'static str,
-        /// What came back.
+        /// The error.
         why: String,
     },
 }
 
-/// Something that may not be listed, and what an answer leaves out for it.
+/// A resource that may not be listed, and what an answer leaves out without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlisted {
-    /// The resource, and where it is not everywhere, the namespace.
+    /// The resource, and the namespace if only one is concerned.
     pub what: String,
     /// What is left out.
     pub hence: &'static str,
-    /// It matters for pods with a disruption probe only.
+    /// It matters only for pods with a disruption probe.
     pub of_probes: bool,
 }
 
-/// How far somebody sees.
+/// What a user may list.
 pub(super) struct Access<'a> {
     pub(super) scope: WatchScope,
     pub(super) unlisted: Vec<Unlisted>,
-    /// The one namespace that is seen, where not all are.
+    /// The only namespace that is listed; `None` for all.
     pub(super) within: Option<&'a str>,
 }
 

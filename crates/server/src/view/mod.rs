@@ -1,4 +1,4 @@
-//! A look at a cluster from outside: the facts that a server would have, for whoever wants to know what it would say.
+//! A view of a cluster from outside: the facts that a server would have, for a client that computes its decisions.
 
 mod access;
 
@@ -26,10 +26,10 @@ use crate::watches;
 use access::Access;
 pub use access::{Unlisted, ViewError};
 
-/// For how long an agent that nobody may see is presumed to be alive: longer than anybody looks.
+/// How long an agent whose Lease may not be listed is presumed alive: longer than any client uses a view.
 const PRESUMED: Duration = Duration::from_secs(86_400);
 
-/// What a server would know of a cluster now.
+/// The facts that a server would have of a cluster now.
 pub struct View {
     engine: Engine,
     news: mpsc::Receiver<Message>,
@@ -38,11 +38,11 @@ pub struct View {
 }
 
 impl View {
-    /// Looks at everything once. `own` is Quorate's own namespace: the agents' Leases are there. Where somebody may not
-    /// look at all namespaces, `within` is the one to make do with.
+    /// Lists everything once. `own` is Quorate's own namespace, where the Leases of the agents are. If the user may not
+    /// list all namespaces, only the namespace `within` is listed.
     ///
     /// # Errors
-    /// Something that is needed cannot be listed.
+    /// A resource that is required cannot be listed.
     pub async fn look(
         client: &Client,
         gates: Gates,
@@ -53,7 +53,8 @@ impl View {
         let Access { scope, mut unlisted, within } = Access::of(client, own, within).await?;
         let (replica, news) = ReplicaHandle::listening();
         let raw_budgets = std::sync::Arc::new(RawBudgets::default());
-        // Who may not ask whether OpenKruise serves its budgets is told rather of one more than of one too few.
+        // If the user may not read OpenKruise's webhooks, its budgets are included: one budget too many is better than
+        // one too few.
         let kruise = kruise::follow(client.clone(), serve_pub, &scope, Some(true));
         let watches =
             watches::start(client, &scope, &replica, &raw_budgets, own, &twins::Inbox::unread(), kruise);
@@ -72,8 +73,8 @@ impl View {
         }
         unlisted.extend(scope.refused().into_iter().map(|what| {
             let hence = match what.starts_with("podunavailablebudgets.") {
-                true => "whether one of them refuses",
-                false => "what groups there are, or how many pods they want",
+                true => "whether one of them denies",
+                false => "which groups there are, or how many pods they want",
             };
             Unlisted { what, hence, of_probes: false }
         }));
@@ -82,12 +83,13 @@ impl View {
         Ok(view)
     }
 
-    /// What may not be listed.
+    /// The resources that may not be listed.
     pub fn unlisted(&self) -> &[Unlisted] {
         &self.unlisted
     }
 
-    /// Of nodes and agents that nobody lets us see it is presumed that they live, or no probe could be judged.
+    /// Presumes that nodes are ready and agents alive where they may not be listed. Otherwise no probe could be
+    /// evaluated.
     fn presume(&mut self) {
         let closed =
             |resource: &str| self.unlisted.iter().any(|unlisted| unlisted.what.starts_with(resource));
@@ -106,14 +108,14 @@ impl View {
         }
     }
 
-    /// What is known.
+    /// The facts.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// Looks on until enough is known or patience ends; whether it was enough.
+    /// Applies events until `enough` is true or `patience` is over; returns whether `enough` is true.
     ///
-    /// An agent, say, is believed from the first renewal on that was seen here.
+    /// For example, an agent counts as alive only from the first renewal that this view observes.
     pub async fn until(&mut self, patience: Duration, enough: impl Fn(&mut Engine) -> bool) -> bool {
         let end = Instant::now() + patience;
         while !enough(&mut self.engine) {
@@ -132,18 +134,18 @@ impl View {
             Event::Fact(fact) => drop(self.engine.apply(*fact, now)),
             Event::List(list) => drop(self.engine.sync(list, now)),
             Event::Unwatched(kind) => drop(self.engine.sync(Snapshot::Budgets(kind, Vec::new()), now)),
-            // What else there is concerns replicas.
+            // All other events concern replicas.
             _ => {}
         }
     }
 }
 
-/// The time that an engine of a view is to be asked with.
+/// The time to pass to the engine of a view.
 pub fn now() -> Time {
     clock::now()
 }
 
-/// A namespace, as somebody may read it who may not list them all.
+/// A single namespace, for a user who may not list all of them.
 async fn namespace(client: &Client, name: &str, own: &str) -> Option<Input> {
     let object = Api::<slim::Namespace>::all(client.clone()).get(name).await.ok()?;
     let (name, fact) = objects::namespace(&object.metadata, &[watches::EXCLUDED, own]).ok()?;

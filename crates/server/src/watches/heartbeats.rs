@@ -1,4 +1,4 @@
-//! The probe agents, by the Leases that they renew.
+//! The heartbeats of the probe agents: the Leases that they renew.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use quorate_intake::objects;
 use quorate_kit::watch;
 use tracing::warn;
 
-/// What is known of the agents: when each Lease was last renewed, by our own clock.
+/// When the Lease of each agent was last renewed, by the clock of this process.
 ///
-/// A Lease that is seen for the first time has not been renewed before our eyes: its agent may be long gone. It is
-/// believed from its next renewal on. There may be thousands of renewals a minute, and the engine need not know of each:
-/// one in every quarter of the time that a renewal holds is enough.
+/// The agent of a Lease that is listed for the first time may be long gone. It counts as alive from the next renewal.
+/// There may be thousands of renewals a minute, and the engine does not need all of them: one in every quarter of the
+/// lease duration is enough.
 #[derive(Default)]
 pub(super) struct Heartbeats {
     leases: HashMap<String, Heartbeat>,
@@ -29,14 +29,11 @@ struct Heartbeat {
 }
 
 impl Heartbeats {
-    /// What an event means for the engine, if anything.
+    /// The events for the engine, if any.
     pub(super) fn take(&mut self, event: watch::Event<slim::Lease>, now: Time) -> Vec<Event> {
         match event {
             watch::Event::Listed(listed) => {
-                listed
-                    .unreadable
-                    .iter()
-                    .for_each(|why| warn!(%why, "the Lease of an agent cannot be decoded"));
+                listed.unreadable.iter().for_each(|why| warn!(%why, "cannot decode the Lease of an agent"));
                 let mut old = std::mem::take(&mut self.leases);
                 for lease in &listed.objects {
                     let known = old.remove(name(lease));
@@ -66,7 +63,7 @@ impl Heartbeats {
             }
             watch::Event::Deleted(lease) => self.forget(name(&lease)),
             watch::Event::Unreadable(why) => {
-                warn!(%why, "the Lease of an agent cannot be decoded");
+                warn!(%why, "cannot decode the Lease of an agent");
                 self.forget(&why.identity.name)
             }
             watch::Event::Bookmark(_) => Vec::new(),
@@ -86,10 +83,10 @@ fn gone(node: Text) -> Vec<Event> {
     vec![Event::Fact(Box::new(Input::Agent(node, None)))]
 }
 
-/// The next state of a Lease, and whether the engine is to know. `live`: a watch shows it, so something was just written.
+/// The next state of a Lease, and whether to send it to the engine. `live`: a watch shows it, so it was just written.
 fn next(lease: &slim::Lease, known: Option<Heartbeat>, now: Time, live: bool) -> Option<(Heartbeat, bool)> {
     let (node, mut agent) = objects::agent(lease, now)
-        .inspect_err(|why| warn!(%why, "the Lease of an agent cannot be read"))
+        .inspect_err(|why| warn!(%why, "cannot read the Lease of an agent"))
         .ok()?;
     let written = lease.spec.renew_time.clone();
     let known = known.filter(|beat| beat.node == node && beat.told.started == agent.started);
@@ -133,7 +130,7 @@ mod tests {
         watch::Event::Listed(Listed { objects: leases, unreadable: Vec::new(), version: "1".to_owned() })
     }
 
-    /// Node and time of renewal, in seconds from the start, of each agent that is told of.
+    /// The node and the renewal, in seconds from the start, of each agent in the events.
     fn told(events: Vec<Event>) -> Vec<(String, Option<i64>)> {
         let agents = events.into_iter().flat_map(|event| match event {
             Event::List(Snapshot::Agents(list)) => list.into_iter().map(|(n, a)| (n, Some(a))).collect(),
@@ -151,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_believed_from_the_first_renewal_that_is_seen() {
+    fn an_agent_is_alive_from_the_first_observed_renewal() {
         let mut beats = Heartbeats::default();
         let a = |seconds| ("a".to_owned(), Some(seconds));
         assert_eq!(told(beats.take(list(vec![lease("a", 0)]), at(0))), [a(-40)], "it may be long gone");
         assert_eq!(told(beats.take(list(vec![lease("a", 0)]), at(5))), [a(-40)], "nothing was written");
         assert_eq!(told(beats.take(watch::Event::Applied(lease("a", 10)), at(10))), [a(10)]);
-        // A new one comes by being written.
+        // A new Lease in a watch event was just written.
         let b = beats.take(watch::Event::Applied(lease("b", 11)), at(11));
         assert_eq!(told(b), [("b".to_owned(), Some(11))]);
         assert_eq!(told(beats.take(list(vec![lease("a", 30)]), at(31))), [a(31)], "b is gone");
@@ -165,19 +162,19 @@ mod tests {
     }
 
     #[test]
-    fn the_keeper_is_not_woken_for_every_renewal() {
+    fn not_every_renewal_is_sent_to_the_actor() {
         let mut beats = Heartbeats::default();
         let mut wakes = 0;
         for second in 0..60 {
             wakes += told(beats.take(watch::Event::Applied(lease("a", second)), at(second.into()))).len();
         }
-        assert_eq!(wakes, 6, "one in ten seconds");
-        // What is no renewal does not even count as one.
+        assert_eq!(wakes, 6, "one every ten seconds");
+        // A change without a renewal is not sent at all.
         assert!(told(beats.take(watch::Event::Applied(lease("a", 59)), at(99))).is_empty());
     }
 
     #[test]
-    fn a_lease_that_makes_no_sense_is_no_agent() {
+    fn an_invalid_lease_is_not_an_agent() {
         let mut beats = Heartbeats::default();
         beats.take(watch::Event::Applied(lease("a", 0)), at(0));
         let mut odd = lease("a", 1);

@@ -1,4 +1,4 @@
-//! When everything has been seen once.
+//! The initial sync: complete when every watched kind has been listed once.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use tokio::sync::watch;
 
 use crate::actor::ReplicaHandle;
 
-/// Counts what has not been seen yet.
+/// Counts the lists that are pending.
 #[derive(Clone)]
 pub(super) struct InitialSync {
     unseen: Arc<watch::Sender<usize>>,
 }
 
-/// Something that has not been seen yet. It has been when this is dropped.
+/// A list that is pending until this is dropped.
 pub(super) struct PendingList {
     unseen: Arc<watch::Sender<usize>>,
 }
@@ -23,19 +23,19 @@ impl InitialSync {
         Self { unseen: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// One more thing to see. All first tickets are to be taken before the first one is dropped.
+    /// Adds a pending list. Add all initial lists before the first one is dropped.
     pub(super) fn pending_list(&self) -> PendingList {
         self.unseen.send_modify(|unseen| *unseen += 1);
         PendingList { unseen: self.unseen.clone() }
     }
 
-    /// Waits until only so many things are left.
+    /// Waits until at most `few` lists are pending.
     pub(super) async fn left(&self, few: usize) {
-        // It cannot fail: the sender is here.
+        // This cannot fail, because `self` owns the sender.
         let _ = self.unseen.subscribe().wait_for(|unseen| *unseen <= few).await;
     }
 
-    /// Tells the keeper when everything has been seen.
+    /// Sends `Synced` to the actor when no list is pending.
     pub(super) async fn tell(self, replica: ReplicaHandle) {
         self.left(0).await;
         replica.send(Event::Synced).await;

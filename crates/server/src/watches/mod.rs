@@ -1,13 +1,13 @@
-//! Watches to facts.
+//! Watches, translated into facts.
 //!
-//! - Kinds that every cluster has are watched from the start: one row each in [`start`].
-//! - [`discovery`] finds the others, those that make groups and those that somebody refers to, and watches them while they
-//!   are served.
-//! - [`rows`]: how a list of a kind becomes a snapshot, and a change an input. What is kept of an object is its fact, made
-//!   as it is decoded; nothing is held here.
+//! - Kinds that every cluster has are watched from the start: one section each in [`start`].
+//! - [`discovery`] finds the other kinds, those that make groups and those that objects refer to, and watches them
+//!   while they are served.
+//! - [`translate`]: how a list of a kind becomes a snapshot, and a change an input. Only the fact of an object is kept,
+//!   and it is made while the object is decoded; nothing is stored here.
 //!
-//! An object that cannot be read counts as not there, which makes the engine more careful. A pod is the exception: one that
-//! is gone settles what was admitted, so it stays, as one that is not healthy.
+//! An object that cannot be read counts as absent, which makes the engine more careful. A pod is the exception: an
+//! absent pod settles its claims, so a pod that cannot be read stays, as a pod that is not healthy.
 
 mod discovery;
 mod heartbeats;
@@ -41,10 +41,10 @@ use initial_sync::{InitialSync, PendingList};
 use references::References;
 pub(crate) use scope::WatchScope;
 
-/// Namespaces that the webhooks do not look at, besides Quorate's own.
+/// The namespace that the webhooks exclude, besides Quorate's own.
 pub(crate) const EXCLUDED: &str = "kube-system";
 
-// The resources that every cluster has, and that somebody who only looks may do without.
+// Resources that every cluster has, and that a view can do without.
 pub(crate) const NAMESPACES: &str = "namespaces";
 pub(crate) const NODES: &str = "nodes";
 pub(crate) const LEASES: &str = "leases.coordination.k8s.io";
@@ -53,7 +53,7 @@ pub(crate) const REPLICA_SETS: &str = "replicasets.apps";
 pub(crate) const STATEFUL_SETS: &str = "statefulsets.apps";
 pub(crate) const DEPLOYMENTS: &str = "deployments.apps";
 
-/// Starts all watches, of what is within reach; they end when the set is dropped.
+/// Starts all watches within `scope`. They end when the set is dropped.
 pub(crate) fn start(
     client: &Client,
     scope: &WatchScope,
@@ -66,7 +66,7 @@ pub(crate) fn start(
     let excluded: Arc<[String]> = [EXCLUDED.to_owned(), own.to_owned()].into();
     let references = Arc::new(References::default());
     let initial_sync = InitialSync::new();
-    // Before any other: nobody may believe to be the last.
+    // Before all others, so that the initial sync cannot complete before discovery is done.
     let undiscovered = initial_sync.pending_list();
     let mut watches = Watches {
         replica: replica.clone(),
@@ -168,7 +168,7 @@ impl Watches {
     }
 }
 
-/// Tells the keeper what a watch shows, for ever. The ticket is given up once the first list has been told.
+/// Sends what a watch shows to the actor; never returns. The pending list is dropped once the first list is sent.
 async fn forward<K>(
     source: Source<K>,
     replica: ReplicaHandle,

@@ -1,8 +1,8 @@
-//! Which kinds budgets and pods refer to, beside those that are always watched.
+//! The kinds that budgets, pods and controllers refer to, besides those that are always watched.
 //!
-//! Pods and controllers name their controllers, and budgets their targets. In a namespace with a budget each of those
-//! kinds matters: for its scale, and because the way from a pod to the target of a budget may lead through it. Elsewhere
-//! nobody asks.
+//! Pods and controllers name their controllers, and budgets name their targets. In a namespace with a budget each of
+//! these kinds matters: for its scale, and because the path from a pod to the target of a budget may lead through it.
+//! In other namespaces no budget needs them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
@@ -14,8 +14,8 @@ use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Covers, Owner};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Kinds that are fed anyway, or that are no workloads though they control pods: a node its static ones, and the leader of
-/// a LeaderWorkerSet what makes its workers.
+/// Kinds that are watched anyway, or that are not workloads although they are controllers: a node controls its static
+/// pods, and the leader pod of a LeaderWorkerSet controls what creates its workers.
 const OTHERS: [(&str, &str); 6] = [
     ("apps", "ReplicaSet"),
     ("apps", "StatefulSet"),
@@ -25,40 +25,40 @@ const OTHERS: [(&str, &str); 6] = [
     ("", "Pod"),
 ];
 
-/// How long a kind is still watched when the last of what it controlled is gone: jobs come and go, and until a kind is
-/// known again nothing that it controls may be disrupted.
+/// How long a kind is still watched after the last object that it controlled is gone: jobs come and go, and until a
+/// kind is known again, no pod that it controls may be disrupted.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
-/// The kind of pods, as one that has controllers.
+/// The kind `Pod`, as the kind of controlled objects.
 pub(super) static PODS: LazyLock<GroupKind> = LazyLock::new(|| GroupKind::new("", "Pod"));
 
 #[derive(Default)]
 pub(super) struct References {
     state: Mutex<State>,
-    /// There may be another kind, or one fewer.
+    /// Notified when the set of kinds may have changed.
     pub(super) changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Every budget, with the kind it names and those of what it remembers: whether that is still there matters when it
-    /// has no pods any more.
+    /// Every budget, with the kind of its target and the kinds of the sources that it remembers: whether these still
+    /// exist matters when the budget has no pods any more.
     budgets: HashMap<BudgetKey, BTreeSet<GroupKind>>,
-    /// What has a controller that matters, by its own kind and UID: the kind of the controller, and in which namespace.
+    /// Objects whose controller matters, by their own kind and UID: the kind of the controller, and the namespace.
     owned: HashMap<GroupKind, HashMap<Uid, (GroupKind, Text)>>,
-    /// The kinds that control something, and in which namespaces.
+    /// The kinds that control objects, and in which namespaces.
     owners: HashMap<GroupKind, HashMap<Text, Controlled>>,
 }
 
-/// How much a kind controls in a namespace.
+/// How many objects a kind controls in a namespace.
 #[derive(Default)]
 struct Controlled {
     count: usize,
-    /// Since when it is nothing.
+    /// Since when the count is zero.
     nothing_since: Option<Instant>,
 }
 
-/// Whether a kind makes groups: such kinds are watched wherever they are served, as what they are.
+/// Whether a kind makes groups: such kinds are always watched where they are served, with their own types.
 fn makes_groups(kind: &GroupKind) -> bool {
     matches!(&*kind.group, "scheduling.k8s.io" | "scheduling.quorate.dev")
 }
@@ -68,7 +68,7 @@ fn matters(kind: &GroupKind) -> bool {
 }
 
 impl State {
-    /// Something has this controller now; returns whether that may be news.
+    /// Records the controller of an object; returns whether the set of kinds may have changed.
     fn own(&mut self, kind: &GroupKind, uid: &Uid, owner: Option<&Owner>, namespace: &Text) -> bool {
         let owner = owner.map(|owner| &owner.kind).filter(|kind| matters(kind));
         let known = self.owned.get(kind).and_then(|owned| owned.get(uid));
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Forgets kinds that have controlled nothing for long.
+    /// Forgets kinds that have controlled nothing for `FORGOTTEN_AFTER`.
     fn forget(&mut self) {
         let lately =
             |within: &mut Controlled| within.nothing_since.is_none_or(|at| at.elapsed() < FORGOTTEN_AFTER);
@@ -108,19 +108,19 @@ impl State {
 }
 
 impl References {
-    /// Something of this kind is there, with this controller.
+    /// Records an object of this kind and its controller.
     pub(super) fn owner(&self, kind: &GroupKind, uid: &Uid, owner: Option<&Owner>, namespace: &Text) {
         if self.state.lock().own(kind, uid, owner, namespace) {
             self.changed.notify_one();
         }
     }
 
-    /// Something of this kind is gone.
+    /// Removes an object of this kind.
     pub(super) fn gone(&self, kind: &GroupKind, uid: &Uid) {
         self.state.lock().disown(kind, uid);
     }
 
-    /// This is everything of a kind.
+    /// Replaces all objects of a kind.
     pub(super) fn all<'a>(
         &self,
         kind: &GroupKind,
@@ -137,7 +137,7 @@ impl References {
         self.changed.notify_one();
     }
 
-    /// A budget is there.
+    /// Records a budget.
     pub(super) fn budget(&self, budget: &Budget) {
         let covers = match &budget.spec {
             Ok(rules) => &rules.covers,
@@ -156,14 +156,14 @@ impl References {
         }
     }
 
-    /// A budget is gone.
+    /// Removes a budget.
     pub(super) fn budget_gone(&self, key: &BudgetKey) {
         if self.state.lock().budgets.remove(key).is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// These are all budgets of a front.
+    /// Replaces all budgets of a kind.
     pub(super) fn budgets(&self, kind: BudgetKind, budgets: &[Budget]) {
         let listed: HashSet<&BudgetKey> = budgets.iter().map(|budget| &budget.key).collect();
         self.state.lock().budgets.retain(|key, _| key.kind != kind || listed.contains(key));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_budget_remembers_stays_watched() {
+    fn a_kind_that_a_budget_remembers_stays_watched() {
         let references = References::default();
         let mut budget = budget_in("shop", &json!({"selector": {"matchLabels": {"app": "web"}}}));
         references.budget(&budget);
@@ -235,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_matters_where_a_budget_is() {
+    fn the_kind_of_a_controller_is_watched_where_a_budget_is() {
         let references = References::default();
         references.owner(&PODS, &"1".into(), Some(&owned_by("example.com", "Fleet")), &"shop".into());
         references.owner(&PODS, &"2".into(), Some(&owned_by("batch", "Job")), &"lab".into());
         references.owner(&PODS, &"3".into(), Some(&owned_by("apps", "ReplicaSet")), &"shop".into());
         references.owner(&PODS, &"4".into(), None, &"shop".into());
-        assert!(kinds(&references).is_empty(), "nobody asks");
+        assert!(kinds(&references).is_empty(), "there is no budget");
         references.budget(&budget_in("shop", &json!({"selector": {"matchLabels": {"a": "b"}}})));
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
         references.budget_gone(&BudgetKey {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_matters_by_itself() {
+    fn the_kind_of_a_target_is_watched() {
         let references = References::default();
         let target = |kind: &str, version: &str| json!({"targetRef": {"apiVersion": version, "kind": kind, "name": "x"}});
         references.budget(&budget_in("shop", &target("Fleet", "example.com/v1")));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_is_told_of_what_is_new_and_of_nothing_else() {
+    async fn only_a_new_kind_notifies_discovery() {
         let references = References::default();
         let is_told = || {
             let told = std::pin::pin!(references.changed.notified());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kind_that_controls_nothing_any_more_is_forgotten_after_a_while() {
+    async fn a_kind_that_controls_nothing_any_more_is_forgotten_after_a_delay() {
         let references = References::default();
         references.budget(&budget_in("shop", &json!({"selector": {"matchLabels": {"a": "b"}}})));
         let (fleet, job) = (owned_by("example.com", "Fleet"), owned_by("batch", "Job"));
@@ -290,10 +290,10 @@ mod tests {
         references.owner(&PODS, &two, Some(&job), &shop);
         references.gone(&PODS, &one);
         tokio::time::advance(FORGOTTEN_AFTER / 2).await;
-        assert_eq!(kinds(&references), ["batch/Job", "example.com/Fleet"], "another may come");
+        assert_eq!(kinds(&references), ["batch/Job", "example.com/Fleet"], "another object may come");
         tokio::time::advance(FORGOTTEN_AFTER / 2).await;
         assert_eq!(kinds(&references), ["batch/Job"]);
-        // A list in which it is not says so too; one that came back in time stays.
+        // A list without an object removes it too. A kind that comes back in time stays.
         references.all(&PODS, [(&one, Some(&fleet), &shop)].into_iter());
         tokio::time::advance(FORGOTTEN_AFTER).await;
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
@@ -301,7 +301,7 @@ mod tests {
         references.owner(&PODS, &two, Some(&fleet), &shop);
         tokio::time::advance(FORGOTTEN_AFTER).await;
         assert_eq!(kinds(&references), ["example.com/Fleet"]);
-        assert_eq!(references.state.lock().owned[&PODS].len(), 1, "what is gone is not remembered");
+        assert_eq!(references.state.lock().owned[&PODS].len(), 1, "objects that are gone are not remembered");
     }
 
     fn futures_poll(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {

@@ -1,5 +1,5 @@
-//! How far somebody sees: a server everything, a person at times one namespace and not every kind; and how what is seen
-//! is doing.
+//! The scope of the watches: everything for a server; for the view of a user, possibly one namespace and not every
+//! kind. Also the health of the watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,48 +11,49 @@ use parking_lot::Mutex;
 use quorate_kit::watch::{Failing, Health, Source};
 use serde::de::DeserializeOwned;
 
-/// How long the first list of a kind that not every cluster has is waited for before the first decision, once the kinds
-/// that every cluster has are there: rights that those are read with are known to the API server by then.
+/// How long to wait, before the first decision, for the first list of a kind that not every cluster has. The wait
+/// starts when the kinds that every cluster has are listed: by then the API server knows the permissions of this
+/// process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Where the API server answers 403 or 404.
+    /// If the API server answers 403 or 404.
     pub(super) refused: Duration,
-    /// Where it answers otherwise, or not at all; without bound where that would leave a budget out.
+    /// If it answers otherwise, or not at all; no limit if a budget might be left out.
     pub(super) failing: Option<Duration>,
 }
 
-/// What may be listed. Clones note what was refused, and show how the watches do, in the same place.
+/// What is watched. Clones share the refused kinds and the health of the watches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchScope {
-    /// The only namespace that is looked at; without it, all.
+    /// The only namespace that is watched; `None` for all.
     namespace: Option<String>,
-    /// Resources that are not looked at.
+    /// Resources that are not watched.
     closed: BTreeSet<&'static str>,
-    /// Kinds that not every cluster has, and that may not be listed here: by their resources.
+    /// Resources that not every cluster has, and that may not be listed here.
     refused: Arc<Mutex<BTreeSet<String>>>,
-    /// Who looks only once does not wait for what is refused.
+    /// A view lists once, so it does not wait for refused kinds.
     once: bool,
-    /// How the watches do, by kind.
+    /// The health of the watches, by kind.
     healths: Arc<Mutex<BTreeMap<String, Health>>>,
 }
 
 impl WatchScope {
-    /// Nothing is closed.
+    /// The scope of a server: everything.
     pub(crate) fn everything() -> Self {
         Self::default()
     }
 
-    /// One namespace, or all of them, without some resources.
+    /// The scope of a view: one namespace, or all of them, without some resources.
     pub(crate) fn without(closed: BTreeSet<&'static str>, namespace: Option<&str>) -> Self {
         Self { namespace: namespace.map(str::to_owned), closed, once: true, ..Self::default() }
     }
 
-    /// Whether a resource that every cluster has is looked at.
+    /// Whether a resource that every cluster has is watched.
     pub(super) fn sees(&self, resource: &str) -> bool {
         !self.closed.contains(resource)
     }
 
-    /// Objects of a kind that is in namespaces, as far as they are seen.
+    /// The objects of a namespaced kind within the scope.
     pub(super) fn source<K>(&self, client: &Client) -> Source<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
@@ -63,7 +64,7 @@ impl WatchScope {
         }
     }
 
-    /// Objects of a kind that was found, as far as they are seen.
+    /// The objects of a discovered kind within the scope.
     pub(super) fn found<K: DeserializeOwned + 'static>(
         &self,
         client: &Client,
@@ -72,42 +73,42 @@ impl WatchScope {
         Source::found(client.clone(), resource, self.namespace.as_deref())
     }
 
-    /// How long a kind that not every cluster has is waited for at first.
+    /// How long to wait for the first list of a kind that not every cluster has.
     pub(super) fn patience(&self, server: Patience) -> Patience {
         if self.once { Patience { refused: Duration::ZERO, ..server } } else { server }
     }
 
-    /// Where the watch of a kind shows how it does.
+    /// Registers the watch of a kind, and returns its health.
     pub(crate) fn health(&self, kind: &str) -> Health {
         let health = Health::default();
         self.healths.lock().insert(kind.to_owned(), health.clone());
         health
     }
 
-    /// A kind is not watched any more.
+    /// Removes a kind that is not watched any more.
     pub(super) fn unwatched(&self, kind: &str) {
         self.healths.lock().remove(kind);
     }
 
-    /// How all watches do that have shown something, but for that of one kind.
+    /// The health of all watches that have shown something, except that of one kind.
     pub(super) fn others(&self, kind: &str) -> Vec<Health> {
         let healths = self.healths.lock();
         let others = healths.iter().filter(|(of, health)| *of != kind && health.progress().heard.is_some());
         others.map(|(_, health)| health.clone()).collect()
     }
 
-    /// All kinds that are watched, and why one cannot be read now.
+    /// All watched kinds, and why a kind cannot be read now.
     pub(crate) fn watched(&self) -> Vec<(String, Option<Failing>)> {
         let healths = self.healths.lock();
         healths.iter().map(|(kind, health)| (kind.clone(), health.progress().failing)).collect()
     }
 
-    /// A kind that was found may not be listed.
+    /// Records that a discovered kind may not be listed.
     pub(super) fn refuse(&self, resource: &ApiResource) {
         self.refused.lock().insert(format!("{}.{}", resource.plural, resource.group));
     }
 
-    /// What was found and may not be listed.
+    /// The discovered resources that may not be listed.
     pub(crate) fn refused(&self) -> Vec<String> {
         self.refused.lock().iter().cloned().collect()
     }

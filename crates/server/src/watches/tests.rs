@@ -1,4 +1,4 @@
-//! The watches against an API server that serves what the test says.
+//! The watches against an API server that serves the objects of the test.
 
 mod api;
 mod unreadable;
@@ -23,7 +23,7 @@ const PODS: &str = "/api/v1/pods";
 const BUDGETS: &str = "/apis/policy.quorate.dev/v1alpha1/disruptionbudgets";
 const FLEETS: &str = "/apis/example.com/v1/fleets";
 
-/// A feed at work, and what the keeper was told.
+/// Running watches, and the messages that they send to the actor.
 struct Stage {
     api: FakeApi,
     inbox: mpsc::Receiver<Message>,
@@ -50,11 +50,11 @@ impl Stage {
     async fn next(&mut self) -> Event {
         match self.inbox.recv().await {
             Some(Message::Event(event)) => event,
-            _ => panic!("the feed only tells"),
+            _ => panic!("the watches send only events"),
         }
     }
 
-    /// The next event for which `pick` gives something; what comes before it is skipped.
+    /// The next event for which `pick` returns a value; skips the events before it.
     async fn until<T>(&mut self, pick: impl Fn(Event) -> Option<T>) -> T {
         let found = async {
             loop {
@@ -63,10 +63,10 @@ impl Stage {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(300), found).await.expect("it never came")
+        tokio::time::timeout(Duration::from_secs(300), found).await.expect("the event did not come")
     }
 
-    /// Everything that is told until all watches are in, as words.
+    /// All events until the initial sync is complete, as words.
     async fn until_synced(&mut self) -> Vec<String> {
         let mut told = Vec::new();
         loop {
@@ -149,23 +149,23 @@ async fn a_pod_that_cannot_be_read_stays_and_is_not_healthy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn synced_means_that_all_kinds_found_at_first_are_in() {
+async fn synced_means_that_all_kinds_found_at_first_are_listed() {
     let api = FakeApi::empty_cluster();
     api.serve("/apis/scheduling.k8s.io/v1alpha2/podgroups", vec![group("g", 3, 4)]);
     api.serve("/apis/scheduling.k8s.io/v1alpha2/workloads", vec![]);
     let mut stage = Stage::set(api);
     let told = stage.until_synced().await;
     assert!(told.contains(&"groups 1".to_owned()) && told.contains(&"Upstream 0".to_owned()), "{told:?}");
-    assert!(!told.iter().any(|word| word.starts_with("Own")), "that kind is not there: {told:?}");
+    assert!(!told.iter().any(|word| word.starts_with("Own")), "that kind is not served: {told:?}");
 
-    // A kind that comes later is told of, and nobody is unsynced by it.
+    // A kind that comes later is listed, and the replica stays synced.
     stage.api.serve("/apis/scheduling.quorate.dev/v1alpha1/workloads", vec![]);
     let next = stage.until(|event| (!matches!(event, Event::BudgetsAt(..))).then(|| word(&event))).await;
     assert_eq!(next, "Own 0");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_best_version_of_the_groups_is_used_and_their_numbers_may_change() {
+async fn the_best_version_of_pod_groups_is_used_and_their_numbers_may_change() {
     let api = FakeApi::empty_cluster();
     for version in ["v1alpha2", "v1beta1"] {
         api.serve(&format!("/apis/scheduling.k8s.io/{version}/podgroups"), vec![group("g", 3, 4)]);
@@ -178,7 +178,7 @@ async fn the_best_version_of_the_groups_is_used_and_their_numbers_may_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_goes_is_empty_and_may_come_back() {
+async fn a_kind_that_is_removed_is_empty_and_may_come_back() {
     let api = FakeApi::empty_cluster();
     let path = "/apis/scheduling.k8s.io/v1alpha2/podgroups";
     api.serve(path, vec![group("g", 3, 4)]);
@@ -192,13 +192,13 @@ async fn a_kind_that_goes_is_empty_and_may_come_back() {
     assert_eq!(stage.until(groups).await, 0);
     let asked = stage.api.asked(path);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert!(stage.api.asked(path) - asked < 5, "nobody asks for what is not there");
+    assert!(stage.api.asked(path) - asked < 5, "a kind that is not served is not requested");
     stage.api.serve(path, vec![group("g", 3, 4), group("h", 3, 5)]);
     assert_eq!(stage.until(groups).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_is_watched_while_somebody_refers_to_it() {
+async fn a_kind_is_watched_while_a_budget_needs_it() {
     let api = FakeApi::empty_cluster();
     let fleet = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "f", "resourceVersion": "2"},
         "spec": {"ships": 4, "replicas": 9}});
@@ -225,7 +225,7 @@ async fn a_kind_is_watched_while_somebody_refers_to_it() {
     };
     stage.api.change(BUDGETS, "ADDED", &budget());
     assert_eq!(stage.until(fleets).await, [Some(4)]);
-    // Where it is known already nobody asks again what is served.
+    // A kind that is already known does not trigger discovery.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let asked = stage.api.asked("/apis");
     let mut elsewhere = pod("z", 20, Some(fleet_owner()));
@@ -238,7 +238,7 @@ async fn a_kind_is_watched_while_somebody_refers_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_refers_to_at_first_is_in_before_the_first_decision() {
+async fn a_referred_kind_is_listed_before_the_first_decision() {
     let api = FakeApi::empty_cluster();
     let job = json!({"metadata": {"namespace": "shop", "name": "once", "uid": "j", "resourceVersion": "2"}});
     api.serve("/apis/batch/v1/jobs", vec![job]);
@@ -246,7 +246,7 @@ async fn what_somebody_refers_to_at_first_is_in_before_the_first_decision() {
         json!({"apiVersion": "batch/v1", "kind": "Job", "name": "once", "uid": "j", "controller": true});
     api.serve(PODS, vec![pod("a", 5, Some(owner))]);
     api.serve(BUDGETS, vec![budget()]);
-    // What is referred to is known when the pods are, and no earlier.
+    // The referred kinds are known only when the pods are listed.
     api.slow(PODS);
     let mut stage = Stage::set(api);
     let told = stage.until_synced().await;

@@ -1,4 +1,4 @@
-//! One row per kind: how a list of it becomes a snapshot, and a change an input.
+//! For each kind, translates a list into a snapshot, and a change into an input.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::references::{PODS, References};
 use crate::raw_budgets::{self, RawBudgets};
 use crate::twins;
 
-/// Reads an object and makes a fact of it at once.
+/// Reads an object and turns it into a fact at once.
 pub(super) fn reading<K: DeserializeOwned, T>(
     fact: impl Fn(&K) -> Result<T, Unreadable>,
 ) -> impl Fn(&str) -> Result<T, String> {
@@ -31,11 +31,11 @@ pub(super) fn reading<K: DeserializeOwned, T>(
     }
 }
 
-/// Reads a pod, in part if need be.
+/// Reads a pod, in part if necessary.
 pub(super) fn read_pod(text: &str) -> Result<Pod, String> {
     let (pod, wrong) = objects::any_pod(text)?;
     if let Some(why) = wrong {
-        warn!(pod = %pod.key, why, "a pod cannot be read in full: it counts as not ready");
+        warn!(pod = %pod.key, why, "cannot read a pod in full: it counts as not ready");
     }
     Ok(pod)
 }
@@ -45,7 +45,7 @@ fn fact(input: Input) -> Vec<Event> {
 }
 
 fn complain<K>(listed: &Listed<K>) {
-    listed.unreadable.iter().for_each(|why| warn!(%why, "an object cannot be read"));
+    listed.unreadable.iter().for_each(|why| warn!(%why, "cannot read an object"));
 }
 
 pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Event> {
@@ -65,9 +65,9 @@ pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Eve
             references.gone(&PODS, &pod.uid);
             fact(Input::PodGone(pod.uid, pod.version))
         }
-        // Without a UID nobody can tell which one it is.
+        // Without a UID it is unknown which pod it is.
         watch::Event::Unreadable(why) => {
-            warn!(%why, "a pod cannot be read");
+            warn!(%why, "cannot read a pod");
             Vec::new()
         }
         watch::Event::Bookmark(version) => {
@@ -76,7 +76,7 @@ pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Eve
     }
 }
 
-/// Budgets of one kind. Twins of native budgets are `DisruptionBudget`s, so nobody adopts the others.
+/// Budgets of one kind. Twins are `DisruptionBudget`s, so `twins` is `None` for the other kind.
 pub(super) fn budgets(
     kind: BudgetKind,
     event: watch::Event<StoredBudget>,
@@ -86,7 +86,7 @@ pub(super) fn budgets(
 ) -> Vec<Event> {
     let at = |version: &str| objects::version(version).map(|version| Event::BudgetsAt(kind, version));
     let read = |object: &StoredBudget| {
-        budget::fact(kind, object).inspect_err(|why| warn!(%why, "a budget cannot be read")).ok()
+        budget::fact(kind, object).inspect_err(|why| warn!(%why, "cannot read a budget")).ok()
     };
     match event {
         watch::Event::Listed(listed) => {
@@ -116,7 +116,7 @@ pub(super) fn budgets(
             budget_gone(BudgetKey { object: key, kind }, raw_budgets, references, twins)
         }
         watch::Event::Unreadable(why) => {
-            warn!(%why, "a budget cannot be read");
+            warn!(%why, "cannot read a budget");
             match object_key(&why.identity) {
                 Some(object) if why.deleted => {
                     budget_gone(BudgetKey { object, kind }, raw_budgets, references, twins)
@@ -142,7 +142,7 @@ fn budget_gone(
     fact(Input::BudgetGone(key))
 }
 
-/// A kind of controller. What cannot be read has no scale that is known.
+/// A kind of controller. A controller that cannot be read counts as gone, so its scale is unknown.
 pub(super) fn controllers(
     kind: GroupKind,
     references: &Arc<References>,
@@ -167,7 +167,7 @@ pub(super) fn controllers(
             fact(Input::ControllerGone(controller.uid))
         }
         watch::Event::Unreadable(why) => {
-            warn!(kind = &*kind.kind, %why, "a controller cannot be read");
+            warn!(kind = &*kind.kind, %why, "cannot read a controller");
             let Some(uid) = Some(Uid::from(why.identity.uid.as_str())).filter(|uid| !uid.is_empty()) else {
                 return Vec::new();
             };
@@ -178,7 +178,7 @@ pub(super) fn controllers(
     }
 }
 
-/// PodGroups. What owns them matters: when that has ended, they are not expected any more.
+/// PodGroups. Their owners matter: when an owner has ended, its PodGroups are not expected any more.
 pub(super) fn pod_groups(
     kind: GroupKind,
     references: &Arc<References>,
@@ -204,7 +204,7 @@ pub(super) fn workloads(
     }
 }
 
-/// Notes who owns the objects of a kind.
+/// Records the owners of the objects of a kind.
 fn owned<T>(
     event: &watch::Event<(ObjectKey, T)>,
     kind: &GroupKind,
@@ -239,7 +239,7 @@ pub(super) fn nodes(event: watch::Event<(Text, Node)>) -> Vec<Event> {
     keyed(event, name, Snapshot::Nodes, Input::Node)
 }
 
-/// A native budget: its fact, unless it covers nothing, and itself where it asks for a twin.
+/// A native budget: its fact, unless it covers nothing, and the object itself if it matters for twins.
 pub(super) struct Native {
     key: ObjectKey,
     fact: Option<NativeBudget>,
@@ -265,7 +265,7 @@ pub(super) fn native_budgets(event: watch::Event<Native>, twins: &twins::Inbox) 
         }
         watch::Event::Deleted(native) => native_gone(native.key, twins),
         watch::Event::Unreadable(why) => {
-            warn!(%why, "a native budget cannot be read");
+            warn!(%why, "cannot read a PodDisruptionBudget");
             object_key(&why.identity).map(|key| native_gone(key, twins)).unwrap_or_default()
         }
         watch::Event::Bookmark(_) => Vec::new(),
@@ -277,7 +277,7 @@ fn native_gone(key: ObjectKey, twins: &twins::Inbox) -> Vec<Event> {
     fact(Input::NativeBudget(key, None))
 }
 
-/// Kinds whose facts are told by a key. What cannot be read is not there.
+/// Kinds whose facts have a key. An object that cannot be read counts as absent.
 fn keyed<K: Eq + Hash, T>(
     event: watch::Event<(K, T)>,
     key: impl Fn(&Identity) -> Option<K>,
@@ -292,7 +292,7 @@ fn keyed<K: Eq + Hash, T>(
         watch::Event::Applied((key, object)) => fact(one(key, Some(object))),
         watch::Event::Deleted((key, _)) => fact(one(key, None)),
         watch::Event::Unreadable(why) => {
-            warn!(%why, "an object cannot be read");
+            warn!(%why, "cannot read an object");
             key(&why.identity).map(|key| fact(one(key, None))).unwrap_or_default()
         }
         watch::Event::Bookmark(_) => Vec::new(),

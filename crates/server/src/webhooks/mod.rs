@@ -1,11 +1,12 @@
-//! What tells the API server to ask.
+//! The webhook configurations, which make the API server call Quorate.
 //!
-//! Two entries share the work of each kind. Where a namespace is labelled, a budget enforces there: no answer means no.
-//! Everywhere else no answer means yes, so that an outage of ours hurts nobody who has nothing to protect; and a new
-//! budget binds at once while a server answers, before anybody has labelled anything.
+//! Evictions and deletes of pods have two entries each. In a labelled namespace a budget enforces: if no server
+//! answers, the API server denies the request. In all other namespaces it then admits the request, so that an outage of
+//! Quorate does not affect namespaces without a budget. Because of the second entry, a new budget takes effect at once
+//! while a server answers, before its namespace is labelled.
 //!
-//! What the API server need not ask about is for the intake to say, which knows the table of callers that are never
-//! held up.
+//! The match conditions say which requests the API server need not send. They come from `quorate_intake`, which uses the
+//! table of exempt callers.
 
 mod reconcile;
 mod trust;
@@ -28,29 +29,29 @@ pub(crate) use reconcile::WebhookReconciler;
 /// The name of both configurations.
 pub const NAME: &str = "quorate";
 
-/// As long as the API server waits by default.
+/// The default timeout of the API server.
 const TIMEOUT_SECONDS: i32 = 10;
 
-/// Longer than owners are looked up, and not so long that a pod waits for a server that is gone.
+/// Longer than the lookup of owners may take, and short enough that a pod does not wait long for a server that is gone.
 const OWNERS_TIMEOUT_SECONDS: i32 = 3;
 
-/// Who writes the configurations.
+/// Which component writes the configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedBy {
-    /// We do.
+    /// The server.
     Server,
-    /// Somebody else, such as Helm; we keep current in them whom the API server is to trust.
+    /// Another tool, such as Helm; the server keeps only the CA bundle up to date.
     CaBundleOnly,
-    /// Somebody else, and whom to trust too.
+    /// Another tool, including the CA bundle.
     Others,
 }
 
-/// Where the API server finds us.
+/// Where the API server reaches Quorate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// At a URL, `https://host:port`, without a path.
     Url(String),
-    /// Behind a Service of our own namespace.
+    /// Behind a Service in Quorate's own namespace.
     Service {
         /// Its name.
         name: String,
@@ -60,15 +61,15 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The names by which certificates must know us there.
+    /// The names that the serving certificate must contain.
     ///
     /// # Errors
-    /// The URL is none, or not one of HTTPS.
+    /// The URL is not valid, or not an HTTPS URL.
     pub fn names(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
         match self {
             Self::Url(url) => {
                 let uri: http::Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
-                let host = uri.host().with_context(|| format!("{url} names no host"))?;
+                let host = uri.host().with_context(|| format!("{url} has no host"))?;
                 anyhow::ensure!(uri.scheme_str() == Some("https"), "{url} must begin with https://");
                 Ok(vec![host.trim_matches(['[', ']']).to_owned()])
             }
@@ -79,25 +80,25 @@ impl Endpoint {
     }
 }
 
-/// Where the API server finds us, whom it is to trust there, and what it is not to ask about.
+/// Where the API server reaches Quorate, which CAs it trusts there, and which namespaces are excluded.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// Where.
+    /// The address.
     pub endpoint: Endpoint,
-    /// The certificates of those whom it is to trust, as PEM; empty where somebody else says so.
+    /// The CA bundle as PEM; empty if managed elsewhere.
     pub bundle: String,
-    /// Our own namespace: Quorate does not decide on itself.
+    /// Quorate's own namespace: Quorate does not decide on its own pods.
     pub namespace: String,
     /// Whether pods get the owners that their templates name.
     pub owners: bool,
 }
 
-/// Which namespaces an entry is for.
+/// Which namespaces an entry applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NamespaceScope {
-    /// Those with the label.
+    /// Namespaces with the label.
     Enforced,
-    /// All others.
+    /// All other namespaces.
     Elsewhere,
 }
 
@@ -112,7 +113,7 @@ impl NamespaceScope {
         Some(policy.to_owned())
     }
 
-    /// The name of an entry, as people see it in refusals.
+    /// The name of an entry, as users see it in denials.
     fn name(self, kind: &str) -> String {
         match self {
             Self::Enforced => format!("{kind}.quorate.dev"),
@@ -143,7 +144,7 @@ impl Address {
         }
     }
 
-    /// All namespaces but the excluded.
+    /// All namespaces except the excluded ones.
     fn everywhere(&self) -> LabelSelector {
         let excluded = vec![EXCLUDED.to_owned(), self.namespace.clone()];
         let requirement = requirement("kubernetes.io/metadata.name", "NotIn", Some(excluded));
@@ -165,7 +166,8 @@ fn requirement(key: &str, operator: &str, values: Option<Vec<String>>) -> LabelS
     LabelSelectorRequirement { key: key.to_owned(), operator: operator.to_owned(), values }
 }
 
-/// Evictions are decided where they can be pinned to a pod, and owners added before anybody validates the pod.
+/// Evictions are decided here because only a mutating webhook can pin them to a pod. Owners are added here, before
+/// validating webhooks see the pod.
 pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     let entry = |scope: NamespaceScope| MutatingWebhook {
         name: scope.name("evictions"),
@@ -187,7 +189,7 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
         match_conditions: Some(conditions(Entry::Owners)),
         // A pod that starts without an owner is better than one that does not start.
         failure_policy: Some("Ignore".to_owned()),
-        // Asked again after others changed the pod, it adds what is missing and nothing twice.
+        // If it is called again after another webhook changed the pod, it adds only missing owners.
         reinvocation_policy: Some("IfNeeded".to_owned()),
         side_effects: "NoneOnDryRun".to_owned(),
         timeout_seconds: Some(OWNERS_TIMEOUT_SECONDS),
@@ -201,8 +203,8 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     }
 }
 
-/// Deletes and changes are asked about for the very object, and so are announcements of changes; our own objects, and
-/// probes.
+/// Deletes, updates and resizes of pods, and announcements of updates, are decided on the object in the request.
+/// Budgets, Workloads and probes are validated.
 pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     let entry = |scope: NamespaceScope| {
         let rules = match scope {
@@ -210,7 +212,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
                 rule("", "v1", &["DELETE", "UPDATE"], &["pods"]),
                 rule("", "v1", &["UPDATE"], &["pods/resize"]),
             ],
-            // Updates are many, and harmless nearly always: they are not worth a call where nothing is protected.
+            // Updates are frequent and nearly always harmless: where no budget enforces, they are not worth a call.
             NamespaceScope::Elsewhere => vec![rule("", "v1", &["DELETE"], &["pods"])],
         };
         ValidatingWebhook {
@@ -226,8 +228,8 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
             ..ValidatingWebhook::default()
         }
     };
-    // An entry of its own: every kubelet writes the status of its pods all the time, and an API server evaluates all
-    // conditions of an entry, so there are few. Where nothing is protected nobody is asked, as for updates.
+    // A separate entry: every kubelet writes the status of its pods all the time, and an API server evaluates all
+    // conditions of an entry, so this one has few. Where no budget enforces there is no call, as for updates.
     let announcements = ValidatingWebhook {
         name: NamespaceScope::Enforced.name("pod-status"),
         client_config: address.client_config(PODS),
@@ -248,7 +250,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
             rule("policy.kruise.io", "v1alpha1", &["CREATE", "UPDATE"], &["podunavailablebudgets"]),
             rule("scheduling.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["workloads"]),
         ]),
-        // What slips through while nobody answers is stored, denies, and says why in its status.
+        // An invalid budget that is stored while no server answers denies requests, and its status says why.
         failure_policy: Some("Ignore".to_owned()),
         side_effects: "None".to_owned(),
         timeout_seconds: Some(TIMEOUT_SECONDS),
@@ -261,7 +263,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
         rules: Some(vec![rule("", "v1", &["CREATE", "UPDATE"], &["pods"])]),
         namespace_selector: Some(address.everywhere()),
         match_conditions: Some(conditions(Entry::Probes)),
-        // No pod fails to start because we are away. What slips through is a probe that always fails, and says so.
+        // A pod must start even if no server answers. An invalid probe then always fails, and reports why.
         failure_policy: Some("Ignore".to_owned()),
         side_effects: "None".to_owned(),
         timeout_seconds: Some(TIMEOUT_SECONDS),
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_namespace_but_the_excluded_is_in_exactly_one_entry() {
+    fn every_namespace_except_the_excluded_ones_is_in_exactly_one_entry() {
         let address = address(Endpoint::Url("https://quorate.example:9443/".to_owned()));
         for scope in NamespaceScope::BOTH {
             let selector = address.namespaces(scope).match_expressions.unwrap();
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_protected_an_outage_hurts_nobody() {
+    fn only_entries_for_enforced_namespaces_fail_closed() {
         let address = address(Endpoint::Url("https://quorate.example:9443/".to_owned()));
         let entries: Vec<(String, Option<String>, Option<String>)> = mutating(&address)
             .webhooks
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_asked_about_only_while_they_are_added() {
+    fn owners_have_an_entry_only_while_the_feature_is_on() {
         let off = address(Endpoint::Url("https://quorate.example:9443".to_owned()));
         let names = |address: &Address| -> Vec<String> {
             mutating(address).webhooks.unwrap().into_iter().map(|entry| entry.name).collect()
@@ -362,13 +364,13 @@ mod tests {
         assert_eq!(names(&on)[..2], names(&off)[..]);
         let entry = mutating(&on).webhooks.unwrap().remove(2);
         assert_eq!(entry.name, "owners.quorate.dev");
-        assert_eq!(entry.failure_policy.as_deref(), Some("Ignore"), "a pod starts in any case");
+        assert_eq!(entry.failure_policy.as_deref(), Some("Ignore"), "a pod always starts");
         assert_eq!(entry.reinvocation_policy.as_deref(), Some("IfNeeded"));
         assert!(entry.match_conditions.unwrap().iter().any(|condition| condition.name == "has-a-controller"));
     }
 
     #[test]
-    fn names_for_certificates() {
+    fn an_endpoint_gives_the_names_for_its_certificate() {
         let host = |url: &str| Endpoint::Url(url.to_owned()).names("ns").map(|names| names[0].clone());
         assert_eq!(host("https://127.0.0.1:8443").unwrap(), "127.0.0.1");
         assert_eq!(host("https://[::1]:8443").unwrap(), "::1");
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_service_there_is_no_url() {
+    fn a_service_endpoint_has_no_url() {
         let address = address(Endpoint::Service { name: "quorate".to_owned(), port: 443 });
         let config = address.client_config(EVICTIONS);
         assert_eq!(config.url, None);

@@ -1,4 +1,4 @@
-//! Keeping the configurations as they should be: the holder's first duty, since nothing is enforced before.
+//! Reconciles the webhook configurations. The leader does this first, because nothing is enforced before.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use tracing::{info, warn};
 use super::{Address, Endpoint, ManagedBy, NAME, mutating, trust, validating};
 use crate::calls::FIELD_MANAGER;
 
-/// How often they are looked at: somebody may have changed them.
+/// Interval between checks: users may change the configurations.
 const LOOKED: Duration = Duration::from_secs(30);
 
-/// The same where somebody else writes them: whoever adds an entry does not know whom to trust there.
+/// Interval if another tool writes the configurations: a new entry has no CA bundle yet.
 const LOOKED_AT_OTHERS: Duration = Duration::from_secs(5);
 
-/// API servers read changed configurations a moment later. What is enforced only from then on must wait for it.
+/// Delay until API servers have read a changed configuration. What is enforced only from then on must wait for it.
 const READ: Duration = Duration::from_secs(1);
 
-/// What makes the API server ask us, and who sees to it.
+/// Keeps the webhook configurations up to date, so that the API server calls Quorate.
 pub(crate) struct WebhookReconciler {
     pub(crate) client: Client,
     pub(crate) written: ManagedBy,
@@ -38,8 +38,8 @@ pub(crate) struct WebhookReconciler {
 }
 
 impl WebhookReconciler {
-    /// Sees to the configurations whenever this process is the holder; says in `in_force` whether it holds the lease and
-    /// they are there. Where all of it is up to others it only passes on who is the holder.
+    /// Reconciles the configurations while this process is the leader. Sets `in_force` to whether this process is the
+    /// leader and the configurations exist. If they are managed elsewhere, `in_force` only follows the leadership.
     pub(crate) async fn keep(
         self,
         mut bundle: watch::Receiver<String>,
@@ -65,7 +65,7 @@ impl WebhookReconciler {
                 Ok(changed) => {
                     backoff.reset();
                     if changed {
-                        info!("the webhooks are registered");
+                        info!("registered the webhooks");
                         tokio::time::sleep(READ).await;
                     }
                     in_force.send_if_modified(|in_force| !std::mem::replace(in_force, true));
@@ -85,7 +85,7 @@ impl WebhookReconciler {
         }
     }
 
-    /// Writes both; returns whether that changed anything.
+    /// Writes both configurations; returns whether that changed anything.
     async fn write(&self, bundle: String) -> Result<bool, Error> {
         let address = Address {
             endpoint: self.endpoint.clone(),

@@ -1,6 +1,6 @@
-//! Whom the API server is to trust, in configurations that somebody else writes.
+//! The CA bundle in webhook configurations that another tool writes.
 //!
-//! Only `caBundle` is touched, and nothing is made: whoever wrote the rest changes it, or takes it away, as they like.
+//! Only `caBundle` is changed, and nothing is created: the other tool, such as Helm, changes or deletes the rest.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::NAME;
 use crate::calls::FIELD_MANAGER;
 
-/// Has both configurations trust `bundle`; returns whether that changed anything. Where the bundle is empty somebody
-/// else says whom to trust, and they need only be there.
+/// Writes `bundle` to both configurations; returns whether that changed anything. An empty bundle is managed elsewhere:
+/// then the configurations only have to exist.
 pub(super) async fn keep(client: &Client, bundle: &str) -> Result<bool, Error> {
     let first = within::<MutatingWebhookConfiguration>(client, bundle, |configuration| {
         trusted(configuration.webhooks.iter().flatten().map(|entry| &entry.client_config))
@@ -30,7 +30,7 @@ pub(super) async fn keep(client: &Client, bundle: &str) -> Result<bool, Error> {
     Ok(first || second)
 }
 
-/// Whom each entry trusts.
+/// The CA bundle of each entry.
 fn trusted<'a>(configs: impl Iterator<Item = &'a WebhookClientConfig>) -> Vec<Vec<u8>> {
     configs.map(|config| config.ca_bundle.clone().map(|bundle| bundle.0).unwrap_or_default()).collect()
 }
@@ -55,8 +55,7 @@ where
     Ok(true)
 }
 
-/// A JSON Patch, where one is needed. It holds for what was seen and for nothing else: entries are known by their
-/// places in it.
+/// A JSON Patch, if one is needed. It tests the version that was read, because it addresses entries by their index.
 fn steps(version: Option<&str>, trusted: &[Vec<u8>], bundle: &str) -> Option<Value> {
     let wanted = bundle.as_bytes();
     if wanted.is_empty() || trusted.iter().all(|found| found == wanted) {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_entries_that_trust_somebody_else_are_written() {
+    fn only_entries_with_another_bundle_are_written() {
         let trusted = ["new", "old", ""].map(|bundle| bundle.as_bytes().to_vec());
         let expected = json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_current_or_up_to_others_is_left_alone() {
+    fn a_current_bundle_and_one_managed_elsewhere_are_not_written() {
         let trusted = [b"new".to_vec()];
         assert_eq!(steps(None, &trusted, "new"), None);
         assert_eq!(steps(None, &trusted, ""), None);

@@ -1,4 +1,4 @@
-//! What the API server serves, as far as we care.
+//! The kinds that the API server serves, as far as they matter here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub(super) struct Catalog {
     groups: BTreeMap<String, Vec<Version>>,
 }
 
-/// A version and its resources; `None` where they were not told.
+/// A version and its resources; `None` if they could not be listed.
 type Version = (String, Option<Vec<APIResource>>);
 
-/// Where a kind is served.
+/// The resource of a served kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Served {
     pub(super) resource: ApiResource,
-    /// It has a scale.
+    /// It has a `scale` subresource.
     pub(super) scales: bool,
 }
 
@@ -36,15 +36,15 @@ pub(super) struct Served {
 pub(super) enum Found {
     Served(Served),
     Nowhere,
-    /// The API server does not tell now.
+    /// The API server does not answer now.
     Unknown,
 }
 
 impl Catalog {
-    /// Asks for these groups; the core group has no name.
+    /// Lists the resources of these groups; the name of the core group is empty.
     ///
     /// # Errors
-    /// Nobody tells which groups there are.
+    /// The API server does not list its groups.
     pub(super) async fn ask(client: &Client, groups: &BTreeSet<String>) -> Result<Self, Error> {
         let all = in_time(client.list_api_groups()).await?.groups;
         let mut catalog = Self::default();
@@ -62,10 +62,10 @@ impl Catalog {
                 };
                 let answer = match resources {
                     Ok(list) => Some(list.resources),
-                    // It went in between.
+                    // The version was removed in between.
                     Err(Error::Api(status)) if status.code == 404 => Some(Vec::new()),
                     Err(error) => {
-                        warn!(group, version, error = %Plain(&error), "cannot tell what is served");
+                        warn!(group, version, error = %Plain(&error), "cannot list the resources of an API version");
                         None
                     }
                 };
@@ -76,7 +76,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Finds a kind: in the first of these versions, or where none are named in the version that the API server prefers.
+    /// Finds a kind in the first `wanted` version that has it. By default, the version that the API server prefers is
+    /// first.
     pub(super) fn find(&self, kind: &GroupKind, wanted: Option<&[&str]>) -> Found {
         let Some(served) = self.groups.get(&*kind.group) else { return Found::Nowhere };
         let names: Vec<&str> = match wanted {
@@ -103,7 +104,7 @@ impl Catalog {
     }
 }
 
-/// No answer is waited for longer.
+/// Timeout of a discovery call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -120,13 +121,12 @@ fn versions(group: &APIGroup) -> Vec<String> {
     versions
 }
 
-/// The definitions of custom kinds: which versions they serve, and where those with a scale keep it, if not where all
-/// others do.
+/// CustomResourceDefinitions: which versions they serve, and the replicas path of those that do not use the default.
 #[derive(Default)]
 pub(super) struct Definitions {
-    /// By the name of the definition.
+    /// By name of the definition.
     defined: Mutex<BTreeMap<String, Defined>>,
-    /// Another kind may be served now.
+    /// Notified when the set of served kinds may have changed.
     pub(super) changed: Notify,
 }
 
@@ -147,13 +147,13 @@ impl Definitions {
                 self.defined.lock().insert(definition.name_any(), read(definition));
             }
             watch::Event::Deleted(definition) => drop(self.defined.lock().remove(&definition.name_any())),
-            watch::Event::Unreadable(why) => warn!(%why, "a definition cannot be read"),
+            watch::Event::Unreadable(why) => warn!(%why, "cannot read a CustomResourceDefinition"),
             watch::Event::Bookmark(_) => return,
         }
         self.changed.notify_one();
     }
 
-    /// Where a kind keeps the number of its replicas.
+    /// The path of the number of replicas in a kind.
     pub(super) fn path(&self, kind: &GroupKind, version: &str) -> ReplicasPath {
         let defined = self.defined.lock();
         let path =
@@ -161,7 +161,7 @@ impl Definitions {
         path.cloned().unwrap_or_default()
     }
 
-    /// Whether there is a definition by which a kind is served, in one of these versions where some are named.
+    /// Whether a definition serves a kind, in one of the `wanted` versions if these are given.
     pub(super) fn serve(&self, kind: &GroupKind, wanted: Option<&[&str]>) -> bool {
         let is_wanted = |version: &String| wanted.is_none_or(|wanted| wanted.contains(&version.as_str()));
         let defined = self.defined.lock();
@@ -171,7 +171,7 @@ impl Definitions {
 
 fn read(definition: &CustomResourceDefinition) -> Defined {
     let spec = &definition.spec;
-    // One that is being deleted serves what is left, and soon nothing.
+    // A definition that is being deleted serves only what is left, and soon nothing.
     let ends = definition.metadata.deletion_timestamp.is_some();
     let served = spec.versions.iter().filter(|version| version.served && !ends);
     let path = |version: &DefinedVersion| {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_version_that_has_the_kind_is_found() {
+    fn the_first_version_that_has_the_kind_is_found() {
         let (a, b) =
             (resources(&[("things", "Thing")]), resources(&[("things", "Thing"), ("things/scale", "Scale")]));
         let thing = GroupKind::new("g", "Thing");
@@ -224,7 +224,7 @@ mod tests {
         let Found::Served(second) = both.find(&thing, Some(&["v2"])) else { panic!("served") };
         assert!(second.scales);
         assert_eq!(version(&catalog(&[("v1", resources(&[])), ("v2", b)]).find(&thing, None)), "v2");
-        assert_eq!(version(&both.find(&GroupKind::new("g", "Scale"), None)), "nowhere", "a part of another");
+        assert_eq!(version(&both.find(&GroupKind::new("g", "Scale"), None)), "nowhere", "a subresource");
         assert_eq!(version(&both.find(&GroupKind::new("h", "Thing"), None)), "nowhere");
         assert_eq!(version(&catalog(&[("v1", None), ("v2", a)]).find(&thing, None)), "unknown");
     }

@@ -1,12 +1,13 @@
-//! Kinds that a cluster may have or not: found, watched while they are served, and forgotten when they are gone for sure.
+//! Kinds that not every cluster has: finds them, watches them while they are served, and drops them when they are
+//! certainly gone.
 //!
-//! The definitions of custom kinds are watched, since they tell at once what comes and goes; and the API server is asked
-//! from time to time, since not everything has a definition.
+//! CustomResourceDefinitions are watched, because they show at once which kinds are added and removed. Discovery is
+//! also repeated from time to time, because not every kind has a definition.
 //!
-//! A kind that cannot be read is not a kind that is gone. An API server that has just started answers 403 before it knows
-//! all rights, and its discovery may leave groups out. So what is known of a kind stays until discovery has said several
-//! times, over at least a minute, that the kind is not served, and the kind itself answers nothing else. Then everything
-//! else is listed once more, and only then its objects are forgotten.
+//! A kind that cannot be read is not a kind that is gone. An API server that has just started answers 403 before it
+//! knows all permissions, and its discovery may omit groups. So the objects of a kind stay until discovery has omitted
+//! the kind several times, over at least a minute, and a read of the kind fails with 403 or 404. Then all other kinds
+//! are listed again, and only then are its objects dropped.
 
 mod catalog;
 mod slot;
@@ -38,29 +39,28 @@ use crate::raw_budgets::RawBudgets;
 use catalog::{Catalog, Definitions, Found, Served};
 use slot::{OURS, Slot};
 
-/// How often the API server is asked what it serves though nothing seems to have changed.
+/// Interval of discovery if nothing seems to have changed.
 const POLL: Duration = Duration::from_secs(30);
 
-/// Changes come in bursts.
+/// Delay before discovery: changes come in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// After a definition has changed, a kind is served or not within this time.
+/// When to repeat discovery after a definition has changed: by the last one, the API server has followed the change.
 const FOLLOW_UPS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(6)];
 
-/// A kind is gone when discovery has said so this often, over at least this time.
+/// A kind is gone when discovery has omitted it this many times, over at least this time.
 const ABSENT: (u32, Duration) = (3, Duration::from_secs(60));
 
-/// The lists of all other kinds that come before a kind is forgotten are waited for this long; then it is tried again
-/// with the next round.
+/// Timeout for the lists of all other kinds before a kind is dropped. After a timeout, the next round retries.
 const LISTED_AGAIN: Duration = Duration::from_secs(30);
 
-/// A watch under way.
+/// A running watch.
 struct Watched {
-    /// Where, and for a kind that somebody refers to, which number is its scale.
+    /// The resource, and for a referred kind with a scale, the path of its replicas.
     at: (Served, Option<slim::ReplicasPath>),
     health: Health,
-    /// Something is known from a watch before this one.
+    /// An earlier watch of this kind has listed objects.
     known: bool,
     task: AbortOnDropHandle<()>,
 }
@@ -71,7 +71,7 @@ impl Watched {
     }
 }
 
-/// How often discovery has left out what is watched, and since when.
+/// How often discovery has omitted a watched kind, and since when.
 struct Absence {
     times: u32,
     since: Instant,
@@ -82,17 +82,17 @@ pub(super) struct Discovery {
     scope: WatchScope,
     replica: ReplicaHandle,
     references: Arc<References>,
-    /// Which kinds somebody referred to when it was last looked.
+    /// The referred kinds of the last round.
     referred: BTreeSet<GroupKind>,
     definitions: Arc<Definitions>,
     initial_sync: InitialSync,
     raw_budgets: Arc<RawBudgets>,
-    /// Whether OpenKruise's budgets are for us to serve.
+    /// Whether this process serves OpenKruise's budgets.
     kruise: ServedHere,
     watched: BTreeMap<Slot, Watched>,
-    /// What is watched and discovery leaves out.
+    /// Watched kinds that discovery omits.
     absent: BTreeMap<Slot, Absence>,
-    /// What the last round could not find out: whether it is served.
+    /// Kinds for which the last round could not find out whether they are served.
     untold: BTreeSet<Slot>,
 }
 
@@ -122,29 +122,29 @@ impl Discovery {
         }
     }
 
-    /// Finds and watches for ever. The ticket is given up once everything that is there now has been listed, or cannot be
-    /// read; what comes later does not make anybody wait.
+    /// Finds and watches kinds; never returns. The pending list is dropped once every kind that is served now has been
+    /// listed or cannot be read. A kind that comes later does not delay the initial sync.
     pub(super) async fn run(mut self, pending_list: PendingList) {
         let (_definitions, defined) = self.watch_definitions();
         let mut kruise = self.kruise.clone();
         let early = tokio::select! {
-            // It fails when nobody can tell any more, and then what was told last holds.
+            // This fails when the sender is gone, and then the last value holds.
             _ = kruise.wait_for(Option::is_some) => true,
             () = self.initial_sync.left(1) => false,
         };
         if early {
             self.round_until_done().await;
         }
-        // Which kinds somebody refers to is known once pods, controllers and budgets are. And where those can be read, the
-        // API server knows our rights.
+        // The referred kinds are known once pods, controllers and budgets are listed. And when these can be read, the
+        // API server knows the permissions of this process.
         self.initial_sync.left(1).await;
         let patience = self.scope.patience(OURS);
         if let Err(failing) = seen(&defined, patience).await {
-            warn!(why = %failing.why, "definitions of custom kinds cannot be read: what comes and goes is noticed late");
+            warn!(why = %failing.why, "cannot read CustomResourceDefinitions: changes are noticed late");
         }
         if tokio::time::timeout(patience.refused, kruise.wait_for(Option::is_some)).await.is_err() {
             warn!(
-                "whether OpenKruise serves PodUnavailableBudgets cannot be told: they are left alone until it can"
+                "cannot find out whether OpenKruise serves PodUnavailableBudgets: Quorate ignores them until then"
             );
         }
         self.round_until_told().await;
@@ -162,7 +162,8 @@ impl Discovery {
                 }
                 () = self.references.changed.notified() => {
                     due.push_front(next);
-                    // Most of what is new is another namespace that refers to the same kinds, or one without a budget.
+                    // Most changes come from another namespace that refers to the same kinds, or from one without a
+                    // budget.
                     if self.references.kinds() == self.referred {
                         continue;
                     }
@@ -193,12 +194,12 @@ impl Discovery {
         let mut backoff = Backoff::new(Duration::from_millis(200), POLL);
         while let Err(error) = self.round().await {
             let wait = backoff.failed();
-            warn!(error = %Plain(&error), ?wait, "cannot tell what is served");
+            warn!(error = %Plain(&error), ?wait, "cannot discover the served kinds");
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// Looks until it is known of everything whether it is served, or patience ends.
+    /// Repeats discovery until it is known for every kind whether it is served, or patience is over.
     async fn round_until_told(&mut self) {
         let began = Instant::now();
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
@@ -212,12 +213,12 @@ impl Discovery {
         }
     }
 
-    /// Waits until everything that is watched has been listed, or cannot be read.
+    /// Waits until every watched kind has been listed, or cannot be read.
     async fn settle(&self) {
         let waits = self.watched.iter().map(|(slot, watched)| async {
             let patience = self.scope.patience(slot.patience());
             let Err(Failing { why, .. }) = seen(&watched.health, patience).await else { return };
-            warn!(kind = %slot.kind().kind, %why, "cannot be read: what rests on it is not known");
+            warn!(kind = %slot.kind().kind, %why, "cannot read a kind: what depends on it is unknown");
             if matches!(why, Why::Forbidden(_)) {
                 self.scope.refuse(&watched.at.0.resource);
             }
@@ -225,7 +226,7 @@ impl Discovery {
         futures::future::join_all(waits).await;
     }
 
-    /// Looks at what is served now, and starts and stops watches accordingly. What is not known stays as it is.
+    /// Runs discovery, and starts and stops watches. A kind whose state is unknown stays as it is.
     async fn round(&mut self) -> Result<(), Error> {
         self.referred = self.references.kinds();
         let referred = self.referred.iter().cloned().map(Slot::Referred);
@@ -238,15 +239,15 @@ impl Discovery {
         let idle: Vec<Slot> = self.watched.keys().filter(|slot| !wanted.contains(slot)).cloned().collect();
         for slot in idle {
             let why = match slot {
-                Slot::UnavailableBudgets => "they are left alone",
-                _ => "nobody refers to it any more",
+                Slot::UnavailableBudgets => "Quorate does not serve them",
+                _ => "no budget needs it any more",
             };
             self.stop(&slot, why).await;
         }
         for slot in wanted {
             match catalog.find(&slot.kind(), slot.versions()) {
                 Found::Unknown => drop(self.untold.insert(slot)),
-                // It is defined: discovery is behind.
+                // A definition serves the kind: discovery is behind.
                 Found::Nowhere if self.definitions.serve(&slot.kind(), slot.versions()) => {
                     self.untold.insert(slot);
                 }
@@ -260,14 +261,14 @@ impl Discovery {
         Ok(())
     }
 
-    /// Discovery leaves a kind out. It is dropped when that has been so for long enough.
+    /// Handles a kind that discovery omits. It is dropped once it has been omitted for long enough.
     async fn missed(&mut self, slot: Slot) {
         let Some(watched) = self.watched.get(&slot) else { return };
         if !watched.is_known() {
-            self.stop(&slot, "it is not served any more").await;
+            self.stop(&slot, "the API server does not serve it any more").await;
             return;
         }
-        // What can be read is served, whatever discovery says; and while there is no answer nobody knows.
+        // A kind that can be read is served, even if discovery omits it. Without an answer, its state is unknown.
         if !watched.health.progress().failing.is_some_and(|failing| failing.why.is_refusal()) {
             self.absent.remove(&slot);
             return;
@@ -281,11 +282,11 @@ impl Discovery {
         let others = self.scope.others(&slot.label());
         let listed = futures::future::join_all(others.iter().map(Health::list_again));
         if tokio::time::timeout(LISTED_AGAIN, listed).await.is_err() {
-            warn!(kind = %slot.kind().kind, "it is not served any more, but not everything else can be listed: it is kept");
+            warn!(kind = %slot.kind().kind, "kept a kind that is not served any more: cannot list all other kinds");
             return;
         }
         self.absent.remove(&slot);
-        self.stop(&slot, "it is not served any more").await;
+        self.stop(&slot, "the API server does not serve it any more").await;
     }
 
     async fn watch(&mut self, slot: Slot, served: Served) {
@@ -299,7 +300,7 @@ impl Discovery {
         if self.watched.get(&slot).is_some_and(|watched| watched.at == at) {
             return;
         }
-        // In another version the same objects are listed again: nothing is forgotten in between.
+        // The same objects are listed again in another version, so nothing is dropped in between.
         let mut known = false;
         if let Some(before) = self.watched.remove(&slot) {
             known = before.is_known();
@@ -312,7 +313,7 @@ impl Discovery {
         self.watched.insert(slot, Watched { at, health, known, task });
     }
 
-    /// The watch itself.
+    /// The task of a watch.
     fn watching(
         &self,
         slot: Slot,
@@ -386,21 +387,21 @@ impl Discovery {
 
     async fn stop(&mut self, slot: &Slot, why: &str) {
         let Some(Watched { task, .. }) = self.watched.remove(slot) else { return };
-        // Whatever it was about to tell comes before its end.
+        // The watch ends first, so that it cannot send anything after the empty list.
         end(task).await;
         self.scope.unwatched(&slot.label());
-        info!(kind = %slot.kind().kind, why, "not watched any more");
+        info!(kind = %slot.kind().kind, why, "stopped the watch");
         if *slot == Slot::UnavailableBudgets {
             self.raw_budgets.retain(BudgetKind::PodUnavailableBudget, &[]);
             self.references.budgets(BudgetKind::PodUnavailableBudget, &[]);
         }
-        // What these named as their controllers is named by nobody now.
+        // The objects of this kind do not refer to controllers any more.
         self.references.all(&slot.kind(), std::iter::empty());
         self.replica.send(slot.nothing()).await;
     }
 }
 
-/// Waits for the first list of a kind; why there is none when patience ends.
+/// Waits for the first list of a kind; returns why there is none when patience is over.
 async fn seen(health: &Health, patience: Patience) -> Result<(), Failing> {
     let began = Instant::now();
     let mut progress = health.follow();
@@ -422,7 +423,7 @@ async fn seen(health: &Health, patience: Patience) -> Result<(), Failing> {
         {
             return Err(failing);
         }
-        // Without an answer there is no reason yet: an attempt fails in its time.
+        // Without an answer there is no reason to return yet: each attempt has its own timeout.
         let next = tokio::time::timeout_at(began + limit, progress.changed()).await;
         if next.is_err() && now.failing.is_none() {
             let _ = progress.changed().await;

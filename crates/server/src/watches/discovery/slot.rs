@@ -1,4 +1,4 @@
-//! What is looked for: the kinds that not every cluster has.
+//! The kinds that discovery looks for: those that not every cluster has.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use quorate_engine::ledger::Event;
 
 use crate::watches::scope::Patience;
 
-/// The rights to these are in the chart: where they are refused at first, they may come yet. What the API server fails to
-/// answer is waited for without end: a budget or the size of a group may be in it.
+/// The chart grants permissions for these kinds: if a read is refused at first, it may still succeed later. While the
+/// API server fails to answer there is no limit, because the list may contain a budget or the size of a group.
 pub(super) const OURS: Patience = Patience { refused: Duration::from_secs(30), failing: None };
 
-/// Whether there are rights to kinds that are only referred to, nobody knows. What is not known of them denies what rests
-/// on it, so there is no need to wait for long.
+/// Quorate may have no permissions for kinds that are only referred to. Requests that depend on an unknown object are
+/// denied, so there is no need to wait long.
 const REFERRED: Patience =
     Patience { refused: Duration::from_secs(2), failing: Some(Duration::from_secs(30)) };
 
-/// Something to watch if it is there.
+/// A kind to watch if it is served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Slot {
     PodGroups,
     UpstreamWorkloads,
     OwnWorkloads,
     LeaderWorkerSets,
-    /// OpenKruise's budgets, unless somebody else serves them.
+    /// OpenKruise's budgets, if Quorate serves them.
     UnavailableBudgets,
     /// A kind that a budget, a pod or a controller names.
     Referred(GroupKind),
 }
 
 impl Slot {
-    /// What is looked for whether somebody refers to it or not.
+    /// Kinds that are watched even if no object refers to them.
     pub(super) const ALWAYS: [Self; 4] =
         [Self::PodGroups, Self::UpstreamWorkloads, Self::OwnWorkloads, Self::LeaderWorkerSets];
 
@@ -48,13 +48,13 @@ impl Slot {
         }
     }
 
-    /// What it is called where the watches show how they do.
+    /// The name of the kind in the health of the watches.
     pub(super) fn label(&self) -> String {
         let GroupKind { group, kind } = self.kind();
         if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") }
     }
 
-    /// The versions that can be read here, the best one first; `None` where any can.
+    /// The versions that can be read here, the best one first; `None` if all can.
     pub(super) fn versions(&self) -> Option<&'static [&'static str]> {
         match self {
             Self::PodGroups => Some(&slim::PodGroup::VERSIONS),
@@ -69,7 +69,7 @@ impl Slot {
         if matches!(self, Self::Referred(_)) { REFERRED } else { OURS }
     }
 
-    /// What to tell when it is not watched any more: there is nothing of it.
+    /// The event for a kind that is not watched any more: it has no objects.
     pub(super) fn nothing(&self) -> Event {
         Event::List(match self {
             Self::PodGroups => Snapshot::PodGroups(Vec::new()),

@@ -1,4 +1,4 @@
-//! An API server that serves lists and watches of whatever it is given.
+//! An API server that serves lists and watches of the given objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,14 +20,14 @@ pub(super) struct FakeApi {
 
 #[derive(Default)]
 struct State {
-    /// By path: what is there, and who watches it.
+    /// The objects, and the watches on them, by path.
     served: BTreeMap<String, Vec<Value>>,
     watches: BTreeMap<String, Vec<mpsc::UnboundedSender<String>>>,
     asked: Vec<String>,
     slow: BTreeSet<String>,
-    /// Paths that are answered with 403.
+    /// Paths that get the answer 403.
     forbidden: BTreeSet<String>,
-    /// Paths, or what they begin with, that discovery leaves out.
+    /// Paths, or prefixes of paths, that discovery omits.
     hidden: BTreeSet<String>,
 }
 
@@ -56,12 +56,12 @@ impl FakeApi {
         self.state.lock().unwrap().served.insert(path.to_owned(), objects);
     }
 
-    /// Whoever asks for this path waits.
+    /// Delays requests for this path.
     pub(super) fn slow(&self, path: &str) {
         self.state.lock().unwrap().slow.insert(path.to_owned());
     }
 
-    /// A path is refused from now on, and its watches break off.
+    /// Forbids a path from now on, and ends its watches.
     pub(super) fn forbid(&self, path: &str) {
         let mut state = self.state.lock().unwrap();
         state.forbidden.insert(path.to_owned());
@@ -72,7 +72,7 @@ impl FakeApi {
         self.state.lock().unwrap().forbidden.remove(path);
     }
 
-    /// Discovery leaves out everything below this path.
+    /// Makes discovery omit everything below this path.
     pub(super) fn hide(&self, path: &str) {
         self.state.lock().unwrap().hidden.insert(path.to_owned());
     }
@@ -81,14 +81,14 @@ impl FakeApi {
         self.state.lock().unwrap().hidden.remove(path);
     }
 
-    /// A kind goes, and its watches with it.
+    /// Removes a kind and its watches.
     pub(super) fn withdraw(&self, path: &str) {
         let mut state = self.state.lock().unwrap();
         state.served.remove(path);
         state.watches.remove(path);
     }
 
-    /// Tells whoever watches.
+    /// Sends an event to the watches of a path.
     pub(super) fn change(&self, path: &str, kind: &str, object: &Value) {
         let line = format!("{}\n", json!({"type": kind, "object": object}));
         for watch in self.state.lock().unwrap().watches.get(path).into_iter().flatten() {
@@ -96,7 +96,7 @@ impl FakeApi {
         }
     }
 
-    /// How often a path was asked for.
+    /// How often a path was requested.
     pub(super) fn asked(&self, path: &str) -> usize {
         self.state.lock().unwrap().asked.iter().filter(|asked| *asked == path).count()
     }

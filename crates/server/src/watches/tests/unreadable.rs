@@ -1,4 +1,4 @@
-//! What cannot be read for a while is not gone.
+//! A kind that cannot be read for a while is not gone.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::*;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A kind that not every cluster has: where it is, an object of it, and what is told of a list of so many.
+/// A kind that not every cluster has: its path, an object, and the word for a list with a number of objects.
 struct Row {
     path: &'static str,
     object: Value,
     told: fn(usize) -> String,
-    /// What would be told if it were dropped.
+    /// The word for the event when the kind is dropped.
     dropped: &'static str,
 }
 
@@ -64,7 +64,7 @@ fn translate() -> Vec<Row> {
     ]
 }
 
-/// A cluster with an object of the row's kind, and a pod that refers to it where that makes it looked at.
+/// A cluster with an object of the row's kind, and a pod and a budget that make `Fleet` a referred kind.
 fn cluster(row: &Row) -> FakeApi {
     let api = FakeApi::empty_cluster();
     api.serve(row.path, vec![row.object.clone()]);
@@ -74,7 +74,7 @@ fn cluster(row: &Row) -> FakeApi {
 }
 
 impl Stage {
-    /// Everything that is told within so many seconds, as words.
+    /// All events within a number of seconds, as words.
     async fn told_within(&mut self, seconds: u64) -> Vec<String> {
         let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
         let mut told = Vec::new();
@@ -86,7 +86,7 @@ impl Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_refused_stays_as_it_was() {
+async fn a_kind_that_is_forbidden_keeps_its_objects() {
     for row in translate() {
         let mut stage = Stage::set(cluster(&row));
         let told = stage.until_synced().await;
@@ -94,7 +94,7 @@ async fn a_kind_that_is_refused_stays_as_it_was() {
         stage.api.forbid(row.path);
         let told = stage.told_within(1800).await;
         assert!(!told.iter().any(|word| word == row.dropped), "{}: {told:?}", row.path);
-        // And it is looked at again as soon as that is possible.
+        // It is listed again as soon as that is possible.
         stage.api.permit(row.path);
         let told = stage.told_within(90).await;
         assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
@@ -102,7 +102,7 @@ async fn a_kind_that_is_refused_stays_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_discovery_that_leaves_something_out_drops_nothing() {
+async fn a_kind_that_discovery_omits_keeps_its_objects() {
     for row in translate() {
         for hidden in [row.path, row.path.rsplit_once('/').map(|(version, _)| version).unwrap_or_default()] {
             let mut stage = Stage::set(cluster(&row));
@@ -114,15 +114,15 @@ async fn a_discovery_that_leaves_something_out_drops_nothing() {
     }
 }
 
-/// For less than a minute, say while an API server starts, nothing is served of it at all.
+/// For less than a minute, for example while an API server starts, the kind is not served at all.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_absent_for_a_moment_stays() {
+async fn a_kind_that_is_absent_for_a_moment_keeps_its_objects() {
     for row in translate() {
         let mut stage = Stage::set(cluster(&row));
         stage.until_synced().await;
         for _ in 0..3 {
             stage.api.withdraw(row.path);
-            // Whoever looks hears of it.
+            // A changed definition triggers discovery.
             stage.api.change(DEFINITIONS, "MODIFIED", &json!({"metadata": {"name": "any"}}));
             let told = stage.told_within(45).await;
             assert!(!told.iter().any(|word| word == row.dropped), "{}: {told:?}", row.path);
@@ -134,7 +134,7 @@ async fn a_kind_that_is_absent_for_a_moment_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_gone_is_dropped_after_everything_else_was_listed_again() {
+async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again() {
     for row in translate() {
         let mut stage = Stage::set(cluster(&row));
         stage.until_synced().await;
@@ -144,12 +144,12 @@ async fn a_kind_that_is_gone_is_dropped_after_everything_else_was_listed_again()
         let after = began.elapsed().as_secs();
         assert!((60..=130).contains(&after), "{}: {after} s", row.path);
     }
-    // Pods come last before it.
+    // The pods are listed again before it is dropped.
     let row = &translate()[0];
     let mut stage = Stage::set(cluster(row));
     stage.until_synced().await;
     stage.told_within(1).await;
-    // Nothing is silent for so long that it would be listed by itself.
+    // The pod watch is never silent for so long that it lists again by itself.
     for round in 0..3 {
         stage.api.change(PODS, "MODIFIED", &pod("a", 20 + round, Some(fleet_owner())));
         stage.told_within(1).await;
@@ -162,7 +162,7 @@ async fn a_kind_that_is_gone_is_dropped_after_everything_else_was_listed_again()
     }
     assert!(told.iter().any(|word| word == "pods a:true"), "{told:?}");
 
-    // While something else cannot be listed, it is kept.
+    // While another kind cannot be listed, the objects are kept.
     let mut stage = Stage::set(cluster(row));
     stage.until_synced().await;
     stage.api.forbid("/apis/apps/v1/deployments");
@@ -173,10 +173,10 @@ async fn a_kind_that_is_gone_is_dropped_after_everything_else_was_listed_again()
     stage.until(|event| (word(&event) == row.dropped).then_some(())).await;
 }
 
-/// 403 from the very beginning: an API server that has just started. What comes within half a minute is in before the
-/// first decision.
+/// 403 from the beginning, as from an API server that has just started. A kind that can be read within half a minute is
+/// listed before the first decision.
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_at_first_is_waited_for() {
+async fn a_kind_that_is_forbidden_at_first_is_waited_for() {
     for row in translate() {
         let api = cluster(&row);
         for path in [PODS, row.path] {
@@ -185,7 +185,7 @@ async fn what_is_refused_at_first_is_waited_for() {
         let mut stage = Stage::set(api);
         stage.told_within(300).await;
         stage.api.permit(PODS);
-        // Who only refers to a kind need not have the rights to it: that is not waited for.
+        // Quorate may have no permissions for a kind that is only referred to, so it does not wait for that kind.
         if row.path == FLEETS {
             continue;
         }
@@ -196,9 +196,9 @@ async fn what_is_refused_at_first_is_waited_for() {
     }
 }
 
-/// A kind that can never be read is nothing to wait for: what rests on it is not known, and the rest is decided.
+/// There is no point in waiting for a kind that can never be read: what depends on it is unknown, the rest is decided.
 #[tokio::test(start_paused = true)]
-async fn what_can_never_be_read_holds_nothing_up() {
+async fn a_kind_that_can_never_be_read_does_not_block_the_initial_sync() {
     for row in translate() {
         let api = cluster(&row);
         api.forbid(row.path);
@@ -207,16 +207,16 @@ async fn what_can_never_be_read_holds_nothing_up() {
         stage.until_synced().await;
         let waited = began.elapsed().as_secs();
         assert!(waited <= 61, "{}: {waited} s", row.path);
-        // It is tried on.
+        // The watch keeps retrying.
         stage.api.permit(row.path);
         let told = stage.told_within(60).await;
         assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
     }
 }
 
-/// It is defined, and discovery does not know it yet.
+/// A definition serves the kind, but discovery does not show it yet.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_defined_is_waited_for_though_discovery_leaves_it_out() {
+async fn a_defined_kind_is_waited_for_although_discovery_omits_it() {
     let row = &translate()[4];
     let api = cluster(row);
     let version = json!({"name": "v1alpha1", "served": true});
