@@ -1,4 +1,4 @@
-//! One container's probe: when it is asked, and what its answers amount to.
+//! The probe of one container: its schedule and its result.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use crate::clock::Now;
 use crate::pod_view::{ContainerState, ProbedContainer, RunningContainer};
 use crate::streak::{Streak, StreakResult};
 
-/// What came of a question.
+/// The outcome of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeResult {
-    /// Yes.
+    /// The probe succeeded.
     Passed,
-    /// No, or nobody to be asked: this is what was heard.
+    /// The probe failed or could not run, with the reason.
     Failed(String),
-    /// Nothing was heard in time.
+    /// There was no answer within this timeout.
     TimedOut(Duration),
 }
 
-/// What one container says.
+/// The result of one container's probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerResult {
     Yes,
@@ -28,11 +28,11 @@ pub(crate) enum ContainerResult {
         reason: &'static str,
         message: String,
     },
-    /// It has not been asked often enough.
+    /// There are too few results yet, with an explanation.
     Undecided(String),
 }
 
-/// Why a pod is not disruptable, in one word.
+/// Reasons of the condition `Disruptable`.
 pub(crate) mod reason {
     pub(crate) const FAILED: &str = "ProbeFailed";
     pub(crate) const MALFORMED: &str = "ProbeMalformed";
@@ -42,30 +42,30 @@ pub(crate) mod reason {
     pub(crate) const MIRRORED: &str = "MirrorsReady";
 }
 
-/// Containers that start together are not asked together: the first question waits up to this long, by chance, and
-/// never longer than a period.
+/// Longest random delay of a container's first probe, so that containers that start together are not probed together.
+/// The delay is never longer than the period of the probe.
 pub(crate) const JITTER: Duration = Duration::from_secs(1);
 
-/// The same after a start of the agent, when all of a node's containers are asked anew.
+/// The same after a start of the agent, when all containers of the node start over.
 pub(crate) const JITTER_AT_START: Duration = Duration::from_secs(5);
 
-/// Long after the answer was due, whoever should have brought it is not coming.
+/// A probe that is overdue by this long is counted as timed out: the task that runs it has failed.
 const LOST: Duration = Duration::from_secs(30);
 
 /// One container's probe.
 #[derive(Debug)]
 pub(crate) struct ContainerProbe {
     pub(crate) probed: ProbedContainer,
-    /// Between 0 and 1; this container's own, so that its questions keep their distance from the others'.
+    /// Between 0 and 1, fixed for the container. Spreads the probes of different containers.
     chance: f64,
     streak: Streak,
-    /// What the last answer that was a no said.
+    /// Why the last failed probe failed.
     why: String,
-    /// When the last answer came, in seconds since 1970.
+    /// When the last result came, in seconds since 1970.
     pub(crate) answered: Option<i64>,
-    /// The last question was not answered in time.
+    /// The last probe timed out.
     pub(crate) hangs: bool,
-    /// Until when an answer may come; nothing where none is awaited.
+    /// Until when the running probe may return; `None` if no probe is running.
     asking: Option<Duration>,
     due: Option<Duration>,
 }
@@ -90,7 +90,7 @@ impl ContainerProbe {
         container_probe
     }
 
-    /// The run of the container that is asked, and how; nothing while there is nobody to ask.
+    /// The probe and the run of the container to probe; `None` while there is nothing to probe.
     pub(crate) fn asks(&self) -> Option<(&Probe, &RunningContainer)> {
         match (&self.probed.probe, &self.probed.runs) {
             (Ok(probe), ContainerState::Since(run)) => Some((probe, run)),
@@ -98,12 +98,12 @@ impl ContainerProbe {
         }
     }
 
-    /// When the next question is due.
+    /// When the next probe is due.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Forgets all answers and begins again.
+    /// Drops all results and schedules the first probe again.
     pub(crate) fn start_over(&mut self, jitter: Duration, now: Now) {
         self.streak = Streak::default();
         self.why.clear();
@@ -112,14 +112,14 @@ impl ContainerProbe {
         self.asking = None;
         self.due = self.asks().map(|(probe, run)| {
             let since_start = run.started.map_or(i64::MAX, |started| now.wall.saturating_sub(started * 1000));
-            // A clock that was set back must not make the wait longer than it was asked for.
+            // A clock that was set back must not make the wait longer than the initial delay.
             let since_start = Duration::from_millis(u64::try_from(since_start).unwrap_or(0));
             let wait = probe.initial_delay.saturating_sub(since_start);
             now.steady + wait + jitter.min(probe.period).mul_f64(self.chance)
         });
     }
 
-    /// How the container looks now. Returns whether it begins again: another probe, another run.
+    /// Takes the present state of the container. Returns whether the probe starts over: the probe or the run changed.
     pub(crate) fn observe(&mut self, probed: ProbedContainer, now: Now) -> bool {
         let same = self.probed.probe == probed.probe && self.probed.runs == probed.runs;
         self.probed = probed;
@@ -129,8 +129,8 @@ impl ContainerProbe {
         !same
     }
 
-    /// The question is due: whether it is to be asked now. The next one is a period later, by the clock of the first:
-    /// the schedule does not drift, and what was missed is not made up for.
+    /// The probe is due. Returns whether to run it now: not while the last one is still running. Later probes are due
+    /// whole periods after the first, so the schedule does not drift, and missed probes are skipped.
     pub(crate) fn ask(&mut self, now: Now) -> bool {
         let (Some(due), Some((probe, _))) = (self.due, self.asks()) else { return false };
         let (period, timeout) = (probe.period, probe.timeout);
@@ -142,12 +142,12 @@ impl ContainerProbe {
             Some(_) => self.take(ProbeResult::TimedOut(timeout), now),
             None => {}
         }
-        // Waiting for a free place takes as long as the answer may, at most.
+        // Waiting for a free slot takes at most one timeout, and the probe itself another.
         self.asking = Some(now.steady + timeout * 2 + LOST);
         true
     }
 
-    /// Takes the answer to the question.
+    /// Takes the result of the running probe.
     pub(crate) fn take(&mut self, answer: ProbeResult, now: Now) {
         self.asking = None;
         let Ok(probe) = &self.probed.probe else { return };
@@ -161,7 +161,7 @@ impl ContainerProbe {
         }
     }
 
-    /// What the container says.
+    /// The result of the container's probe.
     pub(crate) fn says(&self) -> ContainerResult {
         let name = &self.probed.container;
         let no =
@@ -172,7 +172,7 @@ impl ContainerProbe {
         };
         match (&self.probed.runs, self.streak.result()) {
             (ContainerState::NotYet, _) => ContainerResult::Undecided(format!("{name} has not started yet")),
-            (ContainerState::NoMore, _) => no(reason::NOT_RUNNING, "the container does not run"),
+            (ContainerState::NoMore, _) => no(reason::NOT_RUNNING, "the container is not running"),
             (ContainerState::Since(_), StreakResult::Yes) => ContainerResult::Yes,
             (ContainerState::Since(_), StreakResult::No) => no(reason::FAILED, &self.why),
             (ContainerState::Since(_), StreakResult::Undecided) if probe.success_threshold > 1 => {

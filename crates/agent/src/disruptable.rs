@@ -1,4 +1,4 @@
-//! The verdict of a pod from its probes, and the condition that tells it.
+//! The result of all probes of a pod, and the condition `Disruptable` that shows it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::container_probe::{ContainerResult, reason};
 use crate::pod_view::{PodCondition, PodView};
 
-/// What is to be told of a pod.
+/// Status, reason and message of the condition `Disruptable`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Disruptable {
     pub(crate) status: String,
@@ -21,7 +21,7 @@ impl Disruptable {
         Self { status: "False".to_owned(), reason, message }
     }
 
-    /// What all probes of a pod say together: each must pass. `Err` is why that cannot be said yet.
+    /// The combined result of all probes of a pod: each must pass. `Err` has the reason why there is no result yet.
     pub(crate) fn of(probes: impl IntoIterator<Item = ContainerResult>) -> Result<Self, String> {
         let mut undecided = None;
         for say in probes {
@@ -37,18 +37,18 @@ impl Disruptable {
         }
     }
 
-    /// The copy of a pod's Ready.
+    /// A copy of the pod's condition `Ready`.
     pub(crate) fn mirror(ready: &PodCondition) -> Self {
         Self { status: ready.status.clone(), reason: reason::MIRRORED, message: String::new() }
     }
 
-    /// Whether a condition tells this.
+    /// Whether a condition has this status and reason.
     pub(crate) fn is_told_by(&self, condition: &PodCondition) -> bool {
         condition.status == self.status && condition.reason == self.reason
     }
 
-    /// The condition that tells this, probed and told in these seconds, where another one is shown so far. The time of
-    /// the transition stays where the status does.
+    /// The condition to write, given the present one (`before`). `probed` and `now` are in seconds since 1970. The
+    /// transition time changes only with the status.
     pub(crate) fn condition(&self, before: Option<&PodCondition>, probed: i64, now: i64) -> PodCondition {
         let since = before.filter(|before| before.status == self.status).and_then(|before| before.since);
         PodCondition {
@@ -61,7 +61,7 @@ impl Disruptable {
     }
 }
 
-/// The patch that writes a condition on this pod and no other, and leaves everything else alone.
+/// The patch that writes a condition. It applies only to the pod with this UID and changes no other field.
 pub(crate) fn patch(pod: &PodView, condition: &PodCondition) -> Value {
     let time = |second: Option<i64>| second.and_then(|at| Timestamp::from_second(at).ok()).map(Time);
     json!({
@@ -96,7 +96,7 @@ mod tests {
             (&[ContainerResult::Yes, ContainerResult::Yes], "True ProbeSucceeded "),
             (&[ContainerResult::Yes, no("b: 503")], "False ProbeFailed b: 503"),
             (&[no("a: 500"), no("b: 503")], "False ProbeFailed a: 500"),
-            // One no is enough, whatever the others will say.
+            // One failed probe decides, even if others have no result yet.
             (&[wait("a waits"), no("b: 503")], "False ProbeFailed b: 503"),
             (&[ContainerResult::Yes, wait("b waits"), wait("c waits")], "b waits"),
         ] {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transition_is_as_old_as_the_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let disruptable = Disruptable::no(reason::FAILED, "main: 503".to_owned());
         let first = disruptable.condition(None, 10, 11);
         assert_eq!((first.probed, first.since), (Some(10), Some(11)));

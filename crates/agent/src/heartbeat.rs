@@ -1,4 +1,4 @@
-//! The Lease of the node: somebody probes here.
+//! The Lease of the node: it shows that an agent probes the node's pods.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::manager::LEASE_DURATION;
 
-/// A call that takes longer than this has failed.
+/// Timeout of one call.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The Lease of one node.
@@ -32,7 +32,8 @@ impl Heartbeat {
         }
     }
 
-    /// Renews it at this millisecond since 1970, as an agent that began in this second.
+    /// Renews the Lease. `began` is the start of the agent in seconds since 1970, `now` the time in milliseconds since
+    /// 1970.
     pub(crate) async fn renew(&self, began: i64, now: i64) -> Result<(), Error> {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -55,7 +56,7 @@ impl Heartbeat {
         }
     }
 
-    /// Takes it away: nothing is probed here any more.
+    /// Deletes the Lease: the agent probes no pods on this node any more.
     pub(crate) async fn end(&self) -> Result<(), Error> {
         match self.leases.delete(&self.name, &DeleteParams::default()).await {
             Err(Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,8 +1,9 @@
-//! The node agent: runs the disruption probes of its node's pods, and tells what they say in a condition.
+//! The node agent: runs the disruption probes of its node's pods, and writes the results as a pod condition.
 //!
-//! Data walks one way. A watch shows a pod → `sight` reads what matters → the `ward`, which is pure and owns everything
-//! known, says whom to ask → `ask` asks → the ward takes the answer and says what to write → `tell` writes it. The Lease
-//! of the node (`heartbeat`) says that somebody does all this; the ward says when it may.
+//! Data flows in one direction: a watch delivers a pod → `pod_view` reads the fields that matter → `manager`, which
+//! does no I/O and owns all state, decides which probes are due → `prober` runs them → `manager` takes the results and
+//! decides which conditions to write → `patch` writes them. `heartbeat` renews the Lease of the node, which shows that
+//! an agent is alive; `manager` decides when it may be renewed.
 
 mod clock;
 mod container_probe;

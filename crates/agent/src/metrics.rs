@@ -1,4 +1,4 @@
-//! What is counted, for those who run the agent.
+//! The agent's metrics.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ struct OutcomeLabels {
     result: &'static str,
 }
 
-/// Everything that is counted.
+/// All metrics of the agent.
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     probes: Family<ProbeLabels, Counter>,
@@ -55,18 +55,18 @@ impl Default for Metrics {
             lease_age: Gauge::default(),
         };
         let mut registry = metrics.registry.lock();
-        registry.register("probes", "Probes, by their kind and what came of them", metrics.probes.clone());
+        registry.register("probes", "Probes by kind and result", metrics.probes.clone());
         registry.register_with_unit(
             "probe",
-            "From a request to its answer",
+            "Time from a probe request to its result",
             Unit::Seconds,
             metrics.latency.clone(),
         );
-        registry.register("condition_writes", "Conditions written, by how that went", metrics.writes.clone());
-        registry.register("pods", "Pods that are probed", metrics.pods.clone());
+        registry.register("condition_writes", "Condition writes by result", metrics.writes.clone());
+        registry.register("pods", "Pods with a disruption probe", metrics.pods.clone());
         registry.register_with_unit(
             "lease_age",
-            "Since when the Lease has not been renewed; 0 where there is none",
+            "Time since the last renewal of the Lease; 0 if there is none",
             Unit::Seconds,
             metrics.lease_age.clone(),
         );
@@ -101,16 +101,16 @@ impl Metrics {
         self.writes.get_or_create(&OutcomeLabels { result }).inc();
     }
 
-    /// How many pods are probed.
+    /// Sets the number of pods that have a probe.
     pub(crate) fn pods(&self, count: usize) {
         self.pods.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// All of it as text; `lease_age` is since when the Lease was not renewed.
+    /// All metrics as text; `lease_age` is the time since the last renewal of the Lease.
     pub(crate) fn show(&self, lease_age: Duration) -> String {
         self.lease_age.set(lease_age.as_secs_f64());
         let mut text = String::new();
-        // A text takes whatever is written into it.
+        // Writing to a String cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry.lock());
         text
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_scrape_shows() {
+    fn a_scrape_shows_all_metrics() {
         let metrics = Metrics::default();
         metrics.probed(Kind::Grpc, &ProbeResult::Passed, Duration::from_millis(3));
         metrics.probed(Kind::Http, &ProbeResult::TimedOut(Duration::from_secs(1)), Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Conditions, written.
+//! Writes conditions to pods.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tracing::{debug, warn};
 use crate::disruptable;
 use crate::manager::{ConditionWrite, WriteOutcome};
 
-/// A write that takes longer than this has failed.
+/// Timeout of one write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Writes a condition, and says what came of it.
+/// Writes a condition and returns the outcome.
 pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> WriteOutcome {
     let pod = &write.pod;
     let pods: Api<slim::Pod> = Api::namespaced(client, &pod.namespace);
@@ -24,11 +24,16 @@ pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> W
     let name = format!("{}/{}", pod.namespace, pod.name);
     match written {
         Ok(Ok(after)) => {
-            debug!(pod = name, status = write.condition.status, reason = write.condition.reason, "told");
+            debug!(
+                pod = name,
+                status = write.condition.status,
+                reason = write.condition.reason,
+                "wrote the condition"
+            );
             let version = after.metadata.resource_version.and_then(|text| text.parse().ok());
             WriteOutcome::Done(version.unwrap_or_default())
         }
-        // The patch names the UID: a successor of the same name is a conflict.
+        // The patch names the UID, so a newer pod of the same name is a conflict.
         Ok(Err(Error::Api(status))) if matches!(status.code, 404 | 409) => WriteOutcome::Gone,
         Ok(Err(error)) => {
             warn!(pod = name, error = %Plain(&error), "cannot write the condition");

@@ -1,4 +1,4 @@
-//! What is read of a pod.
+//! The fields of a pod that the agent reads.
 
 use quorate_api::names::DISRUPTABLE;
 use quorate_api::slim;
@@ -12,19 +12,19 @@ pub(crate) struct PodView {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) version: u64,
-    /// It has ended, or is about to: nobody asks any more whether it may be disrupted.
+    /// It has ended or is being deleted, so its probes no longer matter.
     pub(crate) over: bool,
-    /// Where it is reached.
+    /// Its IP address.
     pub(crate) address: Option<String>,
     /// Its condition `Ready`.
     pub(crate) ready: Option<PodCondition>,
-    /// Its condition `Disruptable`, whoever wrote it.
+    /// Its condition `Disruptable`, from this agent or any other writer.
     pub(crate) condition: Option<PodCondition>,
     /// Its containers with a probe.
     pub(crate) probed: Vec<ProbedContainer>,
 }
 
-/// A condition that a pod shows; times in whole seconds since 1970.
+/// A condition of a pod; times are in whole seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodCondition {
     pub(crate) status: String,
@@ -38,28 +38,28 @@ pub(crate) struct PodCondition {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProbedContainer {
     pub(crate) container: String,
-    /// The probe, or what is wrong with it.
+    /// The probe, or why it is invalid.
     pub(crate) probe: Result<Probe, String>,
-    /// Its ports that have names.
+    /// Its named ports.
     pub(crate) ports: Vec<(String, u16)>,
     pub(crate) runs: ContainerState,
 }
 
-/// What a container is doing.
+/// Whether a container can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerState {
-    /// It has never run, or its startup probe has not passed yet: there is nobody to ask.
+    /// It has never run, or its startup probe has not passed yet.
     NotYet,
-    /// It ran, and does not now.
+    /// It ran before and does not run now.
     NoMore,
-    /// It runs.
+    /// It is running.
     Since(RunningContainer),
 }
 
-/// One run of a container, from a start to an end.
+/// One run of a container, from a start to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningContainer {
-    /// What the runtime calls it; another one after each restart.
+    /// The container ID, which changes with each restart.
     pub(crate) id: String,
     /// When it started, in whole seconds since 1970.
     pub(crate) started: Option<i64>,
@@ -69,7 +69,7 @@ impl PodView {
     /// Reads a pod from its JSON text.
     ///
     /// # Errors
-    /// It is no pod.
+    /// The text is not a pod, or the pod has no UID.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let pod: slim::Pod = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -114,7 +114,7 @@ fn probed(
     let started = details.flatten().find(|status| status.name == name).and_then(|status| status.started);
     let runs = match statuses.clone().find(|status| status.name == name) {
         Some(status) => match (&status.container_id, &status.state.running) {
-            // Kubelets tell whether a startup probe has passed; where nothing is told there is none.
+            // The kubelet reports in `started` whether the startup probe has passed; absent counts as passed.
             (Some(_), Some(_)) if started == Some(false) => ContainerState::NotYet,
             (Some(id), Some(running)) if !id.is_empty() => ContainerState::Since(RunningContainer {
                 id: id.clone(),
@@ -136,7 +136,7 @@ fn probed(
     }
 }
 
-/// What the agent reads of a pod and the server does not, which has a thousand times as many in memory.
+/// Fields that only the agent reads. The server has a thousand times as many pods in memory and does without them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct More {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_does() {
+    fn the_container_status_decides_the_container_state() {
         let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
         let since = ContainerState::Since(RunningContainer {
             id: "containerd://a".to_owned(),
@@ -226,7 +226,7 @@ mod tests {
                     {"name": "main", "containerID": "containerd://a", "state": running, "started": true}]}),
                 since,
             ),
-            // Its startup probe goes first.
+            // Its startup probe has not passed yet.
             (
                 json!({"containerStatuses": [
                     {"name": "main", "containerID": "containerd://a", "state": running, "started": false}]}),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_cannot_be_read_says_why() {
+    fn an_invalid_probe_has_its_reason() {
         let mut odd = object(&json!({}));
         odd["metadata"]["annotations"] = json!({
             "quorate.dev/disruption-probe.main": "{}",
@@ -251,12 +251,12 @@ mod tests {
         });
         let probed = read(&odd).probed;
         let why: Vec<&str> = probed.iter().map(|p| p.probe.as_ref().unwrap_err().as_str()).collect();
-        assert!(why[0].contains("asks nothing"), "{why:?}");
+        assert!(why[0].contains("has no handler"), "{why:?}");
         assert!(why[1].contains("must be the name of one of the pod's containers"), "{why:?}");
     }
 
     #[test]
-    fn the_rest_of_a_pod() {
+    fn conditions_ports_and_the_end_of_a_pod_are_read() {
         let pod = read(&object(&json!({"podIP": "10.0.0.1", "phase": "Running", "conditions": [
             {"type": "Ready", "status": "True"},
             {"type": "Disruptable", "status": "False", "reason": "R", "message": "m",

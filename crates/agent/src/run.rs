@@ -1,4 +1,4 @@
-//! One agent, from its start to its end.
+//! The lifecycle of one agent.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,64 +31,64 @@ use crate::patch::patch_condition;
 use crate::pod_view::PodView;
 use crate::prober::Prober;
 
-/// The agent looks up at least this often: it is how it notices that it was stopped.
+/// Longest sleep of the main loop. A gap between two ticks that is much longer shows that the process was stopped.
 const LOOK_UP: Duration = Duration::from_secs(1);
 
-/// Conditions that are written at the same time.
+/// Maximum number of concurrent condition writes.
 const WRITES: usize = 16;
 
-/// Connections to pods at the same time, where the system allows as many.
+/// Maximum number of concurrent connections to pods, if the file descriptor limit allows that many.
 const PLACES: usize = 4096;
 
-/// File descriptors for everything else.
+/// File descriptors reserved for everything but connections to pods.
 const OTHERS: u64 = 256;
 
-/// How to run.
+/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The API server, and who we are there.
+    /// The API server, and the agent's credentials.
     pub kubernetes: kube::Config,
     /// The node whose pods are probed.
     pub node: String,
-    /// The namespace of our own objects.
+    /// The namespace of the agent's Lease.
     pub namespace: String,
-    /// The socket of the container runtime. Without it no commands are run in containers.
+    /// The socket of the container runtime. Without it, exec probes fail.
     pub cri_socket: Option<PathBuf>,
     /// Copy Ready into `Disruptable` on pods without a probe.
     pub mirror_ready: bool,
-    /// Where to listen for those who run the process.
+    /// Listen address of the admin port.
     pub admin: SocketAddr,
-    /// Whether anything is probed at all.
+    /// Whether the feature `DisruptionProbe` is on. If not, the agent probes no pods.
     pub enabled: bool,
-    /// The clock that anybody may set.
+    /// The wall clock, which may jump.
     pub time_of_day: WallClock,
 }
 
-/// An agent at work.
+/// A running agent.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it tells how it does.
+    /// Address of the admin port.
     pub admin: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    /// Waits for its end.
+    /// Waits until the agent has stopped.
     ///
     /// # Errors
-    /// It did not end because it was told to.
+    /// The agent's task panicked or was aborted.
     pub async fn ended(self) -> Result<()> {
-        self.task.await.context("the agent's task broke off")
+        self.task.await.context("the agent's task failed")
     }
 }
 
-/// Starts an agent; it ends when `stop` is cancelled.
+/// Starts an agent; it stops when `stop` is cancelled.
 ///
 /// # Errors
-/// It cannot listen.
+/// The client, the listener or the TLS configuration cannot be created.
 pub async fn start(options: Options, stop: CancellationToken) -> Result<Running> {
-    // What was not written is tried again by the ward, with what is known then.
-    let client = Client::try_from(bounded(options.kubernetes)).context("cannot make a client")?;
+    // The client does not retry: the ProbeManager retries a failed write, with the state at that time.
+    let client = Client::try_from(bounded(options.kubernetes)).context("cannot create a client")?;
     let address = options.admin;
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let admin = listener.local_addr()?;
@@ -96,7 +96,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let prober = Prober::new(places, options.cri_socket)?;
     let status = Arc::new(AgentStatus::default());
     let serving = tokio::spawn(admin::serve(listener, admin::router(status.clone()), stop.clone()));
-    info!(%admin, node = options.node, places, "probing");
+    info!(%admin, node = options.node, places, "starting to probe");
 
     let (events, seen) = mpsc::channel(64);
     let watching = options.enabled.then(|| {
@@ -111,7 +111,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         })
     });
     if !options.enabled {
-        info!("the feature DisruptionProbe is off: nothing is probed");
+        info!("the feature DisruptionProbe is off: the agent probes no pods");
         status.state.lock().listed = true;
     }
     let clock = Clock::new(options.time_of_day);
@@ -131,17 +131,17 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let task = tokio::spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            // Neither ends by itself.
+            // Neither the watch nor the agent's loop ends by itself.
             () = async { if let Some(watching) = watching { watching.await; } std::future::pending().await } => {}
             () = agent.work(seen) => {}
         }
-        // The Lease stays: whoever comes next takes it over before it runs out.
+        // The Lease stays: the next agent on this node takes it over before it expires.
         let _ = serving.await;
     });
     Ok(Running { admin, task })
 }
 
-/// As many places for connections as the system gives us file descriptors, after asking for all it may give.
+/// Number of connections that the file descriptor limit allows. Raises the soft limit to the hard limit first.
 fn places() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current;
@@ -169,7 +169,7 @@ impl Clock {
     }
 }
 
-/// Everything that the agent does; one task owns it.
+/// All state of the agent, owned by one task.
 struct Agent {
     manager: ProbeManager,
     clock: Clock,
@@ -180,9 +180,9 @@ struct Agent {
     asking: JoinSet<(ProbeId, ProbeResult)>,
     writing: JoinSet<(ConditionWrite, WriteOutcome)>,
     beating: JoinSet<bool>,
-    /// When the Lease is to be renewed next.
+    /// When the next Lease renewal is due.
     beats_at: Duration,
-    /// There may be a Lease of this node, by us or by one before us.
+    /// A Lease of this node may exist, from this agent or a previous one.
     leased: bool,
 }
 
@@ -226,7 +226,7 @@ impl Agent {
     fn take(&mut self, event: Event<PodView>, now: Now) {
         match event {
             Event::Listed(listed) => {
-                listed.unreadable.iter().for_each(|why| warn!(%why, "a pod cannot be read"));
+                listed.unreadable.iter().for_each(|why| warn!(%why, "cannot read a pod"));
                 let unreadable: BTreeSet<String> =
                     listed.unreadable.into_iter().map(|why| why.identity.uid).collect();
                 self.manager.list(listed.objects, &unreadable, now);
@@ -234,8 +234,8 @@ impl Agent {
             Event::Applied(pod) => self.manager.observe(pod, now),
             Event::Deleted(pod) => self.manager.forget(&pod.uid),
             Event::Unreadable(why) if why.deleted => self.manager.forget(&why.identity.uid),
-            // It goes on being probed as it was last seen.
-            Event::Unreadable(why) => warn!(%why, "a pod cannot be read"),
+            // The agent keeps probing the last readable version of the pod.
+            Event::Unreadable(why) => warn!(%why, "cannot read a pod"),
             Event::Bookmark(_) => {}
         }
     }
@@ -259,7 +259,7 @@ impl Agent {
         });
     }
 
-    /// Renews the Lease if it is time, or takes it away.
+    /// Renews the Lease if that is due, or deletes it if no pod is probed.
     fn beat(&mut self, now: Now) {
         if now.steady < self.beats_at || !self.beating.is_empty() || !self.manager.is_listed() {
             return;
@@ -285,8 +285,8 @@ impl Agent {
                 self.beating.spawn(async move {
                     let ended = tokio::time::timeout(heartbeat::PATIENCE, heartbeat.end()).await;
                     if let Ok(Err(error)) = ended {
-                        // It runs out by itself.
-                        info!(error = %Plain(&error), "cannot take the Lease away");
+                        // It expires by itself.
+                        info!(error = %Plain(&error), "cannot delete the Lease");
                     }
                     false
                 });
@@ -312,7 +312,7 @@ impl Agent {
     }
 }
 
-/// How the process shows itself to those who run it.
+/// Readiness and metrics for the admin port.
 #[derive(Default)]
 struct AgentStatus {
     metrics: Metrics,
@@ -330,7 +330,7 @@ impl admin::ProcessStatus for AgentStatus {
     fn unready(&self) -> Option<String> {
         let state = self.state.lock();
         let why = if !state.listed {
-            "the pods of the node were not seen yet"
+            "the pods of the node are not listed yet"
         } else if state.probes && state.renewed.is_none_or(|at| at.elapsed() > LEASE_DURATION) {
             "the Lease is not renewed"
         } else {

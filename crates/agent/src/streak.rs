@@ -1,23 +1,24 @@
-//! Answers in a row, and what they amount to.
+//! Applies `successThreshold` and `failureThreshold` to the results of a probe.
 
 use quorate_intake::probe::Probe;
 
-/// What a probe has come to.
+/// The result of a probe after its thresholds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum StreakResult {
-    /// Too early to tell.
+    /// There are too few results yet.
     #[default]
     Undecided,
-    /// Yes.
+    /// The probe passes.
     Yes,
-    /// No.
+    /// The probe fails.
     No,
 }
 
-/// The answers since the container started, or since the agent did.
+/// The results since the container started, or since the agent started.
 ///
-/// As in the kubelet, a yes becomes a no after `failureThreshold` failures in a row, and a no a yes after
-/// `successThreshold` successes. Nothing is taken for a yes before it was shown, so the first failure is a no at once.
+/// As in the kubelet, `Yes` becomes `No` after `failureThreshold` failures in a row, and `No` becomes `Yes` after
+/// `successThreshold` successes in a row. No success is assumed at first, so a failure turns `Undecided` into `No` at
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Streak {
     result: StreakResult,
@@ -30,7 +31,7 @@ impl Streak {
         self.result
     }
 
-    /// Takes the next answer.
+    /// Adds the next result.
     pub(crate) fn take(&mut self, passed: bool, probe: &Probe) {
         self.length = if self.passed == passed { self.length.saturating_add(1) } else { 1 };
         self.passed = passed;
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
     use quorate_intake::probe;
 
-    /// `+` is an answer that passes, `-` one that fails; after each, `y`, `n` or `?`.
+    /// Input: `+` is a success, `-` a failure. Output: `y`, `n` or `?` after each.
     fn told(success: u32, failure: u32, answers: &str) -> String {
         let text = format!(
             r#"{{"tcpSocket":{{"port":1}},"successThreshold":{success},"failureThreshold":{failure}}}"#
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_met_by_answers_in_a_row() {
+    fn thresholds_count_results_in_a_row() {
         for (success, failure, answers, expected) in [
             (1, 1, "+-+-", "ynyn"),
             (1, 3, "+--+--+---+", "yyyyyyyyyny"),

@@ -1,4 +1,4 @@
-//! Whom a probe asks, and what.
+//! The target of a probe.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use quorate_intake::probe::{Handler, Port, Probe};
 
 use crate::pod_view::{ProbedContainer, RunningContainer};
 
-/// A question to one container, ready to be asked.
+/// One probe of one container, ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeRequest {
     pub(crate) target: Target,
-    /// How long the answer may take.
+    /// Timeout of the probe.
     pub(crate) timeout: Duration,
 }
 
-/// Whom to ask.
+/// Where a probe connects to, or which command it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Http {
@@ -37,11 +37,11 @@ pub(crate) enum Target {
         container: String,
         command: Vec<String>,
     },
-    /// There is nobody to ask: this is why.
+    /// There is no target, for this reason.
     Nobody(String),
 }
 
-/// The kinds of probes, for those who count.
+/// The kinds of probes, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Http,
@@ -60,7 +60,7 @@ pub(crate) fn kind(probe: &Probe) -> Kind {
     }
 }
 
-/// The question of a probe to one run of its container.
+/// Resolves a probe for one run of its container.
 pub(crate) fn request(
     probe: &Probe,
     probed: &ProbedContainer,
@@ -97,7 +97,7 @@ fn find(
             Target::Grpc { host: host(&None)?, port: *port, service: service.clone() }
         }
         Handler::Exec { command } => {
-            // Statuses name the runtime before the ID: containerd://, cri-o://.
+            // The status has the runtime before the ID: containerd://, cri-o://.
             let id = run.id.split_once("://").map_or(run.id.as_str(), |(_, id)| id);
             Target::Exec { container: id.to_owned(), command: command.clone() }
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_to_ask() {
+    fn probes_resolve_to_targets() {
         let pod = Some("10.0.0.1");
         let http = |host: &str, port| Target::Http {
             https: false,

@@ -1,4 +1,4 @@
-//! The port for those who run the process: is it alive, is it ready, how does it do.
+//! The admin port: liveness, readiness and metrics of the process.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use http::{StatusCode, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// What [`router`] shows.
+/// The state that [`router`] serves.
 pub trait ProcessStatus: Send + Sync + 'static {
-    /// Why the process is not ready; nothing where it is.
+    /// Why the process is not ready; `None` if it is ready.
     fn unready(&self) -> Option<String>;
 
-    /// Everything it counts, in the text format of Prometheus.
+    /// All metrics, in the OpenMetrics text format.
     fn metrics(&self) -> impl Future<Output = String> + Send;
 }
 
-/// `/healthz`, `/readyz` and `/metrics`.
+/// Serves `/healthz`, `/readyz` and `/metrics`.
 pub fn router(shows: Arc<impl ProcessStatus>) -> Router {
     let readiness = shows.clone();
     Router::new()
@@ -45,6 +45,6 @@ pub fn router(shows: Arc<impl ProcessStatus>) -> Router {
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     if let Err(error) = served {
-        tracing::warn!(%error, "the admin port is closed");
+        tracing::warn!(%error, "the admin server stopped");
     }
 }

@@ -1,8 +1,8 @@
-//! How long to wait before trying again.
+//! Waits between retries.
 
 use std::time::Duration;
 
-/// Waits that grow with every failure and start over after a success.
+/// Waits that grow with every failure and reset after a success.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -16,13 +16,13 @@ impl Backoff {
         Self { first, longest, failures: 0 }
     }
 
-    /// Something went well.
+    /// Resets the waits after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Something failed: how long to wait now. Between half of what is due and all of it, by chance, so that many who
-    /// failed together do not come back together.
+    /// Counts a failure and returns how long to wait. The wait is random between half and all of the nominal value, so
+    /// that clients that failed together do not retry together.
     pub fn failed(&mut self) -> Duration {
         let due = self.first.saturating_mul(1 << self.failures.min(20)).min(self.longest);
         self.failures = self.failures.saturating_add(1);

@@ -1,24 +1,23 @@
-//! A client that waits for nothing without bound.
+//! A client with a timeout for every call.
 
 use std::time::Duration;
 
 use kube::Config;
 
-/// No connection is waited for longer while it says nothing. Longer than a watch may be silent before it is given up, so
-/// that only what has no time-out of its own is ended by it.
+/// Longest silence of a connection. Longer than the silence after which a watch lists again, so that this ends only
+/// calls without a timeout of their own.
 const SILENT: Duration = Duration::from_secs(90);
 
-/// No request is written for longer.
+/// Longest time to write a request.
 const WRITTEN: Duration = Duration::from_secs(30);
 
-/// The same configuration, with a bound to each call; and none is retried by itself, since what was answered is for the
-/// caller to know, at once.
+/// Adds a timeout to each call and turns off automatic retries: the caller must see each response at once.
 #[must_use]
 pub fn bounded(mut config: Config) -> Config {
     config.default_retry = false;
     config.read_timeout = Some(SILENT);
     config.write_timeout = Some(WRITTEN);
-    // From the request on, not from when the connection was last used.
+    // The read timeout starts with the request, not with the last use of the connection.
     config.reset_reader_on_write = true;
     config
 }
@@ -30,9 +29,9 @@ mod tests {
 
     use super::*;
 
-    /// A peer that takes the request and never answers.
+    /// The server accepts the request and never responds.
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_nobody_answers_fails() {
+    async fn a_call_without_a_response_fails() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepting = tokio::spawn(async move {
@@ -42,7 +41,7 @@ mod tests {
             }
         });
         let mut config = Config::new(format!("http://{address}").parse().unwrap());
-        // Time is paused, and passes while the system connects.
+        // Time is paused, and jumps ahead while the system connects.
         config.connect_timeout = None;
         let client = Client::try_from(bounded(config)).unwrap();
         let request = http::Request::get("/version").body(Vec::new()).unwrap();

@@ -1,7 +1,7 @@
-//! Who of many processes does what only one should do: whoever holds a Lease.
+//! Leader election: of several processes, the one that holds the Lease is the leader.
 //!
-//! There may be two for a moment, when one is held up and does not notice. Whoever must not act then asks
-//! [`Election::is_held`] right before it acts.
+//! There may be two leaders for a moment, if one was paused and has not noticed that its Lease expired. A leader must
+//! therefore check [`Election::is_held`] right before each action that only one process may perform.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,30 +19,30 @@ use tracing::{info, warn};
 
 use crate::Plain;
 
-/// How long a renewal holds, as others see it.
+/// Lease duration: another process may take the Lease this long after the last renewal it saw.
 const HOLDS: Duration = Duration::from_secs(15);
 
-/// Without a renewal for this long the holder does not act: well before another may take over.
+/// The leader stops acting this long after its last renewal, well before another process may take the Lease.
 const TRUSTED: Duration = Duration::from_secs(10);
 
-/// How often the Lease is looked at, and renewed by its holder.
+/// Interval at which each process reads the Lease, and the leader renews it.
 const PACE: Duration = Duration::from_secs(2);
 
-/// A call that takes longer than this has failed.
+/// Timeout of one attempt.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One process of those that want the Lease.
+/// A candidate for the Lease.
 #[derive(Debug)]
 pub struct Election {
     leases: Api<Lease>,
     name: String,
     identity: String,
     start: Instant,
-    /// Until when this process may act, in milliseconds since its start; 0 where it may not.
+    /// Until when this process may act as the leader, in milliseconds since its start; 0 if it may not.
     held_until: AtomicU64,
 }
 
-/// The holder as it was last seen, and when by our own clock: the clocks of others prove nothing.
+/// The Lease as last read. Its age is measured by the local clock, because clocks of other machines may differ.
 #[derive(Clone, PartialEq)]
 struct ObservedLease {
     holder: Option<String>,
@@ -50,7 +50,7 @@ struct ObservedLease {
 }
 
 impl Election {
-    /// An election for the Lease `name`; `identity` is this process and no other.
+    /// A candidate for the Lease `name`; `identity` must be unique to this process.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -65,13 +65,13 @@ impl Election {
         u64::try_from(at.duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether this process holds the Lease now. To be asked right before acting, after every wait.
+    /// Whether this process holds the Lease now. Call it right before each action, after every wait.
     pub fn is_held(&self) -> bool {
         self.elapsed(Instant::now()) < self.held_until.load(Ordering::Relaxed)
     }
 
-    /// Takes part, in a task of its own, until `stop`, and tells in `held` whenever the Lease is won or lost. At the end
-    /// it is given back, so that nobody has to wait for it.
+    /// Runs the election in a new task until `stop`. Sends to `held` whenever this process gains or loses the Lease. At
+    /// the end it releases the Lease, so that the next leader need not wait until it expires.
     pub fn stand(self: Arc<Self>, held: watch::Sender<bool>, stop: CancellationToken) -> JoinHandle<()> {
         tokio::spawn(async move { self.take_part(&held, stop).await })
     }
@@ -92,12 +92,14 @@ impl Election {
                     self.held_until.store(self.elapsed(sent + TRUSTED), Ordering::Relaxed);
                 }
                 Ok(Ok(false)) => self.held_until.store(0, Ordering::Relaxed),
-                Ok(Err(error)) => warn!(lease = self.name, error = %Plain(&error), "cannot take part"),
-                Err(_) => warn!(lease = self.name, "cannot take part: no answer"),
+                Ok(Err(error)) => {
+                    warn!(lease = self.name, error = %Plain(&error), "cannot acquire or renew the Lease");
+                }
+                Err(_) => warn!(lease = self.name, "cannot acquire or renew the Lease: no answer"),
             }
             if told != self.is_held() {
                 told = !told;
-                info!(lease = self.name, held = told, "the holder changed");
+                info!(lease = self.name, held = told, "leadership changed");
                 held.send_replace(told);
             }
         }
@@ -105,12 +107,12 @@ impl Election {
             self.held_until.store(0, Ordering::Relaxed);
             held.send_replace(false);
             if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, self.release()).await {
-                warn!(lease = self.name, error = %Plain(&error), "cannot give the Lease back");
+                warn!(lease = self.name, error = %Plain(&error), "cannot release the Lease");
             }
         }
     }
 
-    /// Takes or renews the Lease if that is possible; returns whether it is ours.
+    /// Acquires or renews the Lease if possible; returns whether this process holds it.
     async fn attempt(&self, observed: &mut Option<(ObservedLease, Instant)>) -> Result<bool, Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             let made = self.leases.create(&PostParams::default(), &self.claim(None)).await;
@@ -137,7 +139,8 @@ impl Election {
         unless_beaten(written)
     }
 
-    /// The Lease as it looks when it is ours. The version of what was seen makes the write fail if another was faster.
+    /// The Lease with this process as its holder. Its resource version makes the write fail if another process was
+    /// faster.
     fn claim(&self, seen: Option<&Lease>) -> Lease {
         let now = MicroTime(Timestamp::now());
         let old = seen.and_then(|lease| lease.spec.clone()).unwrap_or_default();
@@ -170,7 +173,7 @@ impl Election {
     }
 }
 
-/// A write that lost against another's is no error: the Lease is not ours, that is all.
+/// A write that lost against another process is not an error: this process just does not hold the Lease.
 fn unless_beaten(written: Result<Lease, Error>) -> Result<bool, Error> {
     match written {
         Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! A router served over TLS.
+//! Serves a router over TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// Whoever connects has this long to say what it wants.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Requests under way when the end comes have this long.
+/// Time that in-flight requests have to finish after `stop`.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// After an error of the listener, which is for want of file descriptors as a rule, wait for some to come back.
+/// Wait after an error of the listener. The usual cause is a lack of file descriptors, and some may be released soon.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Serves `router` until `stop`, then ends what is under way.
+/// Serves `router` until `stop`, then finishes in-flight requests.
 pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router, stop: CancellationToken) {
     let acceptor = TlsAcceptor::from(tls);
     let mut connections = tokio::task::JoinSet::new();
@@ -46,22 +46,22 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(FAREWELL, ended).await.is_err() {
-        debug!("some requests did not end in time");
+        debug!("some requests did not finish in time");
     }
 }
 
-/// One connection. A client that does not trust us, or goes away, is its own affair.
+/// Serves one connection. A client that rejects the certificate or disconnects is not an error of the server.
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, stop: CancellationToken) {
-    // Small answers, one at a time: waiting to fill a packet only delays them.
+    // Responses are small and sent one at a time: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return debug!(%error, "no handshake"),
-        Err(_) => return debug!("no handshake in time"),
+        Ok(Err(error)) => return debug!(%error, "TLS handshake failed"),
+        Err(_) => return debug!("TLS handshake timed out"),
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // No limit on how long a client may wait before its next request: one that is about to send it would see the
-    // connection break, and an API server counts that as a webhook that failed.
+    // No idle timeout between requests: a client that is about to send its next request would see the connection
+    // close, and an API server counts that as a failed webhook call.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
@@ -73,6 +73,6 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, st
         }
     };
     if let Err(error) = outcome {
-        debug!(%error, "a connection broke off");
+        debug!(%error, "a connection failed");
     }
 }

@@ -1,13 +1,13 @@
-//! Plumbing: everything a server of this kind needs and that knows nothing of pods or budgets.
+//! Infrastructure for a server in a cluster. It does not depend on pods or budgets.
 //!
-//! - [`watch`]: lists and watches that one bad object cannot stop.
-//! - [`tls`]: certificates, made here and used here.
-//! - [`https`]: a router served over TLS until it is told to stop.
-//! - [`election`]: one of many processes does what only one should.
-//! - [`admin`]: alive, ready, and how it does.
-//! - [`backoff`]: how long to wait before trying again.
-//! - [`client`]: no call is waited for without bound.
-//! - [`Plain`]: errors of the client in few words.
+//! - [`watch`]: list and watch that one malformed object cannot stop.
+//! - [`tls`]: certificate authority and serving certificates.
+//! - [`https`]: serves a router over TLS until it is cancelled.
+//! - [`election`]: leader election with a Lease.
+//! - [`admin`]: liveness, readiness and metrics endpoints.
+//! - [`backoff`]: waits between retries.
+//! - [`client`]: timeouts for every call to the API server.
+//! - [`Plain`]: short messages for client errors.
 
 pub mod admin;
 pub mod backoff;

@@ -1,11 +1,11 @@
-//! Errors of the client in few words.
+//! Short messages for client errors.
 
 use std::fmt;
 
 use kube::Error;
 
-/// Shows what the API server answered as a sentence, or why there is no answer: the error itself would show the whole
-/// object, or the names of the layers that a cause came through.
+/// Shows the status of the API server as a sentence, or the root cause if there is no response. The error itself would
+/// show the whole `Status` object, or every layer above the cause.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'a>(pub &'a Error);
 
@@ -18,7 +18,7 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// What it all began with.
+/// The root cause.
 fn cause(error: &Error) -> &dyn std::error::Error {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(below) = deepest.source() {
@@ -32,16 +32,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_sentence() {
+    fn a_status_is_shown_as_a_sentence() {
         let status = kube::core::Status::failure("leases \"a\" not found", "NotFound").with_code(404);
         assert_eq!(Plain(&Error::Api(status.boxed())).to_string(), "404 NotFound: leases \"a\" not found");
     }
 
     #[test]
-    fn no_answer_is_its_cause() {
-        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody listens");
+    fn an_error_without_a_status_is_shown_as_its_root_cause() {
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "no listener");
         let layered = Layer(Box::new(Layer(refused.into())));
-        assert_eq!(Plain(&Error::Service(layered.into())).to_string(), "nobody listens");
+        assert_eq!(Plain(&Error::Service(layered.into())).to_string(), "no listener");
     }
 
     #[derive(Debug, thiserror::Error)]

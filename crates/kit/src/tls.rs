@@ -1,4 +1,4 @@
-//! Certificates: an authority of our own, what it vouches for, and how a server shows it.
+//! Certificates: a private authority, the certificates it issues, and the one that a server presents.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,39 +15,39 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-/// Clocks differ: a certificate is valid from a little before it was made.
+/// Clocks differ, so a certificate is valid from this long before its creation.
 pub const SKEW: Duration = Duration::from_secs(300);
 
-/// Why a certificate could not be made or used.
+/// Why a certificate could not be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be made.
-    #[error("cannot make a certificate: {0}")]
+    /// It could not be created.
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
     /// It could not be used.
     #[error("cannot serve with this certificate: {0}")]
     Use(#[from] tokio_rustls::rustls::Error),
-    /// It is not what it should be.
+    /// The PEM text is invalid.
     #[error("not a certificate and its key in PEM: {0}")]
     Read(String),
 }
 
-/// From when to when a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Its first moment.
+    /// Start of the period.
     pub from: SystemTime,
-    /// Its last.
+    /// End of the period.
     pub until: SystemTime,
 }
 
 impl Validity {
-    /// From a little before `now`, for so long.
+    /// From [`SKEW`] before `now` until `life` after it.
     fn starting(now: SystemTime, life: Duration) -> Self {
         Self { from: now - SKEW, until: now + life }
     }
 
-    /// Of the first certificate of a PEM.
+    /// The validity of the first certificate in a PEM text.
     pub fn of(pem: &str) -> Result<Self, Error> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(unreadable)?;
         Self::of_der(&der)
@@ -63,7 +63,7 @@ impl Validity {
         Ok(Self { from: at(validity.not_before.timestamp()), until: at(validity.not_after.timestamp()) })
     }
 
-    /// How long it is still good; nothing once it is over.
+    /// Time until the end of the validity; zero after it.
     pub fn left(&self, now: SystemTime) -> Duration {
         self.until.duration_since(now).unwrap_or_default()
     }
@@ -73,7 +73,7 @@ fn unreadable(error: impl std::fmt::Display) -> Error {
     Error::Read(error.to_string())
 }
 
-/// An authority that vouches for servers.
+/// A certificate authority for servers.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -82,7 +82,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a new one, with a key of its own.
+    /// Creates a new authority with a new key.
     pub fn generate(name: &str, now: SystemTime, life: Duration) -> Result<Self, Error> {
         let validity = Validity::starting(now, life);
         let mut params = CertificateParams::default();
@@ -95,28 +95,28 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem, validity })
     }
 
-    /// One that was made before.
+    /// Reads an existing authority.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
         let issuer = Issuer::from_ca_cert_pem(certificate, KeyPair::from_pem(key)?)?;
         Ok(Self { issuer, pem: certificate.to_owned(), validity: Validity::of(certificate)? })
     }
 
-    /// Its certificate, for whoever is to trust it.
+    /// Its certificate, for the clients that trust it.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Its key, for whoever keeps it.
+    /// Its private key, for storage.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// How long it is good.
+    /// Its validity period.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// A certificate for a server that is reached by these names or addresses. It ends no later than the authority.
+    /// Issues a certificate for a server with these names or addresses. It expires no later than the authority.
     pub fn issue(&self, names: &[String], now: SystemTime, life: Duration) -> Result<Credentials, Error> {
         let validity = Validity::starting(now, life.min(self.validity.left(now)));
         let mut params = CertificateParams::new(names)?;
@@ -135,7 +135,7 @@ impl Authority {
     }
 }
 
-/// What a server shows to prove who it is.
+/// The certificate chain and private key of a server.
 #[derive(Debug)]
 pub struct Credentials {
     chain: Vec<CertificateDer<'static>>,
@@ -144,7 +144,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A certificate, with those of its authorities after it, and its key.
+    /// Reads a certificate, followed by those of its authorities, and its key.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
         let chain: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(unreadable)?;
@@ -153,7 +153,7 @@ impl Credentials {
         Ok(Self { key: PrivateKeyDer::from_pem_slice(key).map_err(unreadable)?, chain, validity })
     }
 
-    /// How long they are good.
+    /// The validity period of the certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
@@ -163,23 +163,23 @@ impl Credentials {
     }
 }
 
-/// What a server shows now. It may be replaced while the server runs: the next handshake shows the new one.
+/// The certificate that a server presents. It can be replaced at run time; the next handshake uses the new one.
 #[derive(Debug)]
 pub struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl ServingCertificate {
-    /// Shows these, to begin with.
+    /// Presents these credentials at first.
     pub fn new(credentials: Credentials) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self(RwLock::new(credentials.certified()?))))
     }
 
-    /// Shows these from now on.
+    /// Presents these credentials from now on.
     pub fn replace(&self, credentials: Credentials) -> Result<(), Error> {
         *self.0.write() = credentials.certified()?;
         Ok(())
     }
 
-    /// The configuration of a server that shows them and asks its clients for nothing.
+    /// The configuration of a server that presents them and does not request client certificates.
     pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_comes_back_from_its_pem() {
+    fn an_authority_can_be_read_from_its_pem() {
         let made = Authority::generate("test", now(), 365 * DAY).unwrap();
         let read = Authority::from_pem(made.pem(), &made.key_pem()).unwrap();
         assert_eq!(read.validity(), made.validity());
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(read.validity().left(now() + 366 * DAY), Duration::ZERO);
         let leaf = read.issue(&["localhost".to_owned()], now(), 30 * DAY).unwrap();
         assert_eq!(leaf.validity().left(now()), 30 * DAY);
-        // The API server checks the signature with what it was told to trust; so does this.
+        // The API server verifies the signature with its CA bundle. This does the same.
         let (_, parent) = x509_parser::pem::parse_x509_pem(made.pem().as_bytes()).unwrap();
         let parent = parent.parse_x509().unwrap();
         let (_, child) = x509_parser::parse_x509_certificate(&leaf.chain[0]).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pem_is_refused_in_a_sentence() {
+    fn an_invalid_pem_is_rejected_with_a_sentence() {
         for (certificate, key) in [("", ""), ("nonsense", "nonsense")] {
             assert!(Authority::from_pem(certificate, key).is_err());
             let refused = Credentials::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_refused() {
+    fn a_key_of_another_certificate_is_rejected() {
         let authority = Authority::generate("test", now(), 10 * DAY).unwrap();
         let names = ["localhost".to_owned()];
         let (one, other) =

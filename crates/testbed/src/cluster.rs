@@ -1,4 +1,4 @@
-//! The face that a story sees: a cluster, whichever it is.
+//! The cluster that a story uses, on either backend.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use quorate_devcluster::apiserver::Server;
 use crate::embedded::Embedded;
 use crate::{Backend, ControlPlane, Kubectl, Kubernetes, Options, User, Wire};
 
-/// A cluster to tell a story on. Clones are the same cluster.
+/// A cluster for a story. Clones are the same cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Before the stage: whoever plays leaves before the stage goes.
+    /// Declared before the cluster itself, so that the actors are dropped first.
     actors: Option<Actors>,
     stage: Running,
 }
@@ -30,24 +30,24 @@ enum Running {
     Embedded(Embedded),
 }
 
-/// Who plays where no real process does.
+/// Which actors to run in place of real processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cast {
-    /// The controllers that Kubernetes has.
+    /// The controllers of Kubernetes.
     Controllers,
-    /// They, a scheduler, hollow nodes and the LeaderWorkerSet controller.
+    /// The controllers of Kubernetes, a scheduler, hollow nodes and the LeaderWorkerSet controller.
     Everyone,
 }
 
 impl Cluster {
-    /// Starts a cluster, with controllers if the options say so, but without nodes.
+    /// Starts a cluster, with controllers if the options have them, but without nodes.
     pub(crate) async fn bare(place: Backend, options: Options) -> Result<Self> {
         let cast = options.controllers.then_some(Cast::Controllers);
         Self::start(place, options, cast).await
     }
 
-    /// Starts a cluster of its own: an API server, and if the options ask for controllers, they, a scheduler and
-    /// hollow nodes as well. It belongs to the runtime it is started in.
+    /// Starts a private cluster: an API server and, if the options have controllers, also the controllers, a scheduler,
+    /// hollow nodes and the LeaderWorkerSet controller. It belongs to the runtime it is started in.
     pub async fn whole(place: Backend, options: Options) -> Result<Self> {
         let cast = options.controllers.then_some(Cast::Everyone);
         Self::start(place, options, cast).await
@@ -65,7 +65,7 @@ impl Cluster {
         Ok(Self { inner: Arc::new(Inner { actors, stage }) })
     }
 
-    /// Where this is.
+    /// The backend of this cluster.
     pub fn place(&self) -> Backend {
         match &self.inner.stage {
             Running::Real(_) => Backend::Real,
@@ -73,8 +73,8 @@ impl Cluster {
         }
     }
 
-    /// The release that it runs. The embedded one takes its kubectl and the shape of the Workload API from it, and in
-    /// everything else behaves as the newest.
+    /// The Kubernetes release. The embedded cluster uses the kubectl and the Workload API version of this release, and
+    /// otherwise behaves as the newest release.
     pub fn kubernetes(&self) -> Kubernetes {
         match &self.inner.stage {
             Running::Real(plane) => plane.options().kubernetes,
@@ -82,12 +82,12 @@ impl Cluster {
         }
     }
 
-    /// Whether it behaves as Kubernetes did before that release.
+    /// Whether it behaves as a Kubernetes release before this one.
     pub fn is_before(&self, release: Kubernetes) -> bool {
         self.place() == Backend::Real && self.kubernetes() < release
     }
 
-    /// The control plane behind it, if it is a real one.
+    /// The control plane, if it is a real one.
     pub fn control_plane(&self) -> Option<&ControlPlane> {
         match &self.inner.stage {
             Running::Real(plane) => Some(plane),
@@ -95,7 +95,7 @@ impl Cluster {
         }
     }
 
-    /// The API server behind it, if it is in this process; it has faults on demand.
+    /// The API server, if it is the embedded one. It can inject faults.
     pub fn embedded(&self) -> Option<&Server> {
         match &self.inner.stage {
             Running::Real(_) => None,
@@ -103,9 +103,9 @@ impl Cluster {
         }
     }
 
-    /// The hollow nodes, and whoever else plays here.
+    /// The hollow nodes and the other actors.
     pub fn actors(&self) -> &Actors {
-        self.inner.actors.as_ref().expect("a stage with nodes: stories!(Whole: …)")
+        self.inner.actors.as_ref().expect("a setup with actors: stories!(Whole: …)")
     }
 
     /// The configuration of a client that acts as `user`, without kube's own retries.
@@ -118,17 +118,17 @@ impl Cluster {
         self.inner.stage.client(user)
     }
 
-    /// A client that may do everything.
+    /// A client with all rights.
     pub fn admin(&self) -> kube::Client {
         self.client(&User::admin())
     }
 
-    /// Plain HTTP, as somebody who may do everything.
+    /// Plain HTTP with all rights.
     pub fn wire(&self) -> Wire {
         Wire::new(self.admin())
     }
 
-    /// A kubeconfig file to act as `user`. It goes away with the cluster.
+    /// A kubeconfig file to act as `user`. It is removed with the cluster.
     pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
         match &self.inner.stage {
             Running::Real(plane) => plane.kubeconfig(user),
@@ -145,13 +145,13 @@ impl Cluster {
         Ok(Kubectl::new(program, self.kubeconfig(user)?))
     }
 
-    /// A name that nothing else in this cluster has.
+    /// A name that is unique in this cluster.
     pub fn unique(&self, stem: &str) -> String {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         format!("{stem}-{}", COUNTER.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a namespace in which pods can be made.
+    /// Creates a namespace in which pods can be created.
     pub async fn namespace(&self, stem: &str) -> Result<String> {
         let name = self.unique(stem);
         let client = self.admin();
@@ -159,15 +159,15 @@ impl Cluster {
         Api::<Namespace>::all(client.clone())
             .create(&PostParams::default(), &namespace)
             .await
-            .with_context(|| format!("cannot make the namespace {name}"))?;
-        // A pod is refused until its namespace has a default service account; without a controller nobody makes one.
-        // A controller that was faster is no reason to fail.
+            .with_context(|| format!("cannot create the namespace {name}"))?;
+        // The API server rejects a pod until its namespace has a default service account. Without controllers, the
+        // testbed must create it; a conflict means that a controller was faster.
         let account = ServiceAccount { metadata: named("default"), ..Default::default() };
         match Api::<ServiceAccount>::namespaced(client, &name).create(&PostParams::default(), &account).await
         {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             outcome => {
-                outcome.with_context(|| format!("cannot make the default service account of {name}"))?;
+                outcome.with_context(|| format!("cannot create the default service account of {name}"))?;
             }
         }
         Ok(name)
@@ -183,11 +183,11 @@ impl Running {
     }
 
     fn client(&self, user: &User) -> kube::Client {
-        kube::Client::try_from(self.config(user)).expect("the testbed's own configuration makes a client")
+        kube::Client::try_from(self.config(user)).expect("a client from the testbed's own configuration")
     }
 }
 
-/// Brings in whoever is not there as a process.
+/// Starts actors for the components that do not run as processes.
 async fn play(stage: &Running, cast: Cast) -> Result<Option<Actors>> {
     let admin = stage.client(&User::admin());
     let identities = Identities::impersonating(admin.clone());

@@ -1,4 +1,4 @@
-//! A real Kubernetes control plane on free loopback ports, in a folder of its own.
+//! A real Kubernetes control plane on free loopback ports, in its own folder.
 
 mod audit;
 mod binaries;
@@ -21,16 +21,16 @@ use self::credentials::Credentials;
 pub(crate) use self::login::Login;
 use crate::process::Process;
 
-/// How long a control plane may take to come up. Usually it is 4 seconds; on a busy machine more.
+/// Longest time until a control plane is ready. It usually takes 4 seconds; on a busy machine more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often to try again when another process took a port that was free a moment ago.
+/// Attempts in all, if another process takes a port that was free a moment ago.
 const ATTEMPTS: usize = 5;
 
-/// What to start.
+/// Options of a control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Which release.
+    /// The Kubernetes release.
     pub kubernetes: Kubernetes,
     /// Run kube-controller-manager, each controller under its own service account.
     pub controllers: bool,
@@ -38,52 +38,52 @@ pub struct Options {
     pub scheduler: bool,
     /// Serve the Workload API of this release.
     pub workload_api: bool,
-    /// More feature gates, for all programs alike, as in `GangScheduling=true`.
+    /// Additional feature gates for all programs, such as `GangScheduling=true`.
     pub feature_gates: Vec<String>,
-    /// More API versions, as in `scheduling.k8s.io/v1alpha2=true`.
+    /// Additional API versions, such as `scheduling.k8s.io/v1alpha2=true`.
     pub runtime_config: Vec<String>,
     /// Admission plugins that are off by default, for a real API server.
     pub admission_plugins: Vec<String>,
-    /// Write an audit log with the metadata of every request, but for those of Kubernetes itself.
+    /// Write an audit log with the metadata of every request, except those of Kubernetes itself.
     pub audit: bool,
-    /// After how long a silent node counts as lost, where that is not as in Kubernetes: 50 seconds.
+    /// Time after which a silent node counts as lost. `None` is the Kubernetes default, 50 seconds.
     pub lost_nodes_after: Option<Duration>,
 }
 
 impl Options {
-    /// The Workload API as it is to be served.
+    /// The version of the Workload API to serve.
     pub(crate) fn workload_api(&self) -> WorkloadApi {
         let named =
             |version: &str| self.runtime_config.contains(&format!("scheduling.k8s.io/{version}=true"));
         match self.workload_api {
             true => self.kubernetes.workload_api(),
-            // No release of today has it, but the embedded cluster does.
+            // No present release serves it, but the embedded cluster does.
             false if named("v1beta1") => WorkloadApi::V1Beta1,
             false => WorkloadApi::Off,
         }
     }
 }
 
-/// A running control plane; it ends when this is dropped, or with the process.
+/// A running control plane. It ends when this is dropped, or with the test process.
 #[derive(Debug)]
 pub struct ControlPlane {
     options: Options,
     port: u16,
     etcd_port: u16,
     credentials: Credentials,
-    /// In the order of their start. They end in the other order: an API server without etcd does not want to go.
+    /// In the order of their start. They end in reverse order: an API server without etcd does not shut down.
     processes: Mutex<Vec<Process>>,
     folder: TempDir,
 }
 
 impl ControlPlane {
-    /// Starts one, and waits until it is ready.
+    /// Starts a control plane, and waits until it is ready.
     pub async fn start(options: Options) -> Result<Self> {
         let mut attempt = 1;
         loop {
             match Self::try_start(options.clone()).await {
                 Err(error) if attempt < ATTEMPTS && is_port_taken(&error) => attempt += 1,
-                outcome => return outcome.context("the control plane does not come up"),
+                outcome => return outcome.context("the control plane does not start"),
             }
         }
     }
@@ -97,7 +97,7 @@ impl ControlPlane {
         plane.run("etcd", &command_line::etcd(plane.folder.path(), etcd_port))?;
         plane.until("etcd listens", || async move { listens(etcd_port) }).await?;
         plane.run("kube-apiserver", &command_line::api_server(&plane, etcd_port)?)?;
-        // An API server that is not there yet cannot be asked; a new client each time would cost more than the wait.
+        // Wait for the port before the first request: a new client for each attempt would cost more than the wait.
         plane.until("the API server listens", || async move { listens(port) }).await?;
         let admin = kube::Client::try_from(plane.config(&crate::User::admin()))?;
         plane.until("the API server is ready", || is_ready(admin.clone())).await?;
@@ -110,12 +110,12 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// What was started.
+    /// The options of this control plane.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Where the API server is.
+    /// The URL of the API server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
@@ -125,18 +125,18 @@ impl ControlPlane {
         self.port
     }
 
-    /// The audit log, one JSON object per line, if one was asked for.
+    /// The audit log, one JSON object per line, if it is enabled.
     pub fn audit_log(&self) -> Option<PathBuf> {
         let asked_for = self.options.audit || audit::wanted().is_some();
         asked_for.then(|| self.folder.path().join(command_line::AUDIT_LOG))
     }
 
-    /// The path of one of the programs, kubectl for one.
+    /// The path of a program, such as kubectl.
     pub fn program(&self, name: &str) -> Result<PathBuf> {
         find(self.options.kubernetes, name)
     }
 
-    /// Kills the API server and starts it again, at the same place and with everything it had stored.
+    /// Kills the API server and starts it again, on the same port and with the same stored objects.
     pub async fn restart_api_server(&self) -> Result<()> {
         const NAME: &str = "kube-apiserver";
         let place = self.processes.lock().iter().position(|process| process.name() == NAME);
@@ -157,7 +157,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Waits until `condition` holds, as long as all processes live.
+    /// Waits until `condition` holds; fails if a process ends.
     async fn until<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !condition().await {
@@ -205,7 +205,7 @@ fn listens(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// Ports that nobody listens on now. All are held until all are known, so they differ.
+/// Free ports. All are bound until all are known, so that they differ.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut listeners = Vec::new();
     let mut ports = [0; N];

@@ -15,15 +15,15 @@ use crate::{Options, User};
 pub(crate) struct Embedded {
     server: Server,
     kubernetes: Kubernetes,
-    /// Made when the first kubeconfig is: most stories need none.
+    /// Created with the first kubeconfig: most stories need none.
     folder: OnceLock<Folder>,
 }
 
 impl Embedded {
-    /// Starts one that is like the real one of these options.
+    /// Starts an embedded cluster with the same options as a real one.
     pub(crate) async fn start(options: &Options) -> Result<Self> {
         let server = apiserver::Options { workload_api: options.workload_api(), ..Default::default() };
-        let server = Server::start(server).await.context("the embedded cluster does not come up")?;
+        let server = Server::start(server).await.context("the embedded cluster does not start")?;
         Ok(Self { server, kubernetes: options.kubernetes, folder: OnceLock::new() })
     }
 
@@ -56,12 +56,12 @@ impl Embedded {
         if let Some(folder) = self.folder.get() {
             return Ok(folder);
         }
-        let folder = Folder::new("quorate-embedded-").context("cannot make a folder for kubeconfigs")?;
-        // Whoever was faster made one too; then this one goes.
+        let folder = Folder::new("quorate-embedded-").context("cannot create a folder for kubeconfigs")?;
+        // If another thread was faster, its folder is used and this one is dropped.
         Ok(self.folder.get_or_init(|| folder))
     }
 
-    /// kubectl is the real one here too.
+    /// The path of a real program: kubectl is not embedded.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
         crate::control_plane::find(self.kubernetes, name)
     }

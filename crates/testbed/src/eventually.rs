@@ -1,12 +1,12 @@
-//! Waiting for what will be so.
+//! Waits for a condition.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-/// What does not come within this time does not come, on a busy machine either.
+/// Timeout, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Looks again and again until `look` gives `Ok`; what it last gave instead is in the panic when time is up.
+/// Calls `look` until it returns `Ok`. After the timeout it panics with the last error.
 pub async fn eventually<T, E: Debug, F: Future<Output = Result<T, E>>>(
     what: &str,
     look: impl Fn() -> F,

@@ -1,4 +1,4 @@
-//! A folder that goes away with the test, whatever ends the test.
+//! A folder that is removed with the test, even if the test is killed.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Waits for a line, or for the end, of its input: a line means that somebody else removes the folder. It is this
-/// process that holds the other end, so the end comes with its death too. See `process` for the whole story.
+/// The cleanup shell. It waits for a line or the end of its input. A line means that `TempDir` removes the folder. This
+/// process has the other end of the pipe, so its death ends the input too. The module `process` explains why.
 const KEEPER: &str = r#"read -r line || rm -rf "$1""#;
 
-/// A temporary folder with a keeper.
+/// A temporary folder, with a shell that removes it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     keeper: Child,
@@ -27,7 +27,7 @@ impl Folder {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C reaches it only as the end of this process.
+            // Ctrl-C must not kill the shell. It notices only the end of this process.
             .process_group(0)
             .spawn()?;
         Ok(Self { keeper, folder })
@@ -41,7 +41,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.keeper.stdin.take() {
-            // A keeper that is gone need not be told.
+            // A write to a shell that has ended fails, and needs no handling.
             let _ = pipe.write_all(b"end\n");
         }
         let _ = self.keeper.wait();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_gone_once_it_is_dropped() {
+    fn a_dropped_folder_is_removed() {
         let folder = Folder::new("quorate-test-").expect("a folder");
         let path = folder.path().to_owned();
         assert!(path.exists());
@@ -62,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_whose_maker_is_gone_goes_too() {
+    fn a_folder_is_removed_when_its_process_dies() {
         let mut folder = Folder::new("quorate-test-").expect("a folder");
         std::fs::write(folder.path().join("kubeconfig"), "").expect("a file");
-        // What the kernel does when this process dies.
+        // The kernel does the same when this process dies.
         drop(folder.keeper.stdin.take());
         folder.keeper.wait().expect("a status");
         assert!(!folder.path().exists());

@@ -14,14 +14,14 @@ pub struct Kubectl {
     kubeconfig: PathBuf,
 }
 
-/// How a kubectl ended and what it printed.
+/// The exit status and the output of a kubectl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
-    /// Whether it ended with 0.
+    /// Whether it exited with 0.
     pub success: bool,
-    /// What it wrote for other programs.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote for people.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -30,7 +30,7 @@ impl Kubectl {
         Self { program, kubeconfig }
     }
 
-    /// Runs it with `args` to its end.
+    /// Runs it with `args` and waits for its exit.
     pub async fn run(&self, args: &[&str]) -> Result<Printed> {
         let output =
             self.command(args).output().await.with_context(|| format!("cannot run kubectl {args:?}"))?;
@@ -50,14 +50,14 @@ impl Kubectl {
         Ok(printed(&child.wait_with_output().await?))
     }
 
-    /// The command to run it with `args`, for whoever wants to watch it at work. It is killed when dropped.
+    /// The command to run it with `args`, for tests that control the process. The process is killed when dropped.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(args)
             .env_clear()
             .env("KUBECONFIG", &self.kubeconfig)
-            // Its discovery cache, which must not be shared between clusters, goes where the kubeconfig is.
+            // Clusters must not share a discovery cache, so it is placed beside the kubeconfig.
             .env("HOME", self.kubeconfig.with_extension("home"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -1,15 +1,15 @@
-//! One face for the embedded and the real cluster, for tests.
+//! One interface to the embedded and the real cluster, for tests.
 //!
-//! - [`stories!`] makes tests of stories that are written once and told in each place.
-//! - [`Cluster`] is what a story sees: clients and kubectl for any [`User`], namespaces of its own.
+//! - [`stories!`] makes tests from stories: each story is written once and runs on each backend.
+//! - [`Cluster`] is the cluster that a story uses: clients and kubectl for any [`User`], and new namespaces.
 //! - [`ControlPlane`] is a real etcd, API server, controller manager and scheduler, as built by
 //!   `cargo xtask control-plane`.
-//! - [`Node`] is a real kubelet beside it, with containers that run.
+//! - [`Node`] is a real kubelet for it, with running containers.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
-    reason = "this crate is for tests: what cannot go on fails the test, loudly"
+    reason = "this crate is for tests: a failure must fail the test with a panic"
 )]
 
 mod cluster;

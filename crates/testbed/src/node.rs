@@ -1,8 +1,8 @@
-//! A real node: a kubelet, containerd, and containers that run.
+//! A real node: a kubelet, containerd, and running containers.
 //!
-//! All of it lives in namespaces of its own, for processes, mounts and the network. So the end of one process is the end
-//! of every container, every mount and the network of the node, and two nodes on one machine do not meet. What outlives
-//! the namespaces, control groups and a folder, has a keeper: see `residue`.
+//! The node has its own namespaces for processes, mounts and the network. So all containers, mounts and the network of
+//! the node end with one process, and two nodes on one machine do not affect each other. Control groups and a folder
+//! outlive the namespaces; `residue` removes them.
 //!
 //! Needs root, and Debian's containerd, runc, containernetworking-plugins, busybox-static and iproute2.
 
@@ -28,32 +28,32 @@ use crate::control_plane::Login;
 use crate::process::{Process, tail};
 use crate::{ControlPlane, User};
 
-/// The image that every node has: busybox, by all of its names. Pods use it with `imagePullPolicy: Never`.
+/// The image that every node has: busybox, with links for all its commands. Pods use it with `imagePullPolicy: Never`.
 pub const BUSYBOX: &str = "busybox:testbed";
 
-/// How long a node may take to be ready. Usually it is 5 seconds; on a busy machine more.
+/// Longest time until a node is ready. It usually takes 5 seconds; on a busy machine more.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The first process of a node.
 const INIT: &str = include_str!("node/init.sh");
 
-/// A running node; it ends when this is dropped, or with the process. It belongs to the runtime it is started in.
+/// A running node. It ends when this is dropped, or with the test process. It belongs to the runtime it is started in.
 #[derive(Debug)]
 pub struct Node {
     name: String,
-    /// In this order they end: first whoever holds the namespaces, last what is left of them.
+    /// Fields drop in this order: the process that owns the namespaces first, the residue last.
     process: Process,
     proxy: ApiServerProxy,
     residue: Residue,
 }
 
 impl Node {
-    /// Starts a node beside a control plane, and waits until it is ready. The control plane needs its controllers.
+    /// Starts a node for a control plane, and waits until it is ready. The control plane must run controllers.
     ///
     /// # Errors
-    /// It is not ready in time, or this machine cannot have nodes.
+    /// The node is not ready in time, or this machine cannot run nodes.
     pub async fn start(plane: &ControlPlane, name: &str) -> Result<Self> {
-        let about = || format!("the node {name} does not come up");
+        let about = || format!("the node {name} does not start");
         Self::try_start(plane, name).await.with_context(about)
     }
 
@@ -65,7 +65,7 @@ impl Node {
         image::write(folder)?;
 
         let mut process = init(name, &kubelet, folder)?;
-        until("it has a network of its own", &mut process, folder, async |process| {
+        until("it has its own network", &mut process, folder, async |process| {
             Ok(process.id().is_ok_and(has_own_network).then_some(()))
         })
         .await?;
@@ -84,17 +84,17 @@ impl Node {
         Ok(Self { name: name.to_owned(), process, proxy, residue })
     }
 
-    /// What it is called.
+    /// The name of the node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its container runtime listens.
+    /// The socket of its container runtime.
     pub fn runtime_socket(&self) -> PathBuf {
         self.residue.folder().join(files::SOCKET)
     }
 
-    /// Starts a program of this machine as one that runs in the network of the node.
+    /// Starts a program of this machine in the network of the node.
     ///
     /// # Errors
     /// It cannot be started.
@@ -105,7 +105,7 @@ impl Node {
         Process::start(name, Path::new("nsenter"), &args, self.residue.folder())
     }
 
-    /// A kubeconfig for the bearer of a token who runs on this node. It goes away with the node.
+    /// A kubeconfig with a token, for a process on this node. It is removed with the node.
     ///
     /// # Errors
     /// It cannot be written.
@@ -116,12 +116,12 @@ impl Node {
         Ok(path)
     }
 
-    /// Sends the kubelet a signal by its name, such as `STOP` or `KILL`. Containers live on.
+    /// Sends the kubelet a signal by its name, such as `STOP` or `KILL`. Containers keep running.
     ///
     /// # Errors
-    /// There is no kubelet any more.
+    /// The kubelet does not run any more.
     pub fn signal_kubelet(&self, signal: &str) -> Result<()> {
-        // Numbered as in the node's own namespace of processes.
+        // The process ID is the one in the node's PID namespace.
         let id = fs::read_to_string(self.residue.folder().join("kubelet.pid"))?;
         let sent = Command::new("nsenter")
             .arg(format!("--pid=/proc/{}/ns/pid_for_children", self.process.id()?))
@@ -133,7 +133,7 @@ impl Node {
         Ok(())
     }
 
-    /// The folder of the node. It goes away with it.
+    /// The folder of the node. It is removed with the node.
     pub fn folder(&self) -> &Path {
         self.residue.folder()
     }
@@ -149,7 +149,7 @@ fn init(name: &str, kubelet: &Path, folder: &Path) -> Result<Process> {
     Process::start("node", Path::new("unshare"), &args, folder).context("cannot run unshare")
 }
 
-/// Waits until `look` finds something, as long as the node lives.
+/// Waits until `look` returns `Some`; fails if the node ends.
 async fn until(
     what: &str,
     process: &mut Process,

@@ -1,9 +1,9 @@
-//! A process that ends when the test ends, whatever ends the test.
+//! A process that ends when the test ends, even if the test is killed.
 //!
-//! `Drop` does not run when a test is killed, and a signal at the death of the parent cannot be asked for without
-//! `unsafe`. So each process is the child of a small shell, which holds the reading end of a pipe. Nobody but this
-//! process holds the other end: when it is closed, on purpose or because the kernel closed it, the shell kills its
-//! child and removes the folder. Both run in a process group of their own, so that Ctrl-C reaches them only this way.
+//! `Drop` does not run when a test is killed, and a signal at the death of the parent cannot be requested without
+//! `unsafe`. So each process is the child of a small shell, which has the reading end of a pipe. Only this process has
+//! the other end. When the kernel closes it because this process died, the shell kills its child and removes the
+//! folder. Both run in their own process group, so Ctrl-C reaches them only this way.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,8 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// Reads a line, or the end, of its input: a line means that the process alone is to end, the end that all is over.
-/// 137 is how a shell says "killed"; any other status is an end that nobody here asked for.
+/// The shell waits for a line or the end of its input. After a line it only kills the process. After the end of the
+/// input it also removes the folder. Status 137 means "killed"; with any other status the process was not killed here.
 const KEEPER: &str = r#"
 folder=$1
 shift
@@ -38,7 +38,7 @@ fi
 exit "$status"
 "#;
 
-/// How much of a log an error shows.
+/// Number of log lines in an error.
 const LOG_TAIL_LINES: usize = 12;
 
 /// A running process with its log.
@@ -51,7 +51,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `args`; it writes `<name>.log` into `folder`, which goes away if this process is killed.
+    /// Starts `program` with `args`. Its log is `<name>.log` in `folder`, which is removed if this process is killed.
     pub fn start(name: &str, program: &Path, args: &[String], folder: &Path) -> io::Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
@@ -68,12 +68,12 @@ impl Process {
         Ok(Self { name: name.to_owned(), shell, log, id: folder.join(format!("{name}.pid")) })
     }
 
-    /// What the process is called.
+    /// The name of the process.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Everything it has written so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -92,7 +92,7 @@ impl Process {
         Err(io::Error::other(String::from_utf8_lossy(&sent.stderr).into_owned()))
     }
 
-    /// Its exit status, if it ended by itself.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.shell.try_wait().ok().flatten()
     }
@@ -113,7 +113,7 @@ pub(crate) fn tail(log: &Path) -> String {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {
-            // A shell that is gone has nothing left to end.
+            // A write to a shell that has ended fails, and needs no handling.
             let _ = pipe.write_all(b"end\n");
         }
         let _ = self.shell.wait();
@@ -141,14 +141,14 @@ mod tests {
         Command::new("kill").args(["-0", pid]).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
     }
 
-    /// A process that notes its id in `folder/pid` and then waits for ever.
+    /// A process that writes its process ID to `folder/pid` and then sleeps.
     fn sleeper(folder: &Path) -> Process {
         let script = format!("echo $$ > {}/pid; exec sleep 1000", folder.display());
         Process::start("sleeper", Path::new("/bin/sh"), &["-c".to_owned(), script], folder).expect("started")
     }
 
     #[test]
-    fn a_dropped_process_has_ended_and_its_folder_stays() {
+    fn dropping_a_process_ends_it_and_keeps_its_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let process = sleeper(folder.path());
         let pid = await_file(&folder.path().join("pid"));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_by_itself_is_seen() {
+    fn the_exit_status_and_log_of_a_process_are_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let args = ["-c".to_owned(), "echo no such flag >&2; exit 3".to_owned()];
         let mut process =
@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_starter_is_gone_takes_its_folder_along() {
+    fn a_process_and_its_folder_end_with_the_parent() {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).expect("a folder");
         let mut process = sleeper(&inner);
         let pid = await_file(&inner.join("pid"));
-        // What the kernel does when this process dies.
+        // The kernel does the same when this process dies.
         drop(process.shell.stdin.take());
         process.shell.wait().expect("a status");
         assert!(!is_running(&pid));

@@ -1,4 +1,4 @@
-//! Stories: tests that are written once and told in several places.
+//! Stories: tests that are written once and run on several backends.
 //!
 //! ```
 //! use quorate_testbed::{Cluster, stories};
@@ -21,10 +21,10 @@ use tokio::sync::OnceCell;
 
 use crate::{Cluster, Options};
 
-/// No story takes longer, also on a busy machine; a hanging one fails instead of blocking all others.
+/// Timeout of a story, long enough for a busy machine. A hanging story fails instead of blocking all others.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// Where a story is told.
+/// The kind of cluster that a story runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// A real control plane.
@@ -33,27 +33,28 @@ pub enum Backend {
     Embedded,
 }
 
-/// What a story needs to find there.
+/// What a story needs in the cluster.
 ///
-/// A real control plane takes seconds to start, so the stories of one test binary share it where namespaces and names
-/// of their own are enough to keep them apart. An embedded one is always the story's own.
+/// A real control plane takes seconds to start, so the stories of one test binary share it if separate namespaces and
+/// names keep them apart. An embedded cluster is never shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// An API server and nobody else: nothing happens that the story does not do. Shared.
+    /// Only an API server: nothing happens that the story does not do itself. Shared.
     ApiServer,
-    /// The controllers of Kubernetes as well, but no nodes: no pod runs unless the story says so. Shared.
+    /// An API server and the controllers of Kubernetes, but no nodes: no pod runs unless the story sets its status.
+    /// Shared.
     Controllers,
-    /// Controllers, scheduler, hollow nodes to be added, LeaderWorkerSets. The story's own.
+    /// Controllers, a scheduler and LeaderWorkerSets; the story adds hollow nodes. Not shared.
     Whole,
-    /// As the options say; the story's own.
+    /// As `Whole`, but with these options. Not shared.
     Private(Options),
-    /// As the options say, and nobody plays: what is to run on nodes runs on real ones. The story's own.
+    /// With these options, and without actors beside a real control plane: pods run on real nodes. Not shared.
     Bare(Options),
 }
 
 type Shared = OnceCell<Result<Cluster, String>>;
 
-/// Tells `story` at `place` on `stage`; panics if it fails.
+/// Runs `story` on the backend `place` with the setup `stage`; panics if it fails.
 pub fn run_story<S, F>(place: Backend, stage: Setup, story: S)
 where
     S: FnOnce(Cluster) -> F,
@@ -85,8 +86,8 @@ async fn set(place: Backend, stage: Setup) -> Result<Cluster, String> {
     }
 }
 
-/// The real cluster in `cell`, started by whoever comes first. A failure is kept, so that the others need not wait for
-/// theirs. It outlives the story, so it is started in a runtime that does too.
+/// The real cluster in `cell`. The first story starts it. A failure is kept, so that the other stories do not wait for
+/// another start. The cluster outlives the story, so it is started in a runtime that outlives the story too.
 async fn shared(cell: &Shared, options: Options) -> Result<Cluster, String> {
     static BACKSTAGE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     let start = || async {
@@ -108,9 +109,9 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime for the story")
 }
 
-/// Makes a test of each named story for each place: `stories!(Controllers: one, another);`.
+/// Makes a test of each named story for each [`Backend`]: `stories!(Controllers: one, another);`.
 ///
-/// The word before the colon is one of [`Stage`]'s; `Private` takes its options along: `stories!(Private(options()): …)`.
+/// The word before the colon is a variant of [`Setup`]; `Private` takes options: `stories!(Private(options()): …)`.
 #[macro_export]
 macro_rules! stories {
     ($stage:ident $(($options:expr))?: $($story:ident),+ $(,)?) => {

@@ -1,8 +1,8 @@
-//! Whom a client acts as.
+//! The user that a client acts as.
 
 use std::fmt;
 
-/// A user and the groups it is in. The API server adds `system:authenticated`.
+/// A user and its groups. The API server adds `system:authenticated`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct User {
     name: String,
@@ -10,12 +10,12 @@ pub struct User {
 }
 
 impl User {
-    /// Somebody who may do nothing but what the name is given by RBAC.
+    /// A user with no rights but those that RBAC grants to this name.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), groups: Vec::new() }
     }
 
-    /// Somebody who may do everything.
+    /// A user with all rights.
     pub fn admin() -> Self {
         Self::named("admin").in_group("system:masters")
     }
@@ -44,7 +44,7 @@ impl User {
         &self.name
     }
 
-    /// The groups the user is in.
+    /// The groups of the user.
     pub fn groups(&self) -> &[String] {
         &self.groups
     }

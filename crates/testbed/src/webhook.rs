@@ -1,4 +1,4 @@
-//! An admission webhook for tests: a small HTTPS server in this process that answers as it is told.
+//! An admission webhook for tests: a small HTTPS server in this process with replies that the test chooses.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -23,20 +23,20 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::control_plane::credentials::authority;
 
-/// What a webhook answers to a request.
+/// The reply of a webhook to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// Yes.
+    /// Allows the request.
     Allow,
-    /// Yes, and the client is shown this.
+    /// Allows the request with this warning for the client.
     Warn(String),
-    /// No, with this `Status`.
+    /// Denies the request with this `Status`.
     Deny(Value),
-    /// Yes, after these JSON Patch operations.
+    /// Allows the request after these JSON Patch operations.
     Patch(Value),
-    /// Nothing, ever.
+    /// Never replies.
     Silence,
-    /// Something that is no answer: an HTTP status and a body.
+    /// Replies with an HTTP status and a body that are not an `AdmissionReview`.
     Nonsense(u16, String),
 }
 
@@ -56,9 +56,9 @@ struct Shared {
 }
 
 impl Webhook {
-    /// Starts one that answers every request of an `AdmissionReview` as `decide` says.
+    /// Starts a webhook. `decide` returns the reply to the request of each `AdmissionReview`.
     pub async fn start(decide: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Result<Self> {
-        let (config, ca) = tls().context("cannot make a certificate for the webhook")?;
+        let (config, ca) = tls().context("cannot create a certificate for the webhook")?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -67,12 +67,12 @@ impl Webhook {
         Ok(Self { port, ca, shared, server })
     }
 
-    /// The `clientConfig` that leads here.
+    /// The `clientConfig` for this webhook.
     pub fn client_config(&self) -> Value {
         json!({"url": format!("https://127.0.0.1:{}/", self.port), "caBundle": ByteString(self.ca.clone())})
     }
 
-    /// The requests that came so far, in order.
+    /// The requests received so far, in order.
     pub fn seen(&self) -> Vec<Value> {
         self.shared.seen.lock().clone()
     }
@@ -106,7 +106,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
         let Ok((stream, _)) = listener.accept().await else { return };
         let (acceptor, shared) = (acceptor.clone(), shared.clone());
         tokio::spawn(async move {
-            // A client that does not trust us, or goes away, is its own affair.
+            // A client that rejects the certificate or disconnects is not an error of the webhook.
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let service = hyper::service::service_fn(move |request| answer(request, shared.clone()));
             let server = auto::Builder::new(TokioExecutor::new());

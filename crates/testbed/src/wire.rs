@@ -1,7 +1,7 @@
-//! The API as it is on the wire: paths, status codes, bodies.
+//! The API on the wire: paths, status codes, bodies.
 //!
-//! Where a test is about the answer itself, a typed client says too little: it turns 201 into `Ok`, and a field that
-//! it does not know into nothing.
+//! If a test checks the response itself, a typed client hides too much: it turns 201 into `Ok`, and drops fields that
+//! it does not know.
 
 use futures::AsyncBufReadExt;
 use http::Request;
@@ -10,10 +10,10 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// An event that does not come within this time does not come.
+/// Timeout for one event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Speaks plain HTTP to a cluster, as somebody.
+/// Sends plain HTTP requests to a cluster as one user.
 #[derive(Clone)]
 pub struct Wire {
     client: kube::Client,
@@ -26,11 +26,11 @@ pub enum Patch {
     Json,
     /// RFC 7386.
     Merge,
-    /// Kubernetes' own, which knows the keys of lists.
+    /// The strategic merge patch of Kubernetes, which knows the merge keys of lists.
     Strategic,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The HTTP status.
@@ -39,12 +39,12 @@ pub struct Answer {
     pub retry_after: Option<String>,
     /// All `Warning` headers.
     pub warnings: Vec<String>,
-    /// The JSON body, or the text as a JSON string where it is no JSON.
+    /// The JSON body, or a JSON string with the text if the body is not JSON.
     pub body: Value,
 }
 
 impl Wire {
-    /// Speaks through `client`.
+    /// Sends requests through `client`.
     pub fn new(client: kube::Client) -> Self {
         Self { client }
     }
@@ -54,7 +54,7 @@ impl Wire {
         self.call("GET", path, "application/json", None).await
     }
 
-    /// GET in the shape that kubectl prints.
+    /// GET as a `Table`, the form that kubectl prints.
     pub async fn table(&self, path: &str) -> Answer {
         let request = Request::get(path)
             .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
@@ -119,7 +119,7 @@ impl Wire {
         }
     }
 
-    /// Begins a watch at `path`, which has its own `?` and parameters.
+    /// Starts a watch at `path`, which may have query parameters.
     pub async fn watch(&self, path: &str) -> Watch {
         let separator = if path.contains('?') { '&' } else { '?' };
         let request = Request::get(format!("{path}{separator}watch=true"))
@@ -138,7 +138,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next event, as type and object; `None` at the end of the stream. It has to come soon.
+    /// The next event, as type and object; `None` at the end of the stream. Panics after a timeout.
     pub async fn next(&mut self) -> Option<(String, Value)> {
         match tokio::time::timeout(PATIENCE, self.next_at_last()).await {
             Err(_) => panic!("no event within {} s", PATIENCE.as_secs()),
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// The next event, however long it takes, as type and object; `None` at the end of the stream.
+    /// The next event without a timeout, as type and object; `None` at the end of the stream.
     pub async fn next_at_last(&mut self) -> Option<(String, Value)> {
         let mut line = String::new();
         match self.lines.read_line(&mut line).await {
@@ -159,7 +159,7 @@ impl Watch {
         }
     }
 
-    /// The next event that is no bookmark, as type and name of the object.
+    /// The next event that is not a bookmark, as type and name of the object.
     pub async fn next_change(&mut self) -> (String, String) {
         loop {
             let (kind, object) = self.next().await.expect("another event");
@@ -171,7 +171,7 @@ impl Watch {
 }
 
 impl Answer {
-    /// The body of an answer that must have this code.
+    /// The body of a response that must have this code.
     #[track_caller]
     pub fn expect(self, code: u16) -> Value {
         assert_eq!(self.code, code, "{:#}", self.body);
@@ -188,7 +188,7 @@ impl Answer {
         self.body["message"].as_str().unwrap_or_default()
     }
 
-    /// Code, reason and message in one, for comparisons.
+    /// Code, reason and message, for comparisons.
     pub fn failure(&self) -> (u16, &str, &str) {
         (self.code, self.reason(), self.message())
     }

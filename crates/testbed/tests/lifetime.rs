@@ -1,4 +1,4 @@
-//! A control plane ends with the process that started it, whatever ends that process.
+//! Tests that a control plane ends with the process that started it, whatever ends that process.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use quorate_testbed::{Backend, Cluster, Options, Setup, User, run_story};
 
-/// A process that holds a control plane.
+/// A process that runs a control plane.
 struct Holder {
     process: Child,
-    /// Kept open: whoever writes to a pipe that nobody reads ends by itself.
+    /// Kept open: a process that writes to a closed pipe ends by itself.
     _output: BufReader<ChildStdout>,
     /// The folder of the control plane.
     folder: PathBuf,
@@ -32,7 +32,7 @@ fn holder() -> Holder {
     Holder { process, _output: output, folder }
 }
 
-/// The running programs that were told of the folder.
+/// The running programs that have the folder in their arguments.
 fn programs(folder: &Path) -> Vec<String> {
     let output = Command::new("ps").args(["-A", "-ww", "-o", "args="]).output().expect("ps");
     let folder = folder.to_str().expect("a readable path");
@@ -63,7 +63,7 @@ fn until_nothing_is_left_of(folder: &Path, end: &str) {
     while !programs(folder).is_empty() || folder.exists() {
         assert!(
             Instant::now() < deadline,
-            "after {end} there are still {:?}, and the folder is {}",
+            "after {end}, {:?} still run, and the folder is {}",
             programs(folder),
             if folder.exists() { "there" } else { "gone" }
         );
@@ -71,7 +71,7 @@ fn until_nothing_is_left_of(folder: &Path, end: &str) {
     }
 }
 
-/// Ends a control plane's holder.
+/// Ends the process that runs a control plane.
 fn end(mut holder: Holder) {
     let killed = Command::new("kill").arg(holder.process.id().to_string()).status().expect("kill");
     assert!(killed.success());
@@ -80,12 +80,12 @@ fn end(mut holder: Holder) {
 }
 
 #[test]
-fn several_live_side_by_side() {
+fn several_control_planes_run_in_parallel() {
     let [one, other] = [holder(), holder()];
     assert_ne!(one.folder, other.folder);
     let folder = other.folder.clone();
     end(one);
-    assert_eq!(programs(&folder).len(), 3, "the end of one is nothing to the other");
+    assert_eq!(programs(&folder).len(), 3, "the end of one does not affect the other");
     end(other);
 }
 
@@ -95,8 +95,8 @@ fn nothing_is_left_after_a_panic() {
     let told = std::panic::catch_unwind(move || {
         run_story(Backend::Real, Setup::Private(Options::default()), |cluster: Cluster| async move {
             let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
-            tell_folder.send(kubeconfig.parent().expect("its folder").to_owned()).expect("somebody listens");
-            panic!("a story that goes wrong");
+            tell_folder.send(kubeconfig.parent().expect("its folder").to_owned()).expect("a receiver");
+            panic!("a story that fails");
         });
     });
     assert!(told.is_err());

@@ -1,4 +1,5 @@
-//! Real nodes: containers run on them, and nothing is left of them, whatever ends the process that started them.
+//! Tests of real nodes: containers run on them, and nothing is left of them, whatever ends the process that started
+//! them.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
@@ -16,7 +17,7 @@ fn stage() -> Setup {
 }
 
 #[test]
-fn containers_run_on_nodes_that_do_not_meet() {
+fn containers_run_on_two_isolated_nodes() {
     run_story(Backend::Real, stage(), |cluster: Cluster| async move {
         let plane = cluster.control_plane().expect("a control plane");
         let before = footprints();
@@ -31,7 +32,7 @@ fn containers_run_on_nodes_that_do_not_meet() {
             "mkdir /tmp/www && hostname > /tmp/www/name && echo ready && exec httpd -f -p 8080 -h /tmp/www";
         for (name, node) in [("web-1", one.name()), ("web-2", two.name())] {
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
-                // Placed by the scheduler.
+                // The scheduler places the pod.
                 "nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1,
                 "containers": [{"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
                     "command": ["sh", "-c", serve],
@@ -48,13 +49,13 @@ fn containers_run_on_nodes_that_do_not_meet() {
         assert_eq!(run(&["exec", "web-2", "--", "wget", "-qO-", "127.0.0.1:8080/name"]).await, "web-2\n");
         assert_eq!(run(&["logs", "web-1"]).await, "ready\n");
 
-        // From where kubelets and agents ask.
+        // Kubelets and agents send their requests from the same network.
         let address = run(&["get", "pod", "web-1", "--output=jsonpath={.status.podIP}"]).await;
         let url = format!("http://{address}:8080/name");
         let mut asked = one
             .run("ask", Path::new("busybox"), &["wget", "-qO-", &url].map(str::to_owned))
             .expect("busybox");
-        eventually("the question is answered", || {
+        eventually("the request is answered", || {
             let ended = asked.log();
             async move { if ended == "web-1\n" { Ok(()) } else { Err(ended) } }
         })
@@ -65,13 +66,13 @@ fn containers_run_on_nodes_that_do_not_meet() {
         assert_eq!(cluster.wire().get(&format!("{pods}/web-1")).await.code, 404);
         cluster.wire().get(&format!("{pods}/web-2")).await.expect(200);
 
-        // A kubelet that is killed lets its containers live.
+        // Containers survive a killed kubelet.
         two.signal_kubelet("KILL").expect("a kubelet");
         eventually("the kubelet is gone", || async {
-            two.signal_kubelet("0").err().map(drop).ok_or("there it is")
+            two.signal_kubelet("0").err().map(drop).ok_or("still there")
         })
         .await;
-        assert_eq!(footprints(), before, "what is not in the folder is the node's own");
+        assert_eq!(footprints(), before, "a node leaves files only in its folder and its own namespaces");
         let remains = of(two.folder());
         assert!(programs(two.folder()).iter().any(|program| program == "containerd"));
         drop((one, two));
@@ -79,10 +80,10 @@ fn containers_run_on_nodes_that_do_not_meet() {
     });
 }
 
-/// By what the remains of a node are told from anything else.
+/// The folder and ID by which the remains of a node are found.
 struct Remains {
     folder: PathBuf,
-    /// Its last six characters.
+    /// The last six characters of the folder's name.
     id: String,
 }
 
@@ -93,7 +94,7 @@ fn of(folder: &Path) -> Remains {
 
 const NOTHING: [String; 0] = [];
 
-/// What containerd, the network plugins and kubelets leave on a machine.
+/// The files that containerd, the network plugins and kubelets leave on a machine.
 fn footprints() -> Vec<PathBuf> {
     let places = [
         "/run/containerd/s",
@@ -113,7 +114,7 @@ fn footprints() -> Vec<PathBuf> {
     found
 }
 
-/// All that is still there of a node.
+/// Everything that is left of a node.
 fn found(remains: &Remains) -> Vec<String> {
     let mut found = programs(&remains.folder);
     if remains.folder.exists() {
@@ -133,7 +134,7 @@ fn found(remains: &Remains) -> Vec<String> {
     found
 }
 
-/// The running programs that were told of the folder.
+/// The running programs that have the folder in their arguments.
 fn programs(folder: &Path) -> Vec<String> {
     let output = Command::new("ps").args(["-A", "-ww", "-o", "args="]).output().expect("ps");
     let folder = folder.to_str().expect("a readable path");
@@ -170,7 +171,7 @@ fn nothing_is_left_after_a_kill() {
     let remains = of(&folder);
     let deadline = Instant::now() + Duration::from_secs(30);
     while found(&remains) != NOTHING {
-        assert!(Instant::now() < deadline, "there are still {:?}", found(&remains));
+        assert!(Instant::now() < deadline, "still left: {:?}", found(&remains));
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -182,8 +183,8 @@ fn nothing_is_left_after_a_panic() {
         run_story(Backend::Real, stage(), |cluster: Cluster| async move {
             let plane = cluster.control_plane().expect("a control plane");
             let node = Node::start(plane, "node-1").await.expect("a node");
-            tell_folder.send(node.folder().to_owned()).expect("somebody listens");
-            panic!("a story that goes wrong");
+            tell_folder.send(node.folder().to_owned()).expect("a receiver");
+            panic!("a story that fails");
         });
     });
     assert!(told.is_err());

@@ -1,14 +1,16 @@
-//! The pods of a node: whom to ask now, what to write, whether to say that somebody is here.
+//! All pods of a node: which probes are due, which conditions to write, whether to renew the Lease.
 //!
-//! Pure: pods, answers and the outcomes of writes go in, with the time; questions, conditions and heartbeats come out.
+//! This module does no I/O. Pods, probe results, write outcomes and the time go in; probes, conditions and Lease
+//! actions come out.
 //!
-//! A verdict is believed by the server while the Lease of this node is renewed, if it was probed after the agent began,
-//! which the Lease tells too. Three rules make that safe:
-//! - An agent begins when its process starts, and anew when it was stopped or its clock was set back: whatever was
-//!   written before, by whomever, is then not its own word.
-//! - The Lease follows the verdicts. While what is written is still to be replaced by what is known, it is not renewed.
-//! - At a beginning it is renewed only when every pod that shows a verdict has a new one, for a while at least. So the
-//!   old ones count until the new ones are there, under the old Lease, and no budget sees a gap.
+//! The server trusts a condition while the Lease of the node is renewed, if its probe is later than the beginning of
+//! the agent, which the Lease has as `acquireTime`. Three rules make that safe:
+//! - An agent begins when its process starts. It begins anew after it was stopped or its clock was set back. Conditions
+//!   from before the beginning, from this agent or another writer, do not count as its own.
+//! - The Lease follows the conditions. It is not renewed while a pod has the status `True` and the agent has yet to
+//!   write `False`.
+//! - After a beginning, the Lease is renewed only once every pod with an old condition has a new one, or after
+//!   `HANDOVER`. Until then the server trusts the old conditions under the old Lease, so no budget sees a gap.
 
 mod pod_probes;
 #[cfg(test)]
@@ -23,39 +25,39 @@ use crate::pod_view::{PodCondition, PodView};
 use crate::target::{self, Kind, ProbeRequest};
 use pod_probes::{Plan, PodProbes};
 
-/// For how long a renewal of the Lease holds.
+/// Duration of the Lease.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(40);
 
-/// How often the Lease is renewed.
+/// Interval between two renewals of the Lease.
 pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// An agent that did nothing for so long was stopped. Half of what a renewal holds: the verdicts of before are still
-/// believed then, and will be until they are replaced or that time is over.
+/// An agent whose loop did not run for this long was stopped. Half of the Lease duration: the server still trusts the
+/// old conditions then, until they are replaced or the Lease expires.
 const STOPPED: Duration = Duration::from_secs(20);
 
-/// A clock that goes back by more than this was set; by less, it is being corrected.
+/// A clock that goes back by more than this, in milliseconds, was set; a smaller step is a correction.
 const SET_BACK: i64 = -1000;
 
-/// After a beginning, the old verdicts may stand for so long before those that have no successor yet are no longer
-/// believed.
+/// After a beginning, the agent waits this long for new results before it renews the Lease. The renewal makes the old
+/// conditions that are not replaced by then untrusted.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// One question to one container. Another one after each start of the container: what is answered to an old one is not
-/// heard.
+/// Identifies the probe of one container. Each time the probe starts over it gets a new ID, so late results of the old
+/// one are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ProbeId(u64);
 
-/// A question to be asked now.
+/// A probe to run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DueProbe {
     pub(crate) id: ProbeId,
     pub(crate) kind: Kind,
     pub(crate) request: ProbeRequest,
-    /// Nothing was heard the last time: whoever has few places keeps this one apart.
+    /// The last probe timed out. The prober has separate slots for such targets.
     pub(crate) hangs: bool,
 }
 
-/// A condition to be written now.
+/// A condition to write now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConditionWrite {
     pub(crate) pod: PodView,
@@ -63,41 +65,41 @@ pub(crate) struct ConditionWrite {
     life: u64,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    /// It stands, from this version of the pod on.
+    /// Written; the pod has the condition from this version on.
     Done(u64),
-    /// The pod is gone, or is another one by now.
+    /// The pod is gone, or another pod has its name.
     Gone,
-    /// It is not known to stand.
+    /// It is not known whether the condition was written.
     Failed,
 }
 
 /// Whether to renew the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAction {
-    /// Yes, as an agent that began in this second.
+    /// Renew it, with this beginning of the agent in seconds since 1970.
     Renew(i64),
-    /// Not before what is known is written.
+    /// Do not renew it yet: conditions must be written first.
     Hold,
-    /// Nothing is probed here.
+    /// No pod is probed: no Lease is needed.
     Idle,
 }
 
-/// All pods of the node that have a probe, or are to have a copy of their Ready.
+/// All pods of the node that have a probe, or get a copy of their condition `Ready`.
 pub(crate) struct ProbeManager {
     mirror: bool,
     pods: HashMap<String, PodProbes>,
-    /// Whose question each ticket is: the pod and the container.
+    /// The pod UID and the container of each probe.
     by_id: HashMap<ProbeId, (String, String)>,
     asked: u64,
     queue: BTreeSet<(Duration, ProbeId)>,
-    /// Pods whose condition may have to be written.
+    /// Pods whose condition may need a write.
     dirty: BTreeSet<String>,
-    /// Pods to look at again later.
+    /// Pods to check again at a later time.
     later: BTreeSet<(Duration, String)>,
-    /// Counts beginnings.
+    /// Number of beginnings, to recognize writes from before the last one.
     life: u64,
     began: Now,
     seen: Now,
@@ -105,7 +107,7 @@ pub(crate) struct ProbeManager {
 }
 
 impl ProbeManager {
-    /// An empty one; `mirror` asks for a copy of Ready on pods without a probe.
+    /// A manager without pods; `mirror` copies `Ready` into `Disruptable` on pods without a probe.
     pub(crate) fn new(mirror: bool, now: Now) -> Self {
         Self {
             mirror,
@@ -122,11 +124,11 @@ impl ProbeManager {
         }
     }
 
-    /// Time has come this far. To be told often, at least every few seconds: it is how a stop is noticed.
+    /// Takes the present time. The caller must call this at least every few seconds: a long gap means a stop.
     pub(crate) fn tick(&mut self, now: Now) {
         let stopped = now.steady.saturating_sub(self.seen.steady) > STOPPED;
         let moved = now.moved_since(self.seen);
-        // A machine that slept may not count that in its steady clock.
+        // The steady clock may not count the time that the machine slept.
         let slept = moved > i64::try_from(STOPPED.as_millis()).unwrap_or(i64::MAX);
         self.seen = now;
         if stopped || slept || moved < SET_BACK {
@@ -134,12 +136,12 @@ impl ProbeManager {
         }
     }
 
-    /// Whether every pod has been seen.
+    /// Whether all pods of the node have been listed.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed
     }
 
-    /// How many pods are probed.
+    /// Number of pods that have a probe.
     pub(crate) fn probed(&self) -> usize {
         self.pods.values().filter(|pod_probes| !pod_probes.containers.is_empty()).count()
     }
@@ -162,7 +164,7 @@ impl ProbeManager {
         }
     }
 
-    /// Everything there is on the node. Pods that could not be read stay as they were.
+    /// Takes a list of all pods of the node. Unreadable pods keep their last state.
     pub(crate) fn list(&mut self, pods: Vec<PodView>, unreadable: &BTreeSet<String>, now: Now) {
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
         let gone = |uid: &&String| !there.contains(uid.as_str()) && !unreadable.contains(*uid);
@@ -177,7 +179,7 @@ impl ProbeManager {
         self.listed = true;
     }
 
-    /// A pod looks like this now.
+    /// Takes a new version of a pod.
     pub(crate) fn observe(&mut self, pod: PodView, now: Now) {
         let uid = pod.uid.clone();
         let wanted = !pod.over && (self.mirror || !pod.probed.is_empty());
@@ -217,7 +219,7 @@ impl ProbeManager {
         self.dirty.insert(uid);
     }
 
-    /// A pod is gone.
+    /// Removes a pod.
     pub(crate) fn forget(&mut self, uid: &str) {
         if self.pods.remove(uid).is_some() {
             self.by_id.retain(|_, (of, _)| of != uid);
@@ -236,7 +238,7 @@ impl ProbeManager {
         }
     }
 
-    /// Gives the container a new ticket, and puts its next question in the queue.
+    /// Gives the container's probe a new ID and queues its next run.
     fn enqueue(&mut self, uid: &str, container: &str) {
         let due = self.pods.get(uid).and_then(|pod_probes| pod_probes.containers.get(container)?.due());
         if let Some(due) = due {
@@ -247,7 +249,7 @@ impl ProbeManager {
         }
     }
 
-    /// The questions to be asked now.
+    /// The probes to run now.
     pub(crate) fn due(&mut self, now: Now) -> Vec<DueProbe> {
         let mut asks = Vec::new();
         while let Some((due, id)) = self.queue.first().copied().filter(|(due, _)| *due <= now.steady) {
@@ -257,7 +259,7 @@ impl ProbeManager {
             let Some(container_probe) = pod_probes.containers.get_mut(container) else { continue };
             let asked = container_probe.ask(now);
             if container_probe.hangs {
-                // Its last question may just have been given up.
+                // `ask` may just have counted the lost last probe as timed out.
                 self.dirty.insert(uid.clone());
             }
             if let Some(next) = container_probe.due() {
@@ -276,7 +278,7 @@ impl ProbeManager {
         asks
     }
 
-    /// What came of a question.
+    /// Takes the result of a probe.
     pub(crate) fn answer(&mut self, id: ProbeId, answer: ProbeResult, now: Now) {
         let Some((uid, container)) = self.by_id.get(&id) else { return };
         if let Some(container_probe) =
@@ -287,7 +289,7 @@ impl ProbeManager {
         }
     }
 
-    /// The conditions to be written now, at most so many; the others wait.
+    /// The conditions to write now, at most `room`; the others wait.
     pub(crate) fn writes(&mut self, room: usize, now: Now) -> Vec<ConditionWrite> {
         while let Some((at, uid)) = self.later.first().cloned().filter(|(at, _)| *at <= now.steady) {
             self.later.remove(&(at, uid.clone()));
@@ -312,7 +314,7 @@ impl ProbeManager {
         writes
     }
 
-    /// What came of a write.
+    /// Takes the outcome of a write.
     pub(crate) fn wrote(&mut self, write: ConditionWrite, wrote: WriteOutcome, now: Now) {
         let uid = write.pod.uid.clone();
         if wrote == WriteOutcome::Gone {
@@ -340,7 +342,7 @@ impl ProbeManager {
         LeaseAction::Renew(self.began.second())
     }
 
-    /// When there will be something to do, if nothing happens before.
+    /// When the next probe or check is due.
     pub(crate) fn next(&self) -> Option<Duration> {
         let request = self.queue.first().map(|(due, _)| *due);
         let look = self.later.first().map(|(at, _)| *at);
@@ -348,5 +350,5 @@ impl ProbeManager {
     }
 }
 
-/// Rounds of one pod by container.
+/// The probes of one pod by container.
 type ContainerProbes = BTreeMap<String, ContainerProbe>;

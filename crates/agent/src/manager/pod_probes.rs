@@ -1,4 +1,4 @@
-//! One pod: what it should show, what it shows, and whether that is to be written.
+//! One pod: the condition it should have, the condition it has, and whether to write.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::container_probe::reason;
 use crate::disruptable::Disruptable;
 use crate::pod_view::{ContainerState, PodCondition, PodView};
 
-/// Where only the words differ, they are told this often at most: some targets say something else every time.
+/// Shortest interval between writes that change only the message: some targets return another text every time.
 const WORDS: Duration = Duration::from_secs(60);
 
-/// What somebody else wrote over ours is put right after so long: a second agent by accident shall not make a storm.
+/// Delay before the agent overwrites the condition of another writer: two agents by accident must not write in a loop.
 const DISPUTE: Duration = Duration::from_secs(5);
 
-/// The longest wait before a write is tried again.
+/// Longest wait before a failed write is retried.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct PodProbes {
     pub(super) pod: PodView,
     pub(super) containers: ContainerProbes,
-    /// A write is under way.
+    /// A write is in flight.
     pub(super) writing: bool,
-    /// It showed a verdict when the agent began, and that one has no successor yet.
+    /// The pod had a condition when the agent began, and the agent has not replaced it yet.
     inherited: bool,
-    /// What this agent wrote since it began, and the version of the pod that shows it.
+    /// The last condition that this agent wrote since it began, and the pod version that has it.
     written: Option<(PodCondition, u64)>,
     written_at: Option<Duration>,
     failures: u32,
@@ -36,13 +36,13 @@ pub(super) struct PodProbes {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
     Nothing,
-    /// Look again then.
+    /// Check again at this time.
     Later(Duration),
     ConditionWrite(PodCondition),
 }
 
 impl PodProbes {
-    /// A pod that was not known; `inherits`: the agent has just begun.
+    /// A new pod; `inherits` means that the agent has just begun and a present condition is an old one.
     pub(super) fn new(pod: &PodView, inherits: bool) -> Self {
         Self {
             pod: pod.clone(),
@@ -56,10 +56,10 @@ impl PodProbes {
         }
     }
 
-    /// The agent begins: nothing that was written is its own.
+    /// The agent begins anew: conditions that it wrote before do not count as its own.
     pub(super) fn begin(&mut self) {
         self.inherited = self.condition().is_some();
-        // What a pod shows is what was written, also where the watch has not shown it yet.
+        // A written condition is on the pod even if the watch has not delivered that version yet.
         if let Some((condition, version)) = self.written.take()
             && version > self.pod.version
         {
@@ -67,12 +67,12 @@ impl PodProbes {
         }
     }
 
-    /// Whether the verdict of before is still to be replaced.
+    /// Whether a condition from before the beginning still waits for its replacement.
     pub(super) fn hands_over(&self) -> bool {
         self.inherited && !self.containers.is_empty()
     }
 
-    /// What the pod shows, as far as that is known.
+    /// The condition that the pod has, by the newest version known.
     fn condition(&self) -> Option<&PodCondition> {
         match &self.written {
             Some((condition, version)) if *version >= self.pod.version => Some(condition),
@@ -80,8 +80,8 @@ impl PodProbes {
         }
     }
 
-    /// The first second in which a probe is later than the agent's beginning and the containers' starts, for sure: both
-    /// are told in whole seconds.
+    /// The first second that is surely later than the agent's beginning and the containers' starts: both are in whole
+    /// seconds.
     fn floor(&self, began: Now) -> i64 {
         let starts =
             self.containers.values().filter_map(|container_probe| match &container_probe.probed.runs {
@@ -91,7 +91,7 @@ impl PodProbes {
         starts.max().unwrap_or(i64::MIN).max(began.second()).saturating_add(1)
     }
 
-    /// What the pod should show; nothing where nothing need be said.
+    /// The condition that the pod should have; `None` if no write is needed.
     fn wanted(&self, began: Now, mirror: bool, now: Now) -> Option<Disruptable> {
         if self.containers.is_empty() {
             return self.pod.ready.as_ref().filter(|_| mirror).map(Disruptable::mirror);
@@ -102,7 +102,7 @@ impl PodProbes {
                 Ok(disruptable) => return Some(disruptable),
                 Err(why) => why,
             };
-        // Too early for a verdict. What is shown stays, unless it is a yes that nobody has given now.
+        // There is no result yet. The present condition stays, unless it is a `True` that no current result supports.
         let condition = self.condition()?;
         let ours = self.written.is_some();
         let believed = condition.probed.is_some_and(|probed| probed > began.second());
@@ -112,7 +112,7 @@ impl PodProbes {
         pending.then(|| Disruptable::no(reason::PENDING, why))
     }
 
-    /// What to do now.
+    /// Decides what to do now.
     pub(super) fn plan(&self, began: Now, mirror: bool, now: Now) -> Plan {
         if self.writing {
             return Plan::Nothing;
@@ -148,7 +148,8 @@ impl PodProbes {
         });
         let mirrored = self.containers.is_empty();
         match (&self.written, self.written_at) {
-            // The first verdict is told once, also where the same is shown: that one may be anybody's.
+            // The first result is always written, even if the pod already has the same condition: another writer may
+            // have set it. A mirrored `Ready` needs no such write.
             (None, _) if mirrored && told => Plan::Nothing,
             (None, _) | (_, None) => write(),
             (Some((ours, _)), Some(at)) => {
@@ -166,14 +167,14 @@ impl PodProbes {
         }
     }
 
-    /// Whether the pod shows a yes that is to be taken back.
+    /// Whether the pod has a condition `True` that must become `False`.
     pub(super) fn withdraws(&self, began: Now, mirror: bool, now: Now) -> bool {
         !self.containers.is_empty()
             && self.condition().is_some_and(|condition| condition.status == "True")
             && self.wanted(began, mirror, now).is_some_and(|wanted| wanted.status != "True")
     }
 
-    /// What came of a write; `ours`: since the agent began.
+    /// Takes the outcome of a write; `ours` means that the write started after the agent's last beginning.
     pub(super) fn wrote(&mut self, condition: PodCondition, wrote: WriteOutcome, ours: bool, now: Now) {
         self.writing = false;
         let WriteOutcome::Done(version) = wrote else {

@@ -1,4 +1,4 @@
-//! A node under an agent, moment by moment.
+//! A node and its agent, step by step.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::clock::Now;
 use crate::container_probe::ProbeResult;
 use crate::pod_view::{PodCondition, PodView};
 
-/// The time of day when a story begins.
+/// The wall clock at the start of a test, in seconds since 1970.
 const DAY: i64 = 1_000_000;
 
-/// One pod `db`, with a container `main` that is probed every ten seconds unless told otherwise.
+/// One pod `db`, with a container `main` that is probed every ten seconds unless the test sets another period.
 struct Node {
     manager: ProbeManager,
     now: Now,
     version: u64,
     probe: Value,
-    /// The run of the container, and when it started; none while it does not run.
+    /// The run of the container, and when it started; `None` while it does not run.
     run: Option<(u32, i64)>,
     condition: Option<PodCondition>,
     ready: &'static str,
@@ -41,7 +41,7 @@ impl Node {
         }
     }
 
-    /// Under an agent that has seen it.
+    /// A node whose pods the agent has listed.
     fn watched(probe: Value) -> Self {
         let mut node = Self::new(probe);
         node.list();
@@ -75,20 +75,20 @@ impl Node {
         self.manager.list(vec![self.pod()], &BTreeSet::new(), self.now);
     }
 
-    /// The pod changes, and is seen.
+    /// Changes the pod and delivers the new version to the agent.
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
         change(self);
         self.version += 1;
         self.manager.observe(self.pod(), self.now);
     }
 
-    /// Time passes as it should.
+    /// Time passes, and the agent runs every second.
     fn pass(&mut self, millis: u64) {
         (0..millis / 1000).for_each(|_| self.stand_still(1000));
         self.stand_still(millis % 1000);
     }
 
-    /// Time passes, and the agent does nothing meanwhile.
+    /// Time passes, and the agent does not run meanwhile.
     fn stand_still(&mut self, millis: u64) {
         self.now.steady += Duration::from_millis(millis);
         self.now.wall += i64::try_from(millis).unwrap();
@@ -96,12 +96,12 @@ impl Node {
         self.asks.extend(self.manager.due(self.now));
     }
 
-    /// Until the next question; how long that took, in seconds, rounded up.
+    /// Waits for the next probe. Returns how long that took, in seconds, rounded up.
     fn until_asked(&mut self) -> u64 {
         let start = self.now.steady;
         while self.asks.is_empty() {
             self.pass(100);
-            assert!(self.now.steady < start + Duration::from_secs(1000), "nobody is asked");
+            assert!(self.now.steady < start + Duration::from_secs(1000), "no probe is due");
         }
         (self.now.steady - start).as_millis().div_ceil(1000).try_into().unwrap()
     }
@@ -111,7 +111,7 @@ impl Node {
         self.manager.answer(ask.id, answer, self.now);
     }
 
-    /// Answers with yes or no, whenever it is asked.
+    /// Answers the next probes: `+` passes, `-` fails.
     fn answers(&mut self, answers: &str) {
         for answer in answers.chars() {
             self.until_asked();
@@ -124,7 +124,7 @@ impl Node {
         writes.pop()
     }
 
-    /// What is to be written is written, and seen.
+    /// Performs the next write and delivers the new version to the agent.
     fn write(&mut self) -> Option<PodCondition> {
         let write = self.next_write()?;
         let condition = write.condition.clone();
@@ -135,7 +135,7 @@ impl Node {
         Some(condition)
     }
 
-    /// What is to be written, in short.
+    /// Performs the next write and returns it in short.
     fn told(&mut self) -> Option<String> {
         self.write().map(|condition| {
             format!("{} {} {}", condition.status, condition.reason, condition.message).trim().to_owned()
@@ -159,9 +159,9 @@ const YES: Option<&str> = Some("True ProbeSucceeded");
 const NO: Option<&str> = Some("False ProbeFailed main: HTTP 503");
 
 #[test]
-fn the_first_verdict_is_told_and_then_changes_only() {
+fn the_first_result_is_written_and_then_only_changes() {
     let mut node = Node::watched(probe());
-    assert_eq!(node.told(), None, "nobody has been asked");
+    assert_eq!(node.told(), None, "no probe has run");
     for (answers, expected) in [("+", YES), ("++", None), ("-", None), ("-", NO), ("---", None), ("+", YES)] {
         node.answers(answers);
         assert_eq!(node.told().as_deref(), expected, "{answers}");
@@ -169,11 +169,11 @@ fn the_first_verdict_is_told_and_then_changes_only() {
 }
 
 #[test]
-fn a_condition_tells_when_it_was_probed_and_since_when_it_holds() {
+fn a_condition_has_its_probe_time_and_transition_time() {
     let mut node = Node::watched(probe());
     node.answers("+");
     let first = node.write().unwrap();
-    // Later than the agent's start for sure, though both are told in whole seconds.
+    // Surely later than the agent's start, though both are in whole seconds.
     assert!(first.probed.unwrap() > DAY, "{first:?}");
     node.pass(50_000);
     node.asks.clear();
@@ -184,19 +184,19 @@ fn a_condition_tells_when_it_was_probed_and_since_when_it_holds() {
 }
 
 #[test]
-fn questions_keep_to_their_schedule() {
+fn probes_keep_to_their_schedule() {
     let mut node = Node::watched(probe());
-    assert!(node.until_asked() <= 5, "the first one is spread over five seconds");
+    assert!(node.until_asked() <= 5, "first probes are spread over five seconds");
     let first = node.now.steady;
     for number in 1..=20 {
-        // However long an answer takes; it is looked at every tenth of a second.
+        // The time that a probe takes does not matter. The test checks every tenth of a second.
         node.pass(number * 307);
         node.answer(ProbeResult::Passed);
         node.until_asked();
         let off = (node.now.steady - first).as_millis() % 10_000;
         assert!(off.min(10_000 - off) <= 100, "{off} ms off");
     }
-    // One that hangs is not asked again meanwhile, and what was missed is not made up for.
+    // A hanging container is not probed again meanwhile, and missed probes are skipped.
     let asked = node.asks.len();
     node.pass(25_000);
     assert_eq!(node.asks.len(), asked);
@@ -204,7 +204,7 @@ fn questions_keep_to_their_schedule() {
     node.until_asked();
     assert_eq!(node.asks.len(), 1);
     assert!(node.asks[0].hangs);
-    // An answer that never comes is not waited for for ever: that would leave the last verdict standing.
+    // A lost probe counts as timed out. Otherwise the last result would stay.
     node.answer(ProbeResult::Passed);
     assert_eq!(node.told().as_deref(), YES);
     for lost in [false, true] {
@@ -222,7 +222,7 @@ fn questions_keep_to_their_schedule() {
 }
 
 #[test]
-fn a_new_container_is_left_in_peace_at_first() {
+fn the_first_probe_waits_for_the_initial_delay() {
     for (started, delay, at_least, at_most) in [
         (DAY, 0, 0, 5),
         (DAY, 60, 60, 65),
@@ -239,12 +239,12 @@ fn a_new_container_is_left_in_peace_at_first() {
 }
 
 #[test]
-fn a_container_that_restarts_starts_over() {
+fn the_probe_of_a_restarted_container_starts_over() {
     let mut node = Node::watched(probe());
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
     node.until_asked();
-    // The answer of the container before is not heard.
+    // The result of the previous run is dropped.
     let now = node.now.second();
     node.change(|node| node.run = Some((2, now)));
     node.answer(ProbeResult::Passed);
@@ -254,22 +254,22 @@ fn a_container_that_restarts_starts_over() {
     node.answers("+");
     let told = node.write().unwrap();
     assert_eq!(told.status, "True");
-    assert!(told.probed.unwrap() > now, "later than the start of the container, for sure");
-    // A crash, and a loop of them.
+    assert!(told.probed.unwrap() > now, "surely later than the start of the container");
+    // A crash, then the next restart.
     node.change(|node| node.run = None);
-    let crashed = Some("False ContainerNotRunning main: the container does not run");
+    let crashed = Some("False ContainerNotRunning main: the container is not running");
     assert_eq!(node.told().as_deref(), crashed);
     node.pass(60_000);
-    assert!(node.asks.is_empty(), "there is nobody to ask");
+    assert!(node.asks.is_empty(), "no container runs, so no probe is due");
     let now = node.now.second();
     node.change(|node| node.run = Some((3, now)));
-    assert_eq!(node.told(), None, "a no stays a no");
+    assert_eq!(node.told(), None, "the condition stays False");
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
 }
 
 #[test]
-fn a_probe_that_changes_starts_over() {
+fn a_changed_probe_starts_over() {
     let mut node = Node::watched(probe());
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
@@ -284,12 +284,12 @@ fn a_probe_that_changes_starts_over() {
     assert!(told.ends_with("must be a whole number from 1 to 65535"), "{told}");
     node.change(|node| node.probe = Value::Null);
     node.pass(60_000);
-    assert!(node.asks.is_empty() && node.told().is_none(), "without a probe nothing is said");
+    assert!(node.asks.is_empty() && node.told().is_none(), "without a probe no condition is written");
     assert_eq!(node.beat(), LeaseAction::Idle);
 }
 
 #[test]
-fn words_alone_are_told_once_a_minute() {
+fn a_changed_message_alone_is_written_once_a_minute() {
     let mut node = Node::watched(probe());
     node.answers("-");
     assert_eq!(node.told().as_deref(), NO);
@@ -306,7 +306,7 @@ fn words_alone_are_told_once_a_minute() {
 }
 
 #[test]
-fn what_cannot_be_written_is_tried_again() {
+fn a_failed_write_is_retried() {
     let mut node = Node::watched(probe());
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
@@ -316,10 +316,10 @@ fn what_cannot_be_written_is_tried_again() {
     for _ in 0..8 {
         let write = node.next_write().unwrap();
         assert_eq!(write.condition.status, "False");
-        assert_eq!(node.beat(), LeaseAction::Hold, "the pod shows a yes that is none any more");
-        assert_eq!(node.next_write(), None, "one at a time");
+        assert_eq!(node.beat(), LeaseAction::Hold, "the pod still has True");
+        assert_eq!(node.next_write(), None, "one write at a time");
         node.manager.wrote(write, WriteOutcome::Failed, node.now);
-        assert_eq!(node.next_write(), None, "not at once");
+        assert_eq!(node.next_write(), None, "no retry at once");
         let again = node.manager.later.first().unwrap().0;
         waits.push((again - node.now.steady).as_millis());
         node.pass(waits[waits.len() - 1].try_into().unwrap());
@@ -330,7 +330,7 @@ fn what_cannot_be_written_is_tried_again() {
 }
 
 #[test]
-fn what_somebody_else_writes_is_put_right() {
+fn a_condition_of_another_writer_is_overwritten() {
     let condition = |status: &str, reason: &str, probed| {
         Some(PodCondition {
             status: status.to_owned(),
@@ -346,13 +346,13 @@ fn what_somebody_else_writes_is_put_right() {
     for lie in [condition("True", "Lie", DAY + 900), None, condition("False", "ProbeFailed", DAY - 900)] {
         node.change(|node| node.condition = lie.clone());
         assert_eq!(node.beat() == LeaseAction::Hold, lie.is_some_and(|lie| lie.status == "True"));
-        assert_eq!(node.told(), None, "not at once: two agents must not write without end");
+        assert_eq!(node.told(), None, "not at once: two agents must not write in a loop");
         node.pass(6_000);
         node.asks.clear();
         assert_eq!(node.told().as_deref(), NO);
         assert_eq!(node.beat(), LeaseAction::Renew(DAY));
     }
-    // Before the first verdict there is nothing to put right but a yes.
+    // Before the first result, the agent overwrites only the status True.
     let mut node = Node::watched(probe());
     node.change(|node| node.condition = condition("False", "Lie", DAY + 900));
     assert_eq!(node.told(), None);
@@ -362,7 +362,7 @@ fn what_somebody_else_writes_is_put_right() {
     assert_eq!(node.beat(), LeaseAction::Renew(DAY));
 }
 
-/// A pod that showed a yes before the agent began.
+/// A pod that had the status True before the agent began.
 fn inherited(probe: Value) -> Node {
     let mut node = Node::new(probe);
     node.condition = Some(PodCondition {
@@ -377,26 +377,26 @@ fn inherited(probe: Value) -> Node {
 }
 
 #[test]
-fn an_agent_that_comes_back_speaks_before_it_takes_the_lease() {
+fn a_restarted_agent_writes_conditions_before_it_renews_the_lease() {
     let mut node = inherited(probe());
     assert_eq!(node.beat(), LeaseAction::Hold);
     assert_eq!(node.told(), None, "the condition stays");
     node.answers("+");
-    assert_eq!(node.beat(), LeaseAction::Hold, "not before it is written");
+    assert_eq!(node.beat(), LeaseAction::Hold, "the result must be written first");
     let told = node.write().unwrap();
     assert_eq!(
         (told.status.as_str(), told.since),
         ("True", Some(DAY - 90)),
-        "nothing has changed for readers"
+        "status and transition time stay the same"
     );
     assert!(told.probed.unwrap() > DAY);
     assert_eq!(node.beat(), LeaseAction::Renew(DAY));
 
     let mut node = inherited(probe());
     node.answers("-");
-    assert_eq!(node.told().as_deref(), NO, "a yes is not inherited");
+    assert_eq!(node.told().as_deref(), NO, "an old True is not taken for a success");
 
-    // A verdict that does not come: the Lease is taken all the same, and with it the old one counts no more.
+    // Without a new result in time, the agent renews the Lease anyway, and the old condition is no longer trusted.
     let mut node = inherited(json!({"tcpSocket": {"port": 1}, "successThreshold": 3}));
     node.answers("+");
     node.pass(9_000);
@@ -407,12 +407,12 @@ fn an_agent_that_comes_back_speaks_before_it_takes_the_lease() {
 }
 
 #[test]
-fn an_agent_that_was_stopped_begins_anew() {
+fn a_stopped_agent_begins_anew() {
     let mut node = Node::watched(probe());
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
     node.until_asked();
-    // It stands still for a minute; the answer to the last question was there all the time.
+    // The process is stopped for a minute; the result of the last probe was there all the time.
     let late = node.asks.pop().unwrap();
     node.stand_still(60_000);
     node.manager.answer(late.id, ProbeResult::Passed, node.now);
@@ -423,33 +423,33 @@ fn an_agent_that_was_stopped_begins_anew() {
     let began = node.now.second() - 6..=node.now.second();
     assert!(node.write().is_some_and(|told| told.status == "True"));
     assert!(matches!(node.beat(), LeaseAction::Renew(second) if began.contains(&second)));
-    // A busy machine is not stopped.
+    // A shorter pause, as on a busy machine, is no stop.
     node.stand_still(19_000);
     assert!(matches!(node.beat(), LeaseAction::Renew(_)));
 }
 
 #[test]
-fn a_clock_that_is_set_does_not_make_old_verdicts_young() {
+fn setting_the_clock_does_not_renew_old_conditions() {
     let mut node = Node::watched(probe());
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
-    // Set back by an hour: what was written lies ahead of everything that will happen.
+    // Set back by an hour: the written condition is in the future of the new clock.
     node.now.wall -= 3_600_000;
     node.pass(100);
     assert_eq!(node.beat(), LeaseAction::Hold);
-    assert_eq!(node.told(), None, "nothing is taken back that will be confirmed");
+    assert_eq!(node.told(), None, "a condition that may be confirmed stays");
     node.answers("+");
     let told = node.write().unwrap();
-    assert!(told.probed.unwrap() < DAY - 3_000, "told by the clock as it is now");
+    assert!(told.probed.unwrap() < DAY - 3_000, "by the clock after the change");
     assert!(matches!(node.beat(), LeaseAction::Renew(second) if second < DAY - 3_000));
-    // The container started by the clock of before, and may be believed all the same.
+    // The container's start is in the future of the new clock, and the condition is trusted all the same.
     let mut node = Node::watched(probe());
     node.change(|node| node.run = Some((2, DAY)));
     node.now.wall -= 3_600_000;
     node.pass(100);
     node.answers("+");
     assert_eq!(node.write().unwrap().probed, Some(DAY + 1));
-    // Not confirmed in time: then it is taken back, before the Lease would make it believed.
+    // Without a new result in time, the condition becomes False before a renewed Lease would make it trusted.
     let mut node =
         Node::watched(json!({"tcpSocket": {"port": 1}, "successThreshold": 2, "periodSeconds": 100}));
     node.answers("++");
@@ -459,7 +459,7 @@ fn a_clock_that_is_set_does_not_make_old_verdicts_young() {
     node.pass(11_000);
     assert_eq!(node.beat(), LeaseAction::Hold);
     assert!(node.told().is_some_and(|told| told.starts_with("False ProbePending")));
-    // Set ahead, or corrected a little: nothing happens that matters.
+    // A small correction changes nothing; a clock set ahead makes the agent begin anew.
     let mut node = Node::watched(probe());
     node.answers("+");
     assert_eq!(node.told().as_deref(), YES);
@@ -474,7 +474,7 @@ fn a_clock_that_is_set_does_not_make_old_verdicts_young() {
 }
 
 #[test]
-fn the_lease_is_for_those_who_are_probed() {
+fn the_lease_is_renewed_only_while_a_pod_is_probed() {
     let mut node = Node::watched(Value::Null);
     assert_eq!(node.beat(), LeaseAction::Idle);
     node.change(|node| node.probe = probe());
@@ -484,7 +484,7 @@ fn the_lease_is_for_those_who_are_probed() {
 }
 
 #[test]
-fn ready_is_mirrored_where_that_is_asked_for() {
+fn ready_is_mirrored_if_enabled() {
     let mut node = Node::new(Value::Null);
     node.manager = ProbeManager::new(true, node.now);
     node.list();
@@ -492,8 +492,8 @@ fn ready_is_mirrored_where_that_is_asked_for() {
     assert_eq!(node.told(), None);
     node.change(|node| node.ready = "False");
     assert_eq!(node.told().as_deref(), Some("False MirrorsReady"));
-    assert_eq!(node.beat(), LeaseAction::Idle, "that is no probe");
-    // Another agent goes on where this one ends, without a word.
+    assert_eq!(node.beat(), LeaseAction::Idle, "a mirrored condition needs no Lease");
+    // The next agent finds the right condition and writes nothing.
     node.manager = ProbeManager::new(true, node.now);
     node.list();
     assert_eq!(node.told(), None);

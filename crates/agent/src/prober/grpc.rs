@@ -1,4 +1,4 @@
-//! gRPC, as much of it as one question and one answer need.
+//! A minimal gRPC client for unary calls.
 
 use std::pin::pin;
 
@@ -9,23 +9,23 @@ use http::{HeaderMap, Request, StatusCode};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Answers that are longer than this are not waited for.
+/// Longest response body in bytes.
 const LONGEST: usize = 1024 * 1024;
 
-/// Why there is no answer.
+/// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// What was heard is no gRPC.
+    /// The connection failed, or the response is not valid gRPC.
     Broken(String),
     /// A status other than OK, with its message.
     Status(u32, String),
 }
 
-/// The statuses that mean something here.
+/// The gRPC status codes that the probes handle.
 pub(super) const DEADLINE_EXCEEDED: u32 = 4;
 pub(super) const UNIMPLEMENTED: u32 = 12;
 
-/// Sends one message to a method and returns the one that comes back. The connection ends with it.
+/// Calls a method and returns its response. The connection closes after the call.
 pub(super) async fn call<S, A>(
     stream: S,
     authority: &str,
@@ -59,12 +59,12 @@ where
     answer.await
 }
 
-/// A message behind its prefix: not compressed, and its length.
+/// A message with its prefix: the flag "not compressed" and the length.
 fn framed(message: &impl Message) -> Bytes {
     let mut body = BytesMut::with_capacity(5 + message.encoded_len());
     body.put_u8(0);
     body.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
-    // A buffer that grows has room.
+    // Encoding into a growable buffer cannot fail.
     let _ = message.encode(&mut body);
     body.freeze()
 }
@@ -75,19 +75,19 @@ async fn read<A: Message + Default>(response: ResponseFuture) -> Result<A, Failu
     if response.status() != StatusCode::OK {
         return Err(Failure::Broken(format!("HTTP {}", response.status())));
     }
-    // An answer without a body has its status where others have their headers.
+    // A response without a body has its status in the headers instead of the trailers.
     status(response.headers(), false)?;
     let mut body = response.into_body();
     let mut data = collected(&mut body).await?;
     let trailers = body.trailers().await.map_err(broken)?.unwrap_or_default();
     status(&trailers, true)?;
     if data.len() < 5 {
-        return Err(Failure::Broken("an answer without a message".to_owned()));
+        return Err(Failure::Broken("the response has no message".to_owned()));
     }
     let compressed = data.get_u8() != 0;
     let length = usize::try_from(data.get_u32()).unwrap_or(usize::MAX);
     if compressed || length != data.len() {
-        return Err(Failure::Broken("an answer that is not one plain message".to_owned()));
+        return Err(Failure::Broken("the response is not one uncompressed message".to_owned()));
     }
     A::decode(data).map_err(|error| Failure::Broken(error.to_string()))
 }
@@ -97,16 +97,16 @@ async fn collected(body: &mut RecvStream) -> Result<BytesMut, Failure> {
     while let Some(data) = body.data().await {
         let data = data.map_err(|error| Failure::Broken(error.to_string()))?;
         if all.len() + data.len() > LONGEST {
-            return Err(Failure::Broken(format!("an answer of more than {LONGEST} bytes")));
+            return Err(Failure::Broken(format!("the response has more than {LONGEST} bytes")));
         }
-        // What is not given back is not sent: the peer would wait for ever.
+        // Without released capacity, the peer stops sending and waits forever.
         let _ = body.flow_control().release_capacity(data.len());
         all.extend_from_slice(&data);
     }
     Ok(all)
 }
 
-/// Reads the status; without one, all is well unless it had to be there.
+/// Reads the gRPC status. A missing status is an error only if it is required.
 fn status(headers: &HeaderMap, required: bool) -> Result<(), Failure> {
     let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     match text("grpc-status").map(|code| code.parse::<u32>()) {
@@ -115,11 +115,11 @@ fn status(headers: &HeaderMap, required: bool) -> Result<(), Failure> {
             Err(Failure::Status(code, text("grpc-message").map_or_else(String::new, |m| decoded(&m))))
         }
         None if !required => Ok(()),
-        _ => Err(Failure::Broken("an answer without a status".to_owned())),
+        _ => Err(Failure::Broken("the response has no status".to_owned())),
     }
 }
 
-/// A status message as it was meant: on the wire, all that is not plain ASCII is written as `%XX`.
+/// Decodes a status message: on the wire, everything but printable ASCII, and `%` itself, is percent-encoded as `%XX`.
 fn decoded(message: &str) -> String {
     let bytes = message.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -132,7 +132,7 @@ fn decoded(message: &str) -> String {
                 plain.push(meant);
                 at += 3;
             }
-            // Whoever did not write it so did not mean it so.
+            // An ordinary byte, or a `%` that does not start a valid code.
             None => {
                 plain.push(byte);
                 at += 1;

@@ -1,4 +1,4 @@
-//! The gRPC health service, version 1: SERVING is a yes.
+//! The gRPC health service, version 1: SERVING means that the probe passes.
 
 use prost::Message;
 
@@ -19,7 +19,7 @@ pub(super) struct HealthCheckResponse {
 
 const SERVING: i32 = 1;
 
-/// Asks; `Ok` is a yes.
+/// Calls the health service; `Ok` means that the probe passes.
 pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), String> {
     let stream = tcp::connect(host, port).await?;
     let request = HealthCheckRequest { service: service.to_owned() };
@@ -35,7 +35,7 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), St
         Err(Failure::Status(code, message)) => {
             Err(format!("gRPC health fails with status {code}: {message}"))
         }
-        Err(Failure::Broken(why)) => Err(format!("no gRPC answer: {why}")),
+        Err(Failure::Broken(why)) => Err(format!("gRPC call failed: {why}")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! HTTP, as the kubelet asks it: any status from 200 to 399 is a yes. Redirects on the same host are followed, ten at
-//! most; one that leads elsewhere is a yes by itself.
+//! HTTP probes as in the kubelet: any status from 200 to 399 passes. Redirects to the same host are followed, and the
+//! tenth one fails the probe. A redirect to another host passes and is not followed.
 
 use std::pin::pin;
 
@@ -18,27 +18,27 @@ use super::{redirect, tcp};
 
 const REDIRECTS: usize = 10;
 
-/// How much of an answer is read.
+/// Longest part of a response body that is read, in bytes.
 const BODY: usize = 10 * 1024;
 
-/// Where to ask.
+/// A URL to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) https: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// With its query.
+    /// Includes the query.
     pub(super) path: String,
 }
 
-/// What was answered.
+/// The result of one request.
 enum HttpOutcome {
     Yes,
     No(String),
     Elsewhere(String),
 }
 
-/// Asks; `Ok` is a yes.
+/// Runs an HTTP probe; `Ok` means that it passes.
 pub(super) async fn get(
     first: Address,
     headers: &[(String, String)],
@@ -52,12 +52,12 @@ pub(super) async fn get(
             HttpOutcome::Elsewhere(location) => location,
         };
         address = redirect::follow(&address, &location)
-            .ok_or_else(|| format!("is redirected to {location}, which is no address"))?;
+            .ok_or_else(|| format!("redirected to {location}, which is not a valid address"))?;
         if address.host != first.host {
             return Ok(());
         }
     }
-    Err(format!("is redirected more than {REDIRECTS} times"))
+    Err(format!("stopped after {REDIRECTS} redirects"))
 }
 
 async fn hop(
@@ -70,29 +70,30 @@ async fn hop(
     if !address.https {
         return exchange(stream, request).await;
     }
-    let name =
-        ServerName::try_from(address.host.clone()).map_err(|_| format!("{} is no host", address.host))?;
-    let stream = tls.connect(name, stream).await.map_err(|error| format!("no TLS: {error}"))?;
+    let name = ServerName::try_from(address.host.clone())
+        .map_err(|_| format!("{} is not a valid host", address.host))?;
+    let stream = tls.connect(name, stream).await.map_err(|error| format!("TLS handshake failed: {error}"))?;
     exchange(stream, request).await
 }
 
 fn request(address: &Address, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, String> {
     let mut request = Request::get(encoded(&address.path))
         .body(Empty::new())
-        .map_err(|_| format!("{} is no path", address.path))?;
+        .map_err(|_| format!("{} is not a valid path", address.path))?;
     let map = request.headers_mut();
     map.insert(USER_AGENT, HeaderValue::from_static(concat!("quorate-probe/", env!("CARGO_PKG_VERSION"))));
     map.insert(ACCEPT, HeaderValue::from_static("*/*"));
     let authority = tcp::authority(&address.host, address.port);
-    let authority = HeaderValue::from_str(&authority).map_err(|_| format!("{} is no host", address.host))?;
+    let authority =
+        HeaderValue::from_str(&authority).map_err(|_| format!("{} is not a valid host", address.host))?;
     map.insert(HOST, authority);
     ask_for(map, headers)?;
-    // Connections are not kept: the next question may go to another process behind the same address.
+    // Connections are not reused: another process may have the same address at the next probe.
     map.insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(request)
 }
 
-/// Adds the headers of the probe. The first of a name replaces ours, the others come after it.
+/// Adds the headers of the probe. The first header of a name replaces the default, further ones are appended.
 fn ask_for(map: &mut HeaderMap, headers: &[(String, String)]) -> Result<(), String> {
     let mut given: Vec<HeaderName> = Vec::new();
     for (name, value) in headers {
@@ -109,7 +110,7 @@ fn ask_for(map: &mut HeaderMap, headers: &[(String, String)]) -> Result<(), Stri
     Ok(())
 }
 
-/// A path that can be sent: people write spaces and umlauts, and a fragment is nobody's business but theirs.
+/// Encodes a path for the request: users write spaces and umlauts. A fragment is not sent.
 fn encoded(path: &str) -> String {
     let path = path.split('#').next().unwrap_or_default();
     let mut encoded = String::with_capacity(path.len());
@@ -129,15 +130,15 @@ async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<HttpOu
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let broke = |error: hyper::Error| format!("no HTTP answer: {error}");
+    let broke = |error: hyper::Error| format!("HTTP request failed: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
     let mut connection = pin!(connection);
     let mut heard = pin!(async move {
         let response = sender.send_request(request).await.map_err(broke)?;
         Ok(judge(response).await)
     });
-    // Nobody else drives the connection, so that it ends with the question. It may be over before all of the answer
-    // has been taken from it.
+    // Only this function drives the connection, so the connection closes with the probe. It may close before the whole
+    // response has been read from it.
     tokio::select! {
         heard = heard.as_mut() => return heard,
         _ = connection.as_mut() => {}
@@ -166,7 +167,7 @@ async fn judge(response: Response<Incoming>) -> HttpOutcome {
     HttpOutcome::No(if said.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {said}") })
 }
 
-/// The beginning of a body; it is for people, so what cannot be read is left out.
+/// The start of a body. It is for people, so invalid UTF-8 is replaced and an unreadable rest is left out.
 async fn body(mut body: Incoming) -> String {
     let mut text = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {

@@ -1,4 +1,4 @@
-//! Questions, asked.
+//! Runs probes.
 
 mod exec;
 mod grpc;
@@ -20,10 +20,10 @@ use crate::container_probe::ProbeResult;
 use crate::target::{ProbeRequest, Target};
 use slots::ProbeSlots;
 
-/// How much of what a target says is told to people.
+/// Longest text of a target that goes into a condition, in characters.
 const WORDS: usize = 200;
 
-/// Asks questions: as many at a time as there are places, each on a connection of its own.
+/// Runs probes, each on its own connection. The number of slots limits the probes that run at a time.
 #[derive(Clone)]
 pub(crate) struct Prober {
     slots: ProbeSlots,
@@ -32,18 +32,18 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// `places` are the connections that may be open at a time; `cri` is the socket of the container runtime, where
-    /// commands may be run.
+    /// `places` is the maximum number of open connections; `cri` is the socket of the container runtime, or `None` if
+    /// exec probes are off.
     pub(crate) fn new(places: usize, cri: Option<PathBuf>) -> anyhow::Result<Self> {
         Ok(Self { slots: ProbeSlots::new(places), tls: tls::connector()?, cri: cri.map(Arc::new) })
     }
 
-    /// Asks, and says what came of it. `hangs`: nothing was heard the last time.
+    /// Runs a probe and returns its result. `hangs` means that the last probe of this target timed out.
     pub(crate) async fn ask(&self, request: &ProbeRequest, hangs: bool) -> ProbeResult {
         let limit = request.timeout;
         let Ok(place) = tokio::time::timeout(limit, self.slots.acquire(hangs)).await else {
             return ProbeResult::Failed(
-                "the agent has too many connections open that do not answer".to_owned(),
+                "the agent has too many open connections to targets that do not answer".to_owned(),
             );
         };
         let answer = tokio::time::timeout(limit, self.put(request)).await;
@@ -73,7 +73,7 @@ impl Prober {
     }
 }
 
-/// What a target said, fit for a condition: one line, not too long, nothing that a terminal would act on.
+/// The text of a target in a form fit for a condition: one line, limited length, no control characters for a terminal.
 fn words(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let mut words: String = line.chars().filter(|c| !c.is_control()).take(WORDS).collect();

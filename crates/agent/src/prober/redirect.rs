@@ -1,10 +1,10 @@
-//! Where a redirect leads.
+//! Resolves HTTP redirects.
 
 use http::Uri;
 
 use super::http::Address;
 
-/// Follows a `Location` from an address; nothing where it is none.
+/// Resolves a `Location` header against an address; `None` if it is not a valid HTTP address.
 pub(super) fn follow(from: &Address, location: &str) -> Option<Address> {
     let location = location.trim();
     let location = location.split('#').next().unwrap_or_default();
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_redirect_leads() {
+    fn a_location_resolves_against_the_address() {
         let from = Address {
             https: false,
             host: "10.0.0.1".to_owned(),

@@ -1,10 +1,10 @@
-//! Places for open connections.
+//! Limits the number of open connections.
 
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Two lanes. Whoever did not answer the last time waits among its like, so that targets that hang hold up only each
+/// Two pools of slots. Targets whose last probe timed out have a pool of their own, so hanging targets delay only each
 /// other.
 #[derive(Clone)]
 pub(super) struct ProbeSlots {
@@ -13,7 +13,7 @@ pub(super) struct ProbeSlots {
 }
 
 impl ProbeSlots {
-    /// So many places in all; a quarter of them for those that hang.
+    /// Splits the slots: a quarter for hanging targets, the rest for all others.
     pub(super) fn new(places: usize) -> Self {
         let slow = (places / 4).max(1);
         Self {
@@ -22,10 +22,10 @@ impl ProbeSlots {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a free slot.
     pub(super) async fn acquire(&self, hangs: bool) -> Option<SemaphorePermit<'_>> {
         let lane = if hangs { &self.slow } else { &self.quick };
-        // Nobody closes them.
+        // The semaphores are never closed, so this is never `None`.
         lane.acquire().await.ok()
     }
 }

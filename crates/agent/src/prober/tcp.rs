@@ -1,8 +1,8 @@
-//! Connections.
+//! TCP connections.
 
 use tokio::net::TcpStream;
 
-/// Opens a connection.
+/// Opens a TCP connection.
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     let stream = TcpStream::connect((host, port))
         .await
@@ -12,7 +12,7 @@ pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, String> 
     Ok(stream)
 }
 
-/// A host and a port as URLs have them.
+/// Host and port as in a URL.
 pub(super) fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

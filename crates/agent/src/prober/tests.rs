@@ -1,4 +1,4 @@
-//! Questions to real targets on loopback.
+//! Probes of real targets on loopback.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn http(address: SocketAddr, path: &str) -> Target {
     }
 }
 
-/// An application with something to say at several paths.
+/// An HTTP server with one response per path.
 async fn application() -> SocketAddr {
     let (listener, address) = listen().await;
     let condition = |headers: HeaderMap| async move {
@@ -81,7 +81,7 @@ async fn application() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn http_answers() {
+async fn the_http_status_decides_the_result() {
     let address = application().await;
     let here = format!("127.0.0.1:{}", address.port());
     let us = concat!("quorate-probe/", env!("CARGO_PKG_VERSION"));
@@ -95,11 +95,11 @@ async fn http_answers() {
         ("/missing", failed("HTTP 404 Not Found")),
         ("/query?deep=a b#top", failed("HTTP 409 Conflict: /query?deep=a%20b")),
         ("/headers", failed(&format!("HTTP 418 I'm a teapot: {here} {us} */*  close"))),
-        // Followed on the same host, and not beyond.
+        // Redirects are followed only on the same host.
         ("/there", ProbeResult::Passed),
         ("/away", failed("HTTP 503 Service Unavailable: syncing shard 3")),
         ("/elsewhere", ProbeResult::Passed),
-        ("/round", failed("is redirected more than 10 times")),
+        ("/round", failed("stopped after 10 redirects")),
     ] {
         assert_eq!(ask(http(address, path)).await, expected, "{path}");
     }
@@ -126,8 +126,8 @@ async fn http_headers_are_those_of_the_probe() {
 }
 
 #[tokio::test]
-async fn https_trusts_anybody() {
-    let key = rcgen::generate_simple_self_signed(vec!["somebody.else".to_owned()]).unwrap();
+async fn https_accepts_any_certificate() {
+    let key = rcgen::generate_simple_self_signed(vec!["other.example".to_owned()]).unwrap();
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -163,11 +163,14 @@ async fn https_trusts_anybody() {
     let plain = application().await;
     let Target::Http { host, port, path, headers, .. } = http(plain, "/yes") else { panic!() };
     let answer = ask(Target::Http { https: true, host, port, path, headers }).await;
-    assert!(matches!(&answer, ProbeResult::Failed(why) if why.starts_with("no TLS: ")), "{answer:?}");
+    assert!(
+        matches!(&answer, ProbeResult::Failed(why) if why.starts_with("TLS handshake failed: ")),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
-async fn tcp_answers() {
+async fn an_open_port_passes_the_tcp_probe() {
     let (listener, address) = listen().await;
     let target = || Target::Tcp { host: "127.0.0.1".to_owned(), port: address.port() };
     assert_eq!(ask(target()).await, ProbeResult::Passed);
@@ -178,7 +181,7 @@ async fn tcp_answers() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_no() {
+async fn an_invalid_http_response_fails() {
     for said in ["", "hello\r\n\r\n", "HTTP/1.1 200"] {
         let (listener, address) = listen().await;
         tokio::spawn(async move {
@@ -189,22 +192,22 @@ async fn what_is_no_http_is_no() {
         });
         let answer = ask(http(address, "/")).await;
         assert!(
-            matches!(&answer, ProbeResult::Failed(why) if why.starts_with("no HTTP answer: ")),
+            matches!(&answer, ProbeResult::Failed(why) if why.starts_with("HTTP request failed: ")),
             "{said} {answer:?}"
         );
     }
 }
 
 #[tokio::test]
-async fn targets_that_hang_hold_up_only_each_other() {
-    // It takes connections and says nothing.
+async fn hanging_targets_delay_only_each_other() {
+    // It accepts connections and never responds.
     let (_hanging, hangs) = listen().await;
     let answers = application().await;
     let prober = Prober::new(8, None).unwrap();
     let request = |address| ProbeRequest { target: http(address, "/yes"), timeout: SECOND };
     let first = prober.ask(&request(hangs), false).await;
     assert_eq!(first, ProbeResult::TimedOut(SECOND));
-    // Known as such from now on: more of them than there are places.
+    // From now on the target is known to hang. There are more such probes than slots.
     let hanging: Vec<_> = (0..50)
         .map(|_| {
             let (prober, request) = (prober.clone(), request(hangs));
@@ -219,13 +222,16 @@ async fn targets_that_hang_hold_up_only_each_other() {
     for task in hanging {
         match task.await.unwrap() {
             ProbeResult::TimedOut(_) => open += 1,
-            other => assert_eq!(other, failed("the agent has too many connections open that do not answer")),
+            other => assert_eq!(
+                other,
+                failed("the agent has too many open connections to targets that do not answer")
+            ),
         }
     }
-    assert!((2..=4).contains(&open), "{open} connections were open for those that hang");
+    assert!((2..=4).contains(&open), "{open} connections to hanging targets were open");
 }
 
-/// Serves one method of gRPC on a connection, until it ends.
+/// Serves one gRPC method on a connection until the connection closes.
 async fn serve<S, Q, A>(stream: S, answer: impl Fn(&str, Q) -> Result<A, (u32, &'static str)>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -237,7 +243,7 @@ where
         let path = request.uri().path().to_owned();
         let mut body = request.into_body();
         let mut received = BytesMut::new();
-        // The connection is driven by accepting; a request this small has come with its head.
+        // `accept` drives the connection. The body of a request this small arrives with its headers.
         let reading = async {
             while let Some(Ok(data)) = body.data().await {
                 received.extend_from_slice(&data);
@@ -259,7 +265,7 @@ where
                 let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
                 sending.send_trailers(trailers).unwrap();
             }
-            // Cut off before its status: what came may not be all.
+            // A response without trailers: the message may be incomplete.
             Err((0, _)) => {
                 let mut sending = respond.send_response(head().body(()).unwrap(), false).unwrap();
                 sending.send_data(vec![0, 0, 0, 0, 2, 0x08, 1].into(), true).unwrap();
@@ -273,7 +279,7 @@ where
 }
 
 #[tokio::test]
-async fn grpc_answers() {
+async fn the_grpc_health_status_decides_the_result() {
     let (listener, address) = listen().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -298,7 +304,7 @@ async fn grpc_answers() {
             "old",
             failed("the server has no gRPC health service: it must serve grpc.health.v1.Health"),
         ),
-        (address.port(), "cut", failed("no gRPC answer: an answer without a status")),
+        (address.port(), "cut", failed("gRPC call failed: the response has no status")),
         (address.port(), "other", failed("gRPC health fails with status 5: no such service")),
     ] {
         let target = Target::Grpc { host: "127.0.0.1".to_owned(), port, service: service.to_owned() };
@@ -306,7 +312,10 @@ async fn grpc_answers() {
     }
     let target = Target::Grpc { host: "127.0.0.1".to_owned(), port: plain.port(), service: String::new() };
     let answer = ask(target).await;
-    assert!(matches!(&answer, ProbeResult::Failed(why) if why.starts_with("no gRPC answer: ")), "{answer:?}");
+    assert!(
+        matches!(&answer, ProbeResult::Failed(why) if why.starts_with("gRPC call failed: ")),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -327,7 +336,7 @@ async fn commands_go_to_the_container_runtime() {
                     "status" => ended(3, "\nyellow: 2 replicas missing\n", "ignored"),
                     "false" => ended(1, "", ""),
                     "sleep" => Err((4, "deadline")),
-                    // As CRI-O 1.36.3 and containerd 1.6.20 say it.
+                    // The errors of CRI-O 1.36.3 and containerd 1.6.20.
                     "crio-sleep" => ended(-1, "", "command timed out"),
                     "/opt/größe/50%" => Err((
                         2,
@@ -358,10 +367,10 @@ async fn commands_go_to_the_container_runtime() {
     };
     for (command, expected) in [
         ("is-synced --shard 3", ProbeResult::Passed),
-        ("status", failed("status ended with 3: yellow: 2 replicas missing")),
-        ("false", failed("false ended with 1")),
-        ("sleep", failed("sleep did not end within 5 s")),
-        ("crio-sleep", failed("crio-sleep did not end within 5 s")),
+        ("status", failed("status exited with 3: yellow: 2 replicas missing")),
+        ("false", failed("false exited with 1")),
+        ("sleep", failed("sleep did not exit within 5 s")),
+        ("crio-sleep", failed("crio-sleep did not exit within 5 s")),
         (
             "/opt/größe/50%",
             failed("/opt/größe/50% cannot be run: exec: \"/opt/größe/50%\": permission denied"),
@@ -381,7 +390,7 @@ async fn commands_go_to_the_container_runtime() {
 }
 
 #[test]
-fn words_are_fit_for_a_condition() {
+fn a_message_is_one_short_line_without_control_characters() {
     let long = "x".repeat(300);
     for (said, expected) in [
         ("", String::new()),

@@ -1,5 +1,5 @@
-//! TLS to a pod. As for the kubelet's probes, the certificate is not checked: a pod has no name that one could be for,
-//! and what is asked is whether it may be disrupted, not who it is.
+//! TLS to a pod. As in the kubelet's probes, the certificate is not verified: a pod has no name for a certificate, and
+//! the probe checks whether the pod may be disrupted, not its identity.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ pub(super) fn connector() -> anyhow::Result<TlsConnector> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .context("TLS cannot be used")?
+        .context("cannot configure TLS")?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Takes anybody's word.
+/// Accepts every certificate and signature.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -1,7 +1,7 @@
-//! How a watch does: when it last heard from the API server, and since when it cannot read, and why.
+//! The health of a watch: when it last received something, since when it fails, and why.
 //!
-//! A watch never ends by itself. Whether a kind that cannot be read is to be dropped is not for the watch to decide: a 403
-//! is often no more than an API server that has just started, and a 404 may be. So the watch reports, and goes on trying.
+//! A watch never ends by itself and does not decide whether to drop a kind that cannot be read: an API server that has
+//! just started often returns 403, and may return 404. So the watch reports the failure and keeps retrying.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,46 +10,47 @@ use kube::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// Shows how a watch does. Clones show the same one.
+/// The health of a watch. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     progress: Arc<watch::Sender<Progress>>,
-    /// A list is wanted now.
+    /// Signals the watch to list again.
     wanted: Arc<Notify>,
-    /// How many lists have been asked for.
+    /// Number of lists requested so far.
     begun: Arc<AtomicU64>,
 }
 
-/// How far a watch has come.
+/// The progress of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// When it last heard from the API server: a list, a change or a bookmark. `None` before the first list.
+    /// When the watch last received a change or a bookmark, or requested the list it received. `None` before the first
+    /// list.
     pub heard: Option<Instant>,
-    /// The number of the last list that was told; they are counted as they are asked for, from 1.
+    /// The number of the last list that was delivered. Lists are numbered from 1, in the order of their requests.
     pub listed: u64,
-    /// Why nothing can be read now, and since when.
+    /// Why reads fail now, and since when.
     pub failing: Option<Failing>,
 }
 
-/// Why nothing can be read, and since when.
+/// Why reads fail, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// When the first of the failures in a row happened.
+    /// Time of the first failure in a row.
     pub since: Instant,
-    /// What the last of them was.
+    /// The last failure.
     pub why: Why,
 }
 
 /// Why a kind cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// 404: there is no such kind, or not yet.
+    /// 404: the API server does not serve the kind, or not yet.
     #[error("the API server does not serve it")]
     NotServed,
     /// 403: access is denied, or not granted yet.
     #[error("{0}")]
     Forbidden(String),
-    /// Any other error, or no answer in time.
+    /// Any other error, or a timeout.
     #[error("{0}")]
     Failed(String),
 }
@@ -63,48 +64,49 @@ impl Why {
         }
     }
 
-    /// Whether it is the same sort of failure; the words of one sort may differ each time.
+    /// Whether it is the same kind of failure. The message may differ each time.
     fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Whether the API server answered, and the answer was that there is nothing to read here.
+    /// Whether the API server answered that this kind cannot be read: 403 or 404.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::NotServed | Self::Forbidden(_))
     }
 }
 
 impl Health {
-    /// How the watch does now.
+    /// The present state of the watch.
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()
     }
 
-    /// Follows the watch. Wakes for each list and whenever reading begins to fail, fails otherwise or succeeds again;
-    /// not for each event.
+    /// Subscribes to the state. The receiver wakes for each list, and when reads start to fail, fail for another reason
+    /// or succeed again. It does not wake for each event.
     pub fn follow(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    /// Has the watch list again, and waits until such a list was told. It may never be: then this never ends.
+    /// Makes the watch list again, and waits until a list requested after this call was delivered. It waits forever if
+    /// no list succeeds.
     pub async fn list_again(&self) {
         let begun = self.begun.load(Ordering::SeqCst);
         self.wanted.notify_one();
-        // It cannot fail: the sender is here.
+        // This cannot fail: `self` keeps the sender alive.
         let _ = self.follow().wait_for(|progress| progress.listed > begun).await;
     }
 
-    /// Waits until a list is wanted.
+    /// Waits until `list_again` is called.
     pub(super) async fn is_wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// A list is asked for; its number.
+    /// Records the request of a list; returns its number.
     pub(super) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The list of this number, which was asked for at this time, was told.
+    /// Records that the list of this number, requested at `sent`, was delivered. Returns the failure that it ended.
     pub(super) fn listed(&self, number: u64, sent: Instant) -> Option<Failing> {
         let mut healed = None;
         self.progress.send_modify(|progress| {
@@ -114,7 +116,7 @@ impl Health {
         healed
     }
 
-    /// Something was heard at this time. Whether it was the first after failures, and since when they lasted.
+    /// Records that an event was received at this time. Returns the failure that it ended.
     pub(super) fn heard(&self, at: Instant) -> Option<Failing> {
         let mut healed = None;
         self.progress.send_if_modified(|progress| {
@@ -125,7 +127,7 @@ impl Health {
         healed
     }
 
-    /// The API server answers again, though it has said nothing new yet.
+    /// Records that the API server accepted a watch, before any event. Returns the failure that it ended.
     pub(super) fn answered(&self) -> Option<Failing> {
         let mut healed = None;
         self.progress.send_if_modified(|progress| {
@@ -135,7 +137,7 @@ impl Health {
         healed
     }
 
-    /// Reading failed; whether that is new, or was of another sort before.
+    /// Records a failure. Returns whether it is new or of another kind than the last one.
     pub(super) fn failed(&self, why: Why) -> bool {
         self.progress.send_if_modified(|progress| {
             let before = progress.failing.take();

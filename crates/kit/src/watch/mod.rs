@@ -1,13 +1,13 @@
-//! Watches: everything of one kind, first as a list, then change by change.
+//! Watches all objects of one kind: first as a list, then as changes.
 //!
-//! A loop of our own over the API server's list and watch. What it does otherwise than kube's:
-//! - Each object is decoded on its own. One that cannot be decoded is reported and costs no more than itself.
-//! - Bookmarks come through with their version: they tell how far the watch has come though nothing happened.
-//! - A list arrives whole or not at all, so whoever keeps state can swap it in; one that is interrupted leaves no trace.
-//! - Lists are consistent: none shows an older state than what was shown before.
-//! - Nothing is waited for without bound, and nothing ends a watch: [`Health`] tells how it does.
-//! - What is kept of an object is made of its text at once ([`Source::read_by`]), so that a long list of large objects is
-//!   never in memory as such: there is one page of text, and what was kept of the pages before.
+//! This is a list-watch loop like the one of kube, with these differences:
+//! - Each object is decoded separately. An object that cannot be decoded is reported and does not affect the others.
+//! - Bookmarks are delivered with their version: they show the progress of a watch without changes.
+//! - A list is delivered whole or not at all, so a cache can replace its content. An interrupted list has no effect.
+//! - Lists are consistent: none has an older state than what was delivered before.
+//! - Every wait has a timeout, and no failure ends a watch: [`Health`] has its state.
+//! - Each object is reduced to the needed fields as soon as it is read ([`Source::read_by`]). So a long list of large
+//!   objects is never in memory as a whole: only one page of text, and the reduced objects of the pages before.
 
 mod health;
 mod wire;
@@ -31,50 +31,51 @@ pub use health::{Failing, Health, Progress, Why};
 pub use wire::{Identity, Unreadable};
 use wire::{Line, Page};
 
-/// Objects in one page of a list: few enough that a page is never large, many enough that few are needed.
+/// Objects in one page of a list: few enough to keep a page small, many enough to need few pages.
 const PAGE: u32 = 500;
 
-/// How long one watch call lasts. The API server ends it then, and the next one goes on from there.
+/// Duration of one watch call. The API server then ends it, and the next call resumes from the last version.
 const WATCH_SECONDS: u32 = 290;
 
-/// No page of a list, and no beginning of a watch, is waited for longer. The API server itself takes no longer than a
-/// minute for a list, and a page takes a fraction of that.
+/// Timeout for one page of a list and for the start of a watch. The API server allows a minute for a list, and a page
+/// takes a fraction of that.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a watch may be silent, by chance within these bounds, so that many watches that fell silent together do not
-/// list together. Longer than the minute between two bookmarks, so that where there are bookmarks no list is needed;
-/// shorter than the 90 s after which what was heard is stale, so that where there are none a quiet kind does not go stale.
+/// Longest silence of a watch before it lists again. The value is random within these bounds, so that watches that fell
+/// silent together do not list together. It is longer than the minute between two bookmarks, so a watch with bookmarks
+/// needs no list. It is shorter than the 90 s after which a cache is stale, so a quiet kind without bookmarks does not
+/// become stale.
 const SILENCE: RangeInclusive<Duration> = Duration::from_secs(65)..=Duration::from_secs(75);
 
-/// What fails is tried again at least this often.
+/// Longest wait before a retry.
 const RETRIED: Duration = Duration::from_secs(10);
 
-/// A failure that lasts is logged this often.
+/// Interval at which a lasting failure is logged.
 const LOGGED: Duration = Duration::from_secs(60);
 
-/// What a watch shows.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Event<K> {
-    /// Everything there is; what was known before and is not in it is gone.
+    /// All objects; an object that is not in the list no longer exists.
     Listed(Listed<K>),
-    /// An object appeared or changed.
+    /// An object was added or modified.
     Applied(K),
-    /// An object is gone; this is how it looked last, with the version of its end.
+    /// An object was deleted; this is its last state, with the version of its deletion.
     Deleted(K),
-    /// An object changed, or is gone, and cannot be decoded.
+    /// An object was added, modified or deleted, and cannot be decoded.
     Unreadable(Unreadable),
-    /// Nothing is missing up to this version.
+    /// All changes up to this version were delivered.
     Bookmark(String),
 }
 
 type Read<K> = Arc<dyn Fn(&str) -> Result<K, String> + Send + Sync>;
 
-/// Everything there is of a kind.
+/// All objects of a kind.
 #[derive(Debug)]
 pub struct Listed<K> {
     /// The objects.
     pub objects: Vec<K>,
-    /// Those that cannot be decoded.
+    /// The objects that cannot be decoded.
     pub unreadable: Vec<Unreadable>,
     /// The version of the list.
     pub version: String,
@@ -110,7 +111,7 @@ impl<K> Source<K> {
         Self::new(client, K::kind(&()).into_owned(), K::url_path(&(), Some(namespace)))
     }
 
-    /// All objects of a kind that is known by discovery only, in one namespace or in all.
+    /// All objects of a kind found by discovery, in one namespace or in all.
     pub fn found(client: Client, resource: &ApiResource, namespace: Option<&str>) -> Self
     where
         K: DeserializeOwned + 'static,
@@ -139,44 +140,44 @@ impl<K> Source<K> {
         }
     }
 
-    /// Reads objects in another way: what is kept of each, from its JSON text, or why that cannot be told.
+    /// Sets how to decode an object: `read` returns the needed fields from its JSON text, or why they cannot be read.
     #[must_use]
     pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
         let Self { client, request, kind, labels, fields, health, logged, .. } = self;
         Source { client, request, kind, labels, fields, health, logged, read: Arc::new(read) }
     }
 
-    /// Only those that a label selector selects.
+    /// Only objects that match a label selector.
     #[must_use]
     pub fn selected_by(self, labels: String) -> Self {
         Self { labels: Some(labels).filter(|labels| !labels.is_empty()), ..self }
     }
 
-    /// Only those that a field selector selects, such as `spec.nodeName=a`.
+    /// Only objects that match a field selector, such as `spec.nodeName=a`.
     #[must_use]
     pub fn in_field(self, fields: String) -> Self {
         Self { fields: Some(fields), ..self }
     }
 
-    /// Shows there how the watch does.
+    /// Reports the health of the watch there.
     #[must_use]
     pub fn reporting_to(self, health: Health) -> Self {
         Self { health, ..self }
     }
 }
 
-/// How a watch call came to its end.
+/// How a watch call ended.
 enum Ending {
-    /// Go on from this version.
+    /// Resume from the last version.
     Resume,
-    /// What is between here and now is lost, or unknown: list again.
+    /// Changes may be lost: list again.
     Relist,
 }
 
-/// Watches, and tells everything in order. It never ends by itself: drop the future to stop.
+/// Watches, and delivers all events in order to `tell`. It never ends by itself: drop the future to stop.
 ///
-/// A failure of any sort, 403 and 404 included, is retried, and what was told before stays true meanwhile as far as
-/// anyone knows. Who wants to know of failures looks at the [`Health`] of the source.
+/// Every failure is retried, 403 and 404 included. Meanwhile the objects delivered before remain the last known state.
+/// The [`Health`] of the source reports failures.
 pub async fn run<K, F>(source: Source<K>, mut tell: impl FnMut(Event<K>) -> F) -> Infallible
 where
     F: Future<Output = ()>,
@@ -200,7 +201,7 @@ where
         loop {
             let began = Instant::now();
             let ended = source.watch(&mut version, &mut silence, &mut backoff, &mut tell).await;
-            // One that lasted was in order, though nothing may have happened; its end begins a new row of attempts.
+            // A watch that lasted was successful, even without events, so its end resets the backoff.
             if began.elapsed() >= RETRIED {
                 backoff.reset();
             }
@@ -208,9 +209,9 @@ where
                 Ok(Ending::Resume) => {}
                 Ok(Ending::Relist) => break,
                 Err(error) => {
-                    let why = source.failed(&error, "the watch broke off");
+                    let why = source.failed(&error, "the watch failed");
                     tokio::time::sleep(backoff.failed()).await;
-                    // If the kind comes back, its objects may be others.
+                    // If the API server serves the kind again, its objects may be different ones.
                     if why == Why::NotServed {
                         break;
                     }
@@ -223,9 +224,9 @@ where
     }
 }
 
-/// How long nothing has been heard of a kind.
+/// How long a watch has received nothing.
 struct Silence {
-    /// When it has lasted too long.
+    /// When the silence has lasted too long.
     ends: Instant,
 }
 
@@ -243,7 +244,7 @@ impl Silence {
     }
 }
 
-/// Waits for an answer, but not for ever: a peer that died without a word never sends one.
+/// Waits for a response with a timeout: a server that died without closing the connection never sends one.
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(outcome) => outcome,
@@ -262,18 +263,18 @@ impl NoAnswer {
 }
 
 impl<K> Source<K> {
-    /// Notes that something was heard at this time.
+    /// Records that an event was received at this time.
     fn heard(&self, at: Instant) {
         self.healed(self.health.heard(at).as_ref());
     }
 
     fn healed(&self, failing: Option<&Failing>) {
         if let Some(Failing { since, .. }) = failing {
-            info!(kind = self.kind, after = ?since.elapsed(), "can be read again");
+            info!(kind = self.kind, after = ?since.elapsed(), "reads succeed again");
         }
     }
 
-    /// Notes a failure. It is logged when it is new, and then once a minute: it may last.
+    /// Records a failure. It is logged when it is new, and then once a minute while it lasts.
     fn failed(&self, error: &Error, what: &str) -> Why {
         let why = Why::of(error);
         let is_new = self.health.failed(why.clone());
@@ -288,11 +289,11 @@ impl<K> Source<K> {
         why
     }
 
-    /// Lists everything, page by page. Without a version a list is consistent; its later pages are of the same version
-    /// as its first. Each page has a time-out of its own.
+    /// Lists all objects, page by page. The request has no version, so the list is consistent. Later pages have the
+    /// same version as the first. Each page has its own timeout.
     ///
     /// # Errors
-    /// The API server does not answer in time, or not with a list.
+    /// The API server does not answer in time, or the response is not a list.
     pub async fn list(&self) -> Result<Listed<K>, Error> {
         let mut listed = Listed { objects: Vec::new(), unreadable: Vec::new(), version: String::new() };
         let mut params = ListParams {
@@ -319,7 +320,7 @@ impl<K> Source<K> {
         }
     }
 
-    /// One watch call, from `version` on; `version` follows what was told.
+    /// One watch call, from `version` on; `version` is updated with each delivered event.
     async fn watch<F: Future<Output = ()>>(
         &self,
         version: &mut String,
@@ -335,15 +336,15 @@ impl<K> Source<K> {
             ..WatchParams::default()
         };
         let mut request = self.request.watch(&params, version).map_err(Error::BuildRequest)?;
-        // Some releases compress each event by itself, which is more than a stream decoder can follow.
+        // Some releases compress each event separately, which the stream decoder cannot handle.
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
         let stream = match in_time(self.client.request_stream(request)).await {
             Err(Error::Api(status)) if status.code == 410 => return Ok(Ending::Relist),
-            // Where lists are answered and watches are not, lists are what keeps the kind from going stale.
-            // (One that broke off is resumed: an API server that restarts has enough to do without lists.)
+            // If the API server answers lists but not watches, lists keep the kind from becoming stale. (A watch that
+            // failed is resumed instead: a restarting API server should not get additional lists.)
             Err(error) if NoAnswer::is(&error) => {
-                self.failed(&error, "the watch did not begin");
+                self.failed(&error, "the watch did not start");
                 tokio::time::sleep(backoff.failed()).await;
                 return Ok(Ending::Relist);
             }
@@ -361,14 +362,14 @@ impl<K> Source<K> {
                 () = self.health.is_wanted() => return Ok(Ending::Relist),
             };
             match read {
-                // Silent for too long. The connection may be dead; and a watch from here would hear nothing before its
-                // first bookmark, if the kind has bookmarks at all. A list tells how things are.
+                // Silent for too long. The connection may be dead, and a new watch would receive nothing before its
+                // first bookmark, if the kind has bookmarks at all. A list returns the present state.
                 Err(_) => {
-                    debug!(kind = self.kind, "silent: listing again");
+                    debug!(kind = self.kind, "no events: listing again");
                     return Ok(Ending::Relist);
                 }
                 Ok(Ok(0)) => {
-                    // A server that ends every watch at once must not be asked a thousand times a second.
+                    // A server that ends every watch at once must not be called a thousand times a second.
                     if !heard {
                         tokio::time::sleep(backoff.failed()).await;
                     }
@@ -380,7 +381,7 @@ impl<K> Source<K> {
             match change {
                 Line::Error { code: 410, .. } => return Ok(Ending::Relist),
                 Line::Error { code, message } => {
-                    warn!(kind = self.kind, code, message, "the watch was ended");
+                    warn!(kind = self.kind, code, message, "the API server ended the watch");
                     tokio::time::sleep(backoff.failed()).await;
                     return Ok(Ending::Resume);
                 }

@@ -1,4 +1,4 @@
-//! The loop against a scripted API server.
+//! The watch loop against a scripted API server.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ struct Thing {
     size: u32,
 }
 
-/// What the server answers next.
+/// The next response of the server.
 enum Answer {
-    /// A status and lines; then the answer is over.
+    /// A status and lines; then the response ends.
     Lines(u16, Vec<String>),
-    /// Lines of a watch, each after so many seconds; then nothing, and the connection stays open.
+    /// Lines of a watch, each after a delay in seconds; then the connection stays open without further lines.
     Open(Vec<(u64, String)>),
-    /// Nothing at all.
+    /// No response.
     Hang,
 }
 
@@ -45,7 +45,7 @@ fn changes(lines: &[(&str, Value)]) -> Answer {
     Answer::Lines(200, lines.map(|line| line + "\n").collect())
 }
 
-/// A watch that stays open: what it shows, and how many seconds after what was before.
+/// A watch that stays open: each event with its delay after the previous one, in seconds.
 fn open(lines: &[(u64, &str, Value)]) -> Answer {
     let line = |(after, kind, object): &(u64, &str, Value)| {
         (*after, json!({"type": kind, "object": object}).to_string() + "\n")
@@ -64,13 +64,13 @@ fn failure(code: u16) -> Answer {
     )
 }
 
-/// What came of a script.
+/// The outcome of a script.
 struct Played {
-    /// What the loop told, as text.
+    /// The events that the loop delivered, as text.
     told: Vec<String>,
-    /// What it asked for, and after how many seconds.
+    /// The requests of the loop, and after how many seconds they came.
     asked: Vec<(u64, String)>,
-    /// How the watch did at the end.
+    /// The health of the watch at the end.
     progress: Progress,
 }
 
@@ -79,14 +79,14 @@ impl Played {
         self.asked.iter().map(|(_, url)| url.as_str()).collect()
     }
 
-    /// When it asked, and whether for a list or for a watch.
+    /// When each request came, and whether it was a list or a watch.
     fn times(&self) -> Vec<(u64, &str)> {
         let word = |url: &str| if url.contains("watch=") { "watch" } else { "list" };
         self.asked.iter().map(|(at, url)| (*at, word(url))).collect()
     }
 }
 
-/// Runs the loop through a script, for half a minute.
+/// Runs the loop against a script for 30 seconds.
 async fn played(script: impl IntoIterator<Item = Answer>) -> Played {
     played_for(30, script).await
 }
@@ -140,16 +140,16 @@ async fn played_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> P
         });
         std::future::ready(())
     };
-    // Time is paused: it passes as soon as everything waits.
+    // Time is paused: it jumps ahead as soon as all tasks wait.
     let ended = tokio::time::timeout(Duration::from_secs(seconds), run(source, tell)).await;
-    assert!(ended.is_err(), "a watch does not end");
+    assert!(ended.is_err(), "a watch must not end");
     assert!(script.lock().unwrap().is_empty(), "the script was not played to its end");
     let (told, asked) = (events.lock().unwrap().clone(), asked.lock().unwrap().clone());
     Played { told, asked, progress: health.progress() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_object_costs_no_more_than_itself() {
+async fn a_malformed_object_does_not_affect_others() {
     let script = [
         page(7, "", &[thing("a", 5, 1), thing("bad", 6, "large"), thing("c", 7, 3)]),
         changes(&[
@@ -171,7 +171,7 @@ async fn a_bad_object_costs_no_more_than_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_from_the_last_thing_it_showed() {
+async fn a_watch_resumes_from_the_last_delivered_version() {
     let script = [
         page(7, "", &[]),
         changes(&[("ADDED", thing("a", 8, 1)), ("BOOKMARK", bookmark(20))]),
@@ -187,7 +187,7 @@ async fn a_watch_goes_on_from_the_last_thing_it_showed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_told_whole_or_not_at_all() {
+async fn a_list_is_delivered_whole_or_not_at_all() {
     let script = [
         page(7, "next", &[thing("a", 1, 1)]),
         failure(500),
@@ -201,7 +201,7 @@ async fn a_list_is_told_whole_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_fell_behind_lists_again() {
+async fn an_expired_watch_lists_again() {
     for expired in [failure(410), changes(&[("ERROR", json!({"code": 410, "message": "too old"}))])] {
         let script = [page(7, "", &[thing("a", 1, 1)]), expired, page(30, "", &[thing("b", 29, 1)])];
         assert_eq!(played(script).await.told, ["list a @7", "list b @30"]);
@@ -209,7 +209,7 @@ async fn a_watch_that_fell_behind_lists_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_that_the_api_server_answers_ends_a_watch() {
+async fn no_error_of_the_api_server_ends_a_watch() {
     for code in [401, 403, 404, 405, 500, 503] {
         let script = [failure(code), failure(code), page(7, "", &[thing("a", 1, 1)])];
         assert_eq!(played(script).await.told, ["list a @7"], "{code} before the first list");
@@ -217,7 +217,7 @@ async fn nothing_that_the_api_server_answers_ends_a_watch() {
         let lines = [("ADDED", thing("b", 9, 1))];
         let mut script = vec![page(7, "", &[thing("a", 1, 1)]), changes(&[("ADDED", thing("b", 8, 1))])];
         script.extend([failure(code), failure(code)]);
-        // Only a kind that is not served may come back as another one: it is listed.
+        // Only a kind that was not served may come back with different objects, so only that one is listed again.
         let (again, told) = match code {
             404 => (page(9, "", &[thing("c", 9, 1)]), "list c @9"),
             _ => (changes(&lines), "b=1"),
@@ -228,7 +228,7 @@ async fn nothing_that_the_api_server_answers_ends_a_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_reported_with_its_beginning() {
+async fn a_failure_is_reported_with_its_start() {
     let began = Instant::now();
     let refused = played((0..6).map(|_| failure(403))).await.progress;
     assert_eq!(refused.heard, None);
@@ -239,14 +239,14 @@ async fn what_fails_is_reported_with_its_beginning() {
     assert!(gone.heard.is_some() && gone.failing.is_some_and(|failing| failing.why == Why::NotServed));
     let back = played([failure(404), page(7, "", &[]), open(&[])]).await.progress;
     assert_eq!(back.failing, None);
-    // A watch that begins shows that the kind can be read, though nothing was heard yet.
+    // A watch that starts shows that the kind can be read, even before its first event.
     let heard = Instant::now();
     let back = played([page(7, "", &[]), failure(403), open(&[])]).await.progress;
     assert_eq!(back, Progress { heard: Some(heard), listed: 1, failing: None });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_not_answered_is_asked_for_again() {
+async fn an_unanswered_list_is_retried() {
     let script =
         [Answer::Hang, page(7, "next", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[]), open(&[])];
     let played = played_for(70, script).await;
@@ -256,7 +256,7 @@ async fn a_list_that_is_not_answered_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_does_not_begin_is_a_list() {
+async fn an_unanswered_watch_is_replaced_by_a_list() {
     let script =
         [page(7, "", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[thing("b", 8, 1)]), open(&[])];
     let played = played_for(40, script).await;
@@ -266,7 +266,7 @@ async fn a_watch_that_does_not_begin_is_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_silence_everything_is_listed_again() {
+async fn a_silent_watch_lists_again() {
     let script = [
         page(7, "", &[thing("a", 1, 1)]),
         open(&[(30, "MODIFIED", thing("a", 8, 2))]),
@@ -280,13 +280,13 @@ async fn after_silence_everything_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_are_no_silence() {
+async fn a_watch_with_bookmarks_does_not_list_again() {
     let lines: Vec<_> = (0..4).map(|number| (61, "BOOKMARK", bookmark(10 + number))).collect();
     let played = played_for(4 * 61 + 10, [page(7, "", &[]), open(&lines)]).await;
     assert_eq!(played.told, ["list  @7", "@10", "@11", "@12", "@13"]);
 }
 
-/// Watches that end, or are refused, are no reason to stay silent: lists go on, and nothing goes stale.
+/// If watches end at once or are denied, lists go on, so the kind does not become stale.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_can_only_be_listed_is_listed_before_it_is_stale() {
     for answer in [|| failure(403), || failure(503), || changes(&[])] {
@@ -317,7 +317,7 @@ async fn a_kind_that_can_only_be_listed_is_listed_before_it_is_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_can_be_asked_for() {
+async fn a_list_can_be_requested() {
     let health = Health::default();
     let lists = Arc::new(Mutex::new(0));
     let log = lists.clone();
@@ -344,20 +344,20 @@ async fn a_list_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_part_of_an_identity_that_cannot_be_read_does_not_hide_the_others() {
+async fn a_malformed_identity_field_does_not_hide_the_others() {
     let line = json!({"type": "DELETED", "object":
         {"metadata": {"name": 7, "uid": "u", "resourceVersion": "3", "labels": []}, "size": "x"}});
     let read: Read<Thing> = Arc::new(|_| Err("no".to_owned()));
     let Ok(Some(Line::Change { event: Event::Unreadable(bad), at })) = Line::read(&line.to_string(), &read)
     else {
-        panic!("an unreadable object");
+        panic!("expected an unreadable object");
     };
     assert_eq!((bad.identity.uid.as_str(), bad.identity.name.as_str(), bad.deleted), ("u", "", true));
     assert_eq!(at.as_deref(), Some("3"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_breaks_off_is_asked_for_again() {
+async fn a_truncated_line_resumes_the_watch() {
     let script = [
         page(7, "", &[]),
         Answer::Lines(200, vec![r#"{"type":"ADDED","object":{"metada"#.to_owned()]),

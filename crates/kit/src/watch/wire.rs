@@ -1,4 +1,4 @@
-//! Lists and watches as they come over the wire.
+//! The wire format of lists and watches.
 
 use kube::Error;
 use serde::{Deserialize, Deserializer};
@@ -11,15 +11,15 @@ use super::{Event, Read};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{identity}: {why}")]
 pub struct Unreadable {
-    /// Which one, as far as that can be told.
+    /// The object, as far as its identity can be read.
     pub identity: Identity,
-    /// Why not.
+    /// Why it cannot be decoded.
     pub why: String,
-    /// It is gone; this is how it looked last.
+    /// The object was deleted; this was its last state.
     pub deleted: bool,
 }
 
-/// What identifies an object; empty where it cannot be read.
+/// The identity of an object. A field that cannot be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
@@ -32,12 +32,12 @@ pub struct Identity {
     /// Its UID.
     #[serde(deserialize_with = "text_if_any")]
     pub uid: String,
-    /// Its version.
+    /// Its resource version.
     #[serde(deserialize_with = "text_if_any")]
     pub resource_version: String,
 }
 
-/// A part that is no text says nothing, and does not hide the others.
+/// A field that is not a string is read as empty, so that it does not hide the other fields.
 fn text_if_any<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(value)? {
         Value::String(text) => text,
@@ -65,7 +65,7 @@ pub(super) struct Page<'a> {
     pub(super) items: Vec<&'a RawValue>,
 }
 
-/// An empty list may come as `null`.
+/// An empty list may be `null` in JSON.
 fn nothing_is_empty<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<&'de RawValue>, D::Error> {
     Option::deserialize(items).map(Option::unwrap_or_default)
 }
@@ -95,15 +95,15 @@ struct Failure {
 
 /// One line of a watch.
 pub(super) enum Line<K> {
-    /// Something happened, and the version the watch has come to by it.
+    /// An event, and the version that the watch has reached with it.
     Change { event: Event<K>, at: Option<String> },
-    /// The API server ends the watch.
+    /// The API server ended the watch.
     Error { code: u16, message: String },
 }
 
 impl<K> Line<K> {
-    /// Reads a line; `None` where it says nothing, or nothing that is known here. A line that is no JSON is an error:
-    /// the connection broke off in the middle of it, and what follows is lost.
+    /// Reads a line; `None` if it is empty or of an unknown type. A line that is not JSON is an error: the connection
+    /// broke in the middle of the line, and the rest is lost.
     pub(super) fn read(line: &str, as_kept: &Read<K>) -> Result<Option<Self>, Error> {
         if line.trim().is_empty() {
             return Ok(None);
@@ -133,7 +133,7 @@ impl<K> Line<K> {
     }
 }
 
-/// Reads one object.
+/// Decodes one object.
 pub(super) fn read<K>(raw: &RawValue, as_kept: &Read<K>) -> Result<K, Box<Unreadable>> {
     as_kept(raw.get()).map_err(|why| Box::new(Unreadable { identity: identity(raw), why, deleted: false }))
 }

@@ -1,4 +1,4 @@
-//! Holds a real control plane for somebody who wants to look at one: prints where it is, runs until interrupted.
+//! Runs a real control plane for manual tests until it is interrupted. Prints how to reach it.
 //!
 //! `cargo run -p quorate-testbed --bin control-plane -- controllers scheduler workload-api audit node 1.36`; each word
 //! is optional. `node` adds a real node; it needs the controllers, and root.
@@ -14,7 +14,7 @@ async fn main() -> Result<()> {
         std::env::args().skip(1).partition(|word| word == "node");
     let plane = ControlPlane::start(options(words.into_iter())?).await?;
     let kubeconfig = plane.kubeconfig(&User::admin())?;
-    // By hand, and not `println!`: whoever reads may have gone, which is no reason to panic.
+    // Not `println!`: that panics if the reader has closed the pipe.
     let mut out = std::io::stdout();
     writeln!(out, "export KUBECONFIG={}", kubeconfig.display())?;
     writeln!(out, "alias kubectl={}", plane.program("kubectl")?.display())?;

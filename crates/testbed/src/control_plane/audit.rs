@@ -1,4 +1,4 @@
-//! What service accounts did in a control plane, for whoever compares that with what they may do.
+//! The requests of service accounts in a control plane, to compare them with the rights that RBAC grants.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-/// Names the folder where each control plane leaves its account, if anybody wants them.
+/// Environment variable with the folder for the used rights of each control plane. If unset, none are recorded.
 const FOLDER: &str = "QUORATE_USED_RIGHTS";
 
 pub(super) fn wanted() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// Leaves in `folder` what an audit log tells, each thing once.
+/// Writes the granted requests of an audit log to a file in `folder`, each once.
 pub(super) fn keep(log: &Path, folder: &Path) {
     static COUNTER: AtomicUsize = AtomicUsize::new(0);
     let uses: BTreeSet<String> =
@@ -22,12 +22,12 @@ pub(super) fn keep(log: &Path, folder: &Path) {
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let file = folder.join(format!("{}-{number}", std::process::id()));
     let text: String = uses.iter().map(|used| format!("{used}\n")).collect();
-    // Nothing to be done in a drop; whoever compares finds that something is missing.
+    // `drop` cannot return an error. The comparison then reports that uses are missing.
     let _ = fs::write(file, text);
 }
 
-/// `namespace/account verb group resource namespace` of a request that was granted to a service account, with `-` for
-/// what there is not.
+/// `namespace/account verb group resource namespace` of a request that was granted to a service account; `-` is an
+/// absent value.
 fn used(line: &str) -> Option<String> {
     let event: Value = serde_json::from_str(line).ok()?;
     let user = event["impersonatedUser"]["username"].as_str().or(event["user"]["username"].as_str())?;
@@ -52,7 +52,7 @@ mod tests {
     use super::used;
 
     #[test]
-    fn what_was_granted_to_a_service_account_is_told() {
+    fn granted_requests_of_service_accounts_are_recorded() {
         let mut event = json!({
             "verb": "patch", "user": {"username": "admin"}, "responseStatus": {"code": 200},
             "impersonatedUser": {"username": "system:serviceaccount:quorate-system:quorate-server"},

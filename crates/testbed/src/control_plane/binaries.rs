@@ -1,4 +1,4 @@
-//! Where the programs of a control plane are.
+//! The paths of the programs of a control plane.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use quorate_devcluster::apiserver::WorkloadApi;
 
-/// Names the release that a suite runs on; `cargo xtask test --kubernetes` sets it.
+/// Environment variable with the Kubernetes release for the tests; `cargo xtask test --kubernetes` sets it.
 const CHOICE: &str = "QUORATE_KUBERNETES";
 
 /// The Kubernetes releases that `cargo xtask control-plane` can build. A later one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kubernetes {
-    /// The oldest that Quorate claims to run beside.
+    /// The oldest release that Quorate supports.
     V1_32,
-    /// The one with the first shape of the Workload API.
+    /// The release with the first version of the Workload API.
     V1_35,
-    /// The one that is tried unless something else is said.
+    /// The default release for tests.
     V1_36,
 }
 
 impl Default for Kubernetes {
-    /// What `QUORATE_KUBERNETES` says, else 1.36.
+    /// The value of `QUORATE_KUBERNETES`, or 1.36.
     fn default() -> Self {
         match std::env::var(CHOICE) {
             Ok(name) => name.parse().unwrap_or_else(|error| panic!("{CHOICE}: {error}")),
@@ -37,7 +37,7 @@ impl FromStr for Kubernetes {
         match Self::ALL.into_iter().find(|release| release.name() == name) {
             Some(release) => Ok(release),
             None => bail!(
-                "\"{name}\" is not a release to be had: say one of {}",
+                "\"{name}\" is not a supported release: use one of {}",
                 Self::ALL.map(Self::name).join(", ")
             ),
         }
@@ -47,7 +47,7 @@ impl FromStr for Kubernetes {
 impl Kubernetes {
     const ALL: [Self; 3] = [Self::V1_36, Self::V1_35, Self::V1_32];
 
-    /// As it is written in `cargo xtask control-plane --kubernetes`.
+    /// The name for `cargo xtask control-plane --kubernetes`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V1_36 => "1.36",
@@ -56,7 +56,7 @@ impl Kubernetes {
         }
     }
 
-    /// The shape that it has the Workload API in, where that is switched on.
+    /// The version of the Workload API that this release serves if the API is enabled.
     pub fn workload_api(self) -> WorkloadApi {
         match self {
             Self::V1_36 => WorkloadApi::V1Alpha2,
@@ -66,14 +66,14 @@ impl Kubernetes {
     }
 }
 
-/// Programs that work with the API server of another release as well.
+/// Programs that also work with the API server of another release.
 const SHARED: [&str; 3] = ["etcd", "kube-scheduler", "kubectl"];
 
-/// The path of a program of the control plane, if it was built.
+/// The path of a program of the control plane. Fails if it was not built.
 pub(crate) fn find(kubernetes: Kubernetes, program: &str) -> Result<PathBuf> {
     let path_in = |release: Kubernetes| control_planes().join(release.name()).join("bin").join(program);
     let path = path_in(kubernetes);
-    // Of a release that only some stories need, only the API server and the controllers are built.
+    // For a release that only some stories need, only the API server and the controllers are built.
     let shared = path_in(Kubernetes::default());
     if !path.exists() && SHARED.contains(&program) && shared.exists() {
         return Ok(shared);
@@ -89,7 +89,7 @@ pub(crate) fn find(kubernetes: Kubernetes, program: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The folder of the built control planes; `cargo xtask control-plane` writes to the same.
+/// The folder of the built control planes; `cargo xtask control-plane` writes to the same folder.
 fn control_planes() -> PathBuf {
     if let Some(folder) = std::env::var_os("QUORATE_CONTROL_PLANES") {
         return folder.into();
@@ -104,10 +104,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_known_by_its_name_and_a_later_one_is_greater() {
+    fn releases_parse_by_name_and_a_later_one_is_greater() {
         let older: Kubernetes = "1.32".parse().expect("a release");
         assert!(older < "1.36".parse().expect("a release"));
         let error = "1.3".parse::<Kubernetes>().expect_err("no such release");
-        assert_eq!(error.to_string(), "\"1.3\" is not a release to be had: say one of 1.36, 1.35, 1.32");
+        assert_eq!(error.to_string(), "\"1.3\" is not a supported release: use one of 1.36, 1.35, 1.32");
     }
 }

@@ -1,4 +1,4 @@
-//! The flags that each program is started with, and the files that only its flags name.
+//! The flags of each program, and the files that only these flags refer to.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) const AUDIT_LOG: &str = "audit.log";
 
 pub(super) fn etcd(folder: &Path, port: u16) -> Vec<String> {
     let client_url = format!("http://127.0.0.1:{port}");
-    // A member that is alone never dials its own peer address.
+    // A single member never connects to its own peer address.
     let peer_url = "http://127.0.0.1:0";
     flags(&[
         ("data-dir", &path(&folder.join("etcd"))),
@@ -26,7 +26,7 @@ pub(super) fn etcd(folder: &Path, port: u16) -> Vec<String> {
         ("initial-advertise-peer-urls", peer_url),
         ("initial-cluster", &format!("default={peer_url}")),
         ("log-level", "warn"),
-        // What is lost with the power is lost with the test.
+        // The data need not survive a power loss.
         ("unsafe-no-fsync", "true"),
     ])
 }
@@ -45,9 +45,9 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
         ("token-auth-file", &path(&files.tokens)),
         ("authorization-mode", "Node,RBAC"),
         ("service-cluster-ip-range", "10.0.0.0/24"),
-        // A Service of a webhook is then reached at its endpoints: there is no kube-proxy here.
+        // The API server then reaches the Service of a webhook at its endpoints: there is no kube-proxy here.
         ("enable-aggregator-routing", "true"),
-        // Nodes have no names that could be looked up.
+        // The names of nodes cannot be resolved.
         ("kubelet-preferred-address-types", "InternalIP"),
         ("profiling", "false"),
     ]);
@@ -64,7 +64,7 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
     }
     if let Some(log) = plane.audit_log() {
         let policy = plane.folder.path().join("audit-policy.json");
-        // Watches that never end are told of when they begin.
+        // A watch that never ends is still logged, at the stage ResponseStarted.
         let rules = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitManagedFields": true,
         "omitStages": ["RequestReceived"], "rules": [
             {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager"]},
@@ -85,7 +85,7 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
 pub(super) fn controller_manager(plane: &ControlPlane) -> Result<Vec<String>> {
     let mut args = flags(&[
         ("kubeconfig", &path(&kubeconfig(plane, &Login::token(CONTROLLER_MANAGER_TOKEN))?)),
-        // Else all of them act as one user, and nobody could tell the garbage collector from a rollout.
+        // Otherwise all controllers act as one user, and the garbage collector cannot be distinguished from a rollout.
         ("use-service-account-credentials", "true"),
         ("service-account-private-key-file", &path(&plane.credentials.service_account_key)),
         ("root-ca-file", &path(&plane.credentials.ca)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// Who has a token of its own. Everybody else is impersonated by the admin.
+/// Users with their own token. For all other users, the admin impersonates them.
 const TOKENS: [(&str, &str, &str); 3] = [
     (ADMIN_TOKEN, "admin", "system:masters"),
     (CONTROLLER_MANAGER_TOKEN, "system:kube-controller-manager", ""),
@@ -26,12 +26,12 @@ pub(crate) struct Credentials {
     pub(crate) service_account_key: PathBuf,
     pub(crate) service_account_public_key: PathBuf,
     pub(crate) tokens: PathBuf,
-    /// The CA's certificate, as clients want it.
+    /// The CA's certificate in DER, for clients.
     pub(crate) ca_der: Vec<u8>,
 }
 
 impl Credentials {
-    /// Makes new ones in `folder`.
+    /// Creates new credentials in `folder`.
     pub(crate) fn write(folder: &Path) -> Result<Self> {
         let ca_key = KeyPair::generate()?;
         let ca_params = authority()?;
@@ -62,10 +62,10 @@ impl Credentials {
     }
 }
 
-/// What makes a certificate an authority's.
+/// The parameters of a CA certificate.
 pub(crate) fn authority() -> Result<CertificateParams> {
     let mut params = CertificateParams::new(Vec::new())?;
-    // A leaf whose subject is its issuer's would be taken for self-signed.
+    // A leaf with the same subject as its issuer would count as self-signed.
     params.distinguished_name.push(DnType::CommonName, "testbed authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -1,4 +1,4 @@
-//! How somebody logs in: as the configuration of a client in this process, or as a kubeconfig for kubectl.
+//! Authentication of a user: as the configuration of a client in this process, or as a kubeconfig for kubectl.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,19 +13,19 @@ use super::ControlPlane;
 use super::credentials::ADMIN_TOKEN;
 use crate::User;
 
-/// A token, and whom its bearer acts as.
+/// A token, and the user that its bearer impersonates.
 pub(crate) struct Login {
     token: String,
     impersonate: Option<User>,
 }
 
 impl Login {
-    /// Whoever the token belongs to.
+    /// Acts as the owner of the token.
     pub(crate) fn token(token: &str) -> Self {
         Self { token: token.to_owned(), impersonate: None }
     }
 
-    /// Anybody: the admin may act as everyone.
+    /// Acts as any user: the admin impersonates it.
     pub(crate) fn of(user: &User) -> Self {
         let impersonate = (*user != User::admin()).then(|| user.clone());
         Self { token: ADMIN_TOKEN.to_owned(), impersonate }
@@ -33,8 +33,8 @@ impl Login {
 }
 
 impl ControlPlane {
-    /// The configuration of a client that acts as `user`. It does not repeat what was answered 429, 503 or 504: the
-    /// answer is what tests are about.
+    /// The configuration of a client that acts as `user`. The client does not retry after 429, 503 or 504: tests check
+    /// these responses.
     pub fn config(&self, user: &User) -> kube::Config {
         let login = Login::of(user);
         let url = http::Uri::builder()
@@ -54,17 +54,17 @@ impl ControlPlane {
         config
     }
 
-    /// A kubeconfig file to act as `user`, for kubectl and the like. It goes away with the control plane.
+    /// A kubeconfig file to act as `user`, for kubectl and other programs. It is removed with the control plane.
     pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
         kubeconfig(self, &Login::of(user))
     }
 
-    /// A kubeconfig file of whoever the token belongs to. It goes away with the control plane.
+    /// A kubeconfig file to act as the owner of the token. It is removed with the control plane.
     pub fn kubeconfig_of_token(&self, token: &str) -> Result<PathBuf> {
         kubeconfig(self, &Login::token(token))
     }
 
-    /// The text of a kubeconfig; for somebody who reaches the API server `through` another address than its own.
+    /// The text of a kubeconfig. `through` is the address of a proxy, for clients that cannot reach the API server.
     pub(crate) fn kubeconfig_text(&self, login: &Login, through: Option<SocketAddr>) -> String {
         let mut user = json!({"token": login.token});
         if let Some(other) = &login.impersonate {
@@ -74,10 +74,10 @@ impl ControlPlane {
         let mut cluster = json!({"server": self.url(), "certificate-authority": self.credentials.ca});
         if let Some(address) = through {
             cluster["server"] = json!(format!("https://{address}"));
-            // Its certificate knows only where it is itself.
+            // The certificate of the API server does not contain the address of the proxy.
             cluster["tls-server-name"] = json!("localhost");
         }
-        // JSON is YAML too.
+        // JSON is valid YAML.
         let text = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -91,7 +91,7 @@ impl ControlPlane {
 }
 
 pub(super) fn kubeconfig(plane: &ControlPlane, login: &Login) -> Result<PathBuf> {
-    // Not the user's name: it may hold anything, and two users may share one.
+    // The file name is not the user's name: that may contain any character, and two users may have the same name.
     static COUNTER: AtomicUsize = AtomicUsize::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let path = plane.folder.path().join(format!("kubeconfig-{number}.json"));

@@ -1,4 +1,4 @@
-//! What containerd and the kubelet are told.
+//! The configuration files of containerd and the kubelet.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,16 +10,16 @@ use serde_json::json;
 use super::BUSYBOX;
 use super::network::Link;
 
-/// Where containerd listens, in the folder of the node.
+/// The socket of containerd, in the folder of the node.
 pub(super) const SOCKET: &str = "cri.sock";
 
-/// Where Debian's containernetworking-plugins are.
+/// The folder of Debian's containernetworking-plugins.
 const PLUGINS: &str = "/usr/lib/cni";
 
-/// The addresses of pods (RFC 5737). They are known on their own node only, so every node has the same.
+/// The addresses of pods (RFC 5737). They are not routed beyond their node, so every node uses the same range.
 const PODS: &str = "198.51.100.0/24";
 
-/// Writes what containerd reads.
+/// Writes the configuration of containerd.
 pub(super) fn runtime(folder: &Path) -> Result<()> {
     let networks = folder.join("cni");
     fs::create_dir(&networks)?;
@@ -30,8 +30,8 @@ pub(super) fn runtime(folder: &Path) -> Result<()> {
     });
     fs::write(networks.join("pods.conflist"), network.to_string())?;
     let folder_path = folder.display();
-    // Without the right to lower it, every sandbox fails whose score is not restricted. The other snapshotters need
-    // what not every filesystem has.
+    // `restrict_oom_score_adj`: without the right to lower the OOM score, every sandbox would fail.
+    // `snapshotter`: the other snapshotters need features that not every filesystem has.
     let text = format!(
         r#"version = 2
 root = "{folder_path}/containerd"
@@ -59,21 +59,21 @@ conf_dir = "{folder_path}/cni"
     Ok(())
 }
 
-/// Writes what the kubelet reads.
+/// Writes the configuration of the kubelet.
 pub(super) fn kubelet(folder: &Path, cgroup: &str, address: Ipv4Addr) -> Result<()> {
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "address": address,
         "containerRuntimeEndpoint": format!("unix://{}", folder.join(SOCKET).display()),
         "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroup}"), "failCgroupV1": false,
-        // Renewed four times as often.
+        // The kubelet renews its Lease every quarter of this.
         "nodeLeaseDurationSeconds": 12,
         "enforceNodeAllocatable": [], "failSwapOn": false, "oomScoreAdj": 0,
-        // The machine may be nearly full: that is not what is tried here.
+        // The machine may be nearly full, and these tests are not about node pressure.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "makeIPTablesUtilChains": false, "resolvConf": "",
         "podLogsDir": folder.join("logs"), "volumePluginDir": folder.join("volume-plugins"),
-        // Nobody but this machine reaches it.
+        // Only this machine can reach the kubelet.
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
     });
@@ -81,7 +81,7 @@ pub(super) fn kubelet(folder: &Path, cgroup: &str, address: Ipv4Addr) -> Result<
     Ok(())
 }
 
-/// Tells the node its address, and where this machine is. It waits for that, so all of it comes at once.
+/// Writes the address of the node and of this machine. The node waits for this file, so a rename creates it at once.
 pub(super) fn address(folder: &Path, link: &Link) -> Result<()> {
     let new = folder.join("address.new");
     fs::write(&new, format!("{} {}\n", link.inside, link.outside))?;

@@ -28,7 +28,7 @@ pub(super) fn write(folder: &Path) -> Result<()> {
     let layer = Sha256::digest(fs::read(parts.join("layer.tar"))?);
     let config = json!({
         "architecture": "amd64", "os": "linux",
-        // Sandboxes run it too, and they must stay.
+        // Sandboxes use this image too, and must keep running.
         "config": {"Env": ["PATH=/bin"], "Cmd": ["sleep", "1000000000"]},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer:x}")]},
     });
@@ -38,7 +38,7 @@ pub(super) fn write(folder: &Path) -> Result<()> {
     tar(&parts, &folder.join("image.tar"), &["manifest.json", "config.json", "layer.tar"])
 }
 
-/// The busybox of busybox-static: one that needs nothing else.
+/// The statically linked busybox of busybox-static, which needs no libraries.
 fn busybox() -> Result<PathBuf> {
     let found =
         ["/usr/bin/busybox", "/bin/busybox"].map(PathBuf::from).into_iter().find(|path| path.exists());

@@ -1,12 +1,12 @@
-# The first process of a node, in namespaces of its own: whatever ends it ends all that was started here.
+# The first process of a node, in its own namespaces: all processes started here end with it.
 folder=$1
 kubelet=$2
 
-# Some of what these programs write goes to places of their own choice. The machine's must stay as they are.
+# These programs write some files to fixed paths. Mounts keep the machine's own files unchanged.
 for place in /run /var/lib /var/log; do
     case $folder in
     "$place"/*)
-        echo "a node cannot be in $folder: set TMPDIR to a place outside of $place" >&2
+        echo "a node cannot be in $folder: set TMPDIR to a folder outside of $place" >&2
         exit 1
         ;;
     esac
@@ -20,7 +20,7 @@ until ctr --address "$folder/cri.sock" version > /dev/null 2>&1; do
 done
 ctr --address "$folder/cri.sock" --namespace k8s.io images import --snapshotter native "$folder/image.tar" > /dev/null
 
-# Written last of all, once the other end of eth0 is there.
+# The testbed writes this file last, after it has created eth0.
 until [ -e "$folder/address" ]; do
     sleep 0.05
 done

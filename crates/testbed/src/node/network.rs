@@ -1,4 +1,4 @@
-//! The way between this machine and a node: a pair of devices, one on each side.
+//! The network link between this machine and a node: a veth pair.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv4Addr;
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Addresses for benchmarks of networks (RFC 2544), which nobody has. Each node takes four: /30.
+/// Addresses reserved for network benchmarks (RFC 2544), which no host uses. Each node takes four: /30.
 const RANGE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const BLOCKS: u64 = 1 << 15;
 
-/// How many blocks to try: other tests may have some.
+/// How many blocks to try: other tests may use some.
 const ATTEMPTS: u64 = 64;
 
 /// The addresses of both ends.
@@ -22,12 +22,12 @@ pub(super) struct Link {
     pub(super) inside: Ipv4Addr,
 }
 
-/// The name of the device on this machine. It goes with the node's.
+/// The name of the device on this machine. It is removed with its peer on the node.
 pub(super) fn device(id: &str) -> String {
     format!("quor-{id}")
 }
 
-/// Connects the network of a process with this machine's. On the node, eth0 is still to be given its address.
+/// Connects the network namespace of a process to this machine. The node itself sets the address of its eth0.
 pub(super) fn connect(id: &str, process: u32) -> Result<Link> {
     let device = device(id);
     let process = process.to_string();
@@ -40,7 +40,7 @@ pub(super) fn connect(id: &str, process: u32) -> Result<Link> {
     for attempt in 0..ATTEMPTS {
         let block = u32::from(RANGE) + u32::try_from((first + attempt) % BLOCKS)? * 4;
         let address = |number: u32| Ipv4Addr::from(block + number);
-        // Of two who want the same block one gets the route: the kernel has no second of the same kind.
+        // If two nodes want the same block, only one gets it: the kernel rejects a second identical route.
         match ip(&["route", "add", &format!("{}/30", address(0)), "dev", &device]) {
             Ok(()) => {
                 let outside = address(1);

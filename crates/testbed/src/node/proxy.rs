@@ -1,4 +1,4 @@
-//! The way from a node to the API server, which listens on this machine's loopback alone.
+//! A proxy from a node to the API server, which listens only on this machine's loopback.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Passes connections on, until it is dropped.
+/// Forwards connections until it is dropped.
 #[derive(Debug)]
 pub(super) struct ApiServerProxy {
     address: SocketAddr,
@@ -15,7 +15,7 @@ pub(super) struct ApiServerProxy {
 }
 
 impl ApiServerProxy {
-    /// Opens a gate on this address of this machine, to that port of its loopback.
+    /// Listens on this address of this machine, and forwards to `port` on its loopback.
     pub(super) async fn open(address: Ipv4Addr, port: u16) -> Result<Self> {
         let listener = TcpListener::bind((address, 0)).await;
         let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
@@ -25,7 +25,7 @@ impl ApiServerProxy {
             while let Ok((mut inside, _)) = listener.accept().await {
                 open.spawn(async move {
                     if let Ok(mut outside) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
-                        // How a connection ends is for its two ends to know.
+                        // The client and the API server see errors of the connection themselves.
                         let _ = copy_bidirectional(&mut inside, &mut outside).await;
                     }
                 });

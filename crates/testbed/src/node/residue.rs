@@ -1,5 +1,5 @@
-//! What outlives the namespaces of a node: its folder and its control groups. They go away with the test, whatever ends
-//! the test.
+//! What outlives the namespaces of a node: its folder and its control groups. They are removed with the test, even if
+//! the test is killed.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// It holds the reading end of a pipe; the kernel closes the other end with this process, if nobody did before. See
-/// `process` for the whole story.
+/// The cleanup shell. It has the reading end of a pipe. `drop` closes the other end, or the kernel does when this
+/// process dies. The module `process` explains why.
 const KEEPER: &str = include_str!("residue.sh");
 
-/// A folder and control groups, with a keeper.
+/// A folder and control groups, with a shell that removes them.
 #[derive(Debug)]
 pub(super) struct Residue {
     keeper: Child,
@@ -36,16 +36,16 @@ impl Residue {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C reaches it only as the end of this process.
+            // Ctrl-C must not kill the shell. It notices only the end of this process.
             .process_group(0)
             .spawn()
             .context("cannot start a shell")?;
         let residue = Self { keeper, folder, id, cgroup: name };
-        residue.make_cgroups().context("cannot make control groups: nodes need root")?;
+        residue.make_cgroups().context("cannot create control groups: nodes need root")?;
         Ok(residue)
     }
 
-    /// What nothing else on this machine is called by.
+    /// A name that is unique on this machine.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -54,8 +54,8 @@ impl Residue {
         &self.folder
     }
 
-    /// The control group of the node, from the root of each hierarchy. Two kubelets in one would remove each other's
-    /// pods.
+    /// The control group of the node, relative to the root of each hierarchy. Two kubelets in one control group would
+    /// remove each other's pods.
     pub(super) fn cgroup(&self) -> &str {
         &self.cgroup
     }
@@ -66,7 +66,7 @@ impl Residue {
         }
         for hierarchy in fs::read_dir(CGROUPS)? {
             let hierarchy = hierarchy?.path();
-            // Only those of the first version have it; the second may stand beside them, and nobody uses it then.
+            // Only hierarchies of version 1 have this file. A hierarchy of version 2 beside them is not used.
             if !hierarchy.join("tasks").exists() {
                 continue;
             }

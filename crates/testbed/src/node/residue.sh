@@ -1,11 +1,11 @@
-# Waits for the end of whoever started it, and removes what a node leaves behind.
+# Waits for the end of the process that started it, and removes what a node leaves behind.
 read -r line
 folder=$1
 cgroup=$2
 device=$3
 
 ip link delete "$device" 2> /dev/null
-# The last processes may take a moment to go, and write until they do.
+# The last processes may take a moment to end, and write files until then.
 tries=0
 while [ "$tries" -lt 200 ]; do
     groups=$(find /sys/fs/cgroup -mindepth 1 -maxdepth 2 -type d -name "$cgroup")

@@ -1,4 +1,4 @@
-//! The numbers of native PodDisruptionBudgets.
+//! Tests of the status of native PodDisruptionBudgets.
 
 use kube::ResourceExt;
 use kube::api::{EvictParams, Patch, PatchParams};
@@ -9,16 +9,16 @@ use crate::cast::{Scene, template};
 
 mod alone {
     use super::*;
-    quorate_testbed::stories!(ApiServer: a_budget_counts_what_controllers_want, a_budget_over_bare_pods_allows_nothing, an_eviction_is_counted_at_once);
+    quorate_testbed::stories!(ApiServer: a_budget_counts_the_scale_of_controllers, a_budget_over_bare_pods_allows_nothing, an_eviction_is_counted_at_once);
 }
-/// Beside the real controllers: what they do is what ours have to do.
+/// The same stories with the real controllers: the actors must behave like them.
 mod beside {
     #[test]
-    fn a_budget_counts_what_controllers_want() {
+    fn a_budget_counts_the_scale_of_controllers() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_budget_counts_what_controllers_want,
+            super::a_budget_counts_the_scale_of_controllers,
         );
     }
 
@@ -45,7 +45,7 @@ fn budget(spec: Value) -> Value {
     json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "budget"}, "spec": spec})
 }
 
-/// Waits until the status shows: allowed, current, desired, expected.
+/// Waits until the status has these numbers: allowed, current, desired, expected.
 async fn shows(scene: &Scene, wanted: (i64, i64, i64, i64)) {
     let api = scene.api(&budget(json!({})));
     eventually(&format!("the budget shows {wanted:?}"), || async {
@@ -70,7 +70,7 @@ async fn shows(scene: &Scene, wanted: (i64, i64, i64, i64)) {
     .await;
 }
 
-async fn a_budget_counts_what_controllers_want(cluster: Cluster) {
+async fn a_budget_counts_the_scale_of_controllers(cluster: Cluster) {
     let scene = Scene::set(cluster, "counts").await;
     scene.create(budget(json!({"minAvailable": "50%", "selector": {"matchLabels": {"tier": "back"}}}))).await;
     shows(&scene, (0, 0, 0, 0)).await;
@@ -90,7 +90,7 @@ async fn a_budget_counts_what_controllers_want(cluster: Cluster) {
     let patch = json!({"spec": {"minAvailable": null, "maxUnavailable": 2}});
     api.patch("budget", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     shows(&scene, (1, 4, 3, 5)).await;
-    // A LeaderWorkerSet's pods belong to StatefulSets: groups are not counted, pods are.
+    // The pods of a LeaderWorkerSet belong to StatefulSets: the budget counts pods, not groups.
     let lws = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "llm"},
         "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template(json!({"tier": "back"}), "llm:1")}}});
     scene.create(lws).await;
@@ -108,7 +108,7 @@ async fn a_budget_over_bare_pods_allows_nothing(cluster: Cluster) {
     scene.create(budget(json!({"maxUnavailable": 1, "selector": {}}))).await;
     shows(&scene, (0, 2, 0, 0)).await;
     let events = json!({"apiVersion": "v1", "kind": "Event"});
-    eventually("an event says why", || async {
+    eventually("an event states the reason", || async {
         let events = scene.api(&events).list(&Default::default()).await.unwrap();
         let reasons: Vec<_> = events.iter().map(|event| event.data["reason"].clone()).collect();
         if reasons.contains(&json!("UnmanagedPods")) { Ok(()) } else { Err(reasons) }
@@ -129,7 +129,7 @@ async fn an_eviction_is_counted_at_once(cluster: Cluster) {
     scene.create(budget(json!({"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}))).await;
     shows(&scene, (1, 3, 2, 3)).await;
     scene.pods().evict(&pods[0].name_any(), &EvictParams::default()).await.unwrap();
-    // Its replacement is there soon; what was taken is given back then, not before.
+    // The budget allows the disruption again once the replacement is ready, not before.
     scene.ready("app=web", 3).await;
     shows(&scene, (1, 3, 2, 3)).await;
     let status = scene.api(&budget(json!({}))).get("budget").await.unwrap().data["status"].clone();

@@ -1,4 +1,4 @@
-//! One cast per cluster, for all stories told there.
+//! One set of actors per cluster, for all stories on it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-/// A namespace of a cluster with three nodes, and the actors at work in it.
+/// A namespace in a cluster with three nodes and running actors.
 pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
@@ -21,7 +21,7 @@ pub(crate) struct Scene {
     pub(crate) actors: Arc<Actors>,
 }
 
-/// The actors outlive the story that happened to start them, and so does their runtime.
+/// The runtime of the actors. The actors and their runtime outlive the story that started them.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -43,13 +43,13 @@ impl Scene {
                 static ALONE: OnceCell<Arc<Actors>> = OnceCell::const_new();
                 ALONE.get_or_init(|| start(cluster.clone(), ActorOptions::everyone())).await.clone()
             }
-            // An embedded cluster is the story's own.
+            // An embedded cluster is not shared between stories.
             None => start(cluster.clone(), ActorOptions::everyone()).await,
         };
         Self::with(cluster, stem, actors).await
     }
 
-    /// On a cluster that no other story sees.
+    /// Uses a cluster that no other story uses.
     pub(crate) async fn private(cluster: Cluster, stem: &str) -> Self {
         let actors = start(cluster.clone(), ActorOptions::everyone()).await;
         Self::with(cluster, stem, actors).await
@@ -81,7 +81,7 @@ impl Scene {
         self.pods().list(&ListParams::default().labels(selector)).await.expect("a list").items
     }
 
-    /// Waits until exactly these many pods match and all are ready; gives them by name.
+    /// Waits until exactly `count` pods match and all are ready. Returns them ordered by name.
     pub(crate) async fn ready(&self, selector: &str, count: usize) -> Vec<Pod> {
         eventually(&format!("{count} pods {selector} are ready"), || async {
             let pods = self.list(selector).await;
@@ -104,7 +104,7 @@ async fn start(cluster: Cluster, options: ActorOptions) -> Arc<Actors> {
             Arc::new(actors)
         })
         .await
-        .expect("the cast is there")
+        .expect("the actors start")
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {

@@ -1,4 +1,4 @@
-//! Who deletes pods, and a way to hold them up.
+//! A webhook that records the deletions of pods and can deny them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::cast::Scene;
 
 type Configurations = kube::Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration>;
 
-/// A webhook that lets nobody of this name delete a pod of the story, until it is opened.
+/// A webhook that denies one user the deletion of pods in the story's namespace, until it is opened.
 pub(crate) struct Gate {
     hook: Webhook,
     open: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// In force from here on.
+    /// Registers the webhook, and waits until the API server calls it.
     pub(crate) async fn closed_to(scene: &Scene, user: &'static str) -> Self {
         let open = Arc::new(AtomicBool::new(false));
         let is_open = open.clone();
@@ -45,8 +45,9 @@ impl Gate {
         let configurations: Configurations = kube::Api::all(scene.client.clone());
         let configuration = serde_json::from_value(configuration).unwrap();
         configurations.create(&Default::default(), &configuration).await.unwrap();
-        // It is in force a moment after its configuration is: a dry deletion tells.
-        eventually("the webhook is asked", || async {
+        // The API server calls a webhook only some time after its configuration is created; a dry-run deletion shows
+        // it.
+        eventually("the webhook is called", || async {
             let pods = scene.pods().list(&Default::default()).await.unwrap();
             let name = pods.items[0].metadata.name.clone().unwrap();
             let dry = kube::api::DeleteParams::default().dry_run();
@@ -57,7 +58,7 @@ impl Gate {
         Self { hook, open, configurations, name: scene.namespace.clone() }
     }
 
-    /// How often this user has asked to delete the pod.
+    /// The number of requests of this user to delete the pod.
     pub(crate) fn asked(&self, user: &str, pod: &str) -> usize {
         let seen = self.hook.seen();
         seen.iter()

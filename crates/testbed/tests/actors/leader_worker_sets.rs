@@ -1,4 +1,4 @@
-//! LeaderWorkerSets: groups that fall whole and come back whole.
+//! Tests of LeaderWorkerSets: groups are deleted and recreated as a whole.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use serde_json::{Value, json};
 use crate::cast::{Scene, is_ready};
 
 mod alone {
-    use super::{a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups};
-    quorate_testbed::stories!(ApiServer: a_group_that_loses_a_worker_is_rebuilt_whole, a_rollout_with_surge_keeps_the_groups);
+    use super::{a_group_that_loses_a_worker_is_recreated, a_rollout_with_surge_keeps_enough_groups};
+    quorate_testbed::stories!(ApiServer: a_group_that_loses_a_worker_is_recreated, a_rollout_with_surge_keeps_enough_groups);
 }
-/// Beside the real controllers: what they do is what ours have to do.
+/// The same stories with the real controllers of Kubernetes.
 mod beside {
     #[test]
-    fn a_group_that_loses_a_worker_is_rebuilt_whole() {
+    fn a_group_that_loses_a_worker_is_recreated() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_group_that_loses_a_worker_is_rebuilt_whole,
+            super::a_group_that_loses_a_worker_is_recreated,
         );
     }
 
     #[test]
-    fn a_rollout_with_surge_keeps_the_groups() {
+    fn a_rollout_with_surge_keeps_enough_groups() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_rollout_with_surge_keeps_the_groups,
+            super::a_rollout_with_surge_keeps_enough_groups,
         );
     }
 }
@@ -64,7 +64,7 @@ fn by_group<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeMap<String, Vec
     groups
 }
 
-async fn a_group_that_loses_a_worker_is_rebuilt_whole(cluster: Cluster) {
+async fn a_group_that_loses_a_worker_is_recreated(cluster: Cluster) {
     let scene = Scene::set(cluster, "groups").await;
     scene.create(llm(&json!({}))).await;
     let before = by_group(&scene.ready(OF_LLM, 9).await);
@@ -73,7 +73,7 @@ async fn a_group_that_loses_a_worker_is_rebuilt_whole(cluster: Cluster) {
         assert_eq!(members.iter().map(|(index, _)| index.as_str()).collect::<Vec<_>>(), ["0", "1", "2"]);
     }
     scene.pods().delete("llm-1-2", &DeleteParams::default()).await.unwrap();
-    let after = eventually("group 1 is new from top to bottom", || async {
+    let after = eventually("all pods of group 1 are new", || async {
         let after = by_group(&scene.ready(OF_LLM, 9).await);
         let old: Vec<_> = after["1"].iter().filter(|member| before["1"].contains(member)).cloned().collect();
         if old.is_empty() { Ok(after) } else { Err(old) }
@@ -89,14 +89,14 @@ async fn a_group_that_loses_a_worker_is_rebuilt_whole(cluster: Cluster) {
     .await;
 }
 
-async fn a_rollout_with_surge_keeps_the_groups(cluster: Cluster) {
+async fn a_rollout_with_surge_keeps_enough_groups(cluster: Cluster) {
     let scene = Scene::set(cluster, "surge").await;
     let strategy = json!({"replicas": 2, "rolloutStrategy": {"type": "RollingUpdate",
         "rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1}}});
     let api = scene.api(&llm(&json!({})));
     scene.create(llm(&strategy)).await;
     scene.ready(OF_LLM, 6).await;
-    // Every single event from here on: whatever there was for a moment is seen.
+    // A watch delivers every event from here on, so that short-lived states are seen, too.
     let wire = scene.cluster.wire();
     let path = format!("/api/v1/namespaces/{}/pods", scene.namespace);
     let list = wire.get(&path).await.expect(200);
@@ -109,22 +109,22 @@ async fn a_rollout_with_surge_keeps_the_groups(cluster: Cluster) {
     api.patch("llm", &PatchParams::default(), &Patch::Merge(new)).await.unwrap();
     let mut counts = Vec::new();
     while !pods.values().all(is_new) || pods.len() != 6 {
-        let (kind, object) = watch.next().await.expect("the watch goes on");
+        let (kind, object) = watch.next().await.expect("the watch continues");
         let pod: Pod = serde_json::from_value(object).expect("a pod");
         match kind.as_str() {
             "ADDED" | "MODIFIED" => drop(pods.insert(pod.uid().unwrap(), pod)),
             "DELETED" => drop(pods.remove(&pod.uid().unwrap())),
-            other => panic!("the watch broke off: {other}"),
+            other => panic!("the watch failed: {other}"),
         }
         // A leader has no index until its first update.
         let groups = by_group(pods.values().filter(|pod| pod.labels().contains_key(GROUP_INDEX)));
         let whole = by_group(pods.values().filter(|pod| is_ready(pod)));
         counts.push((groups.len(), whole.values().filter(|members| members.len() == 3).count()));
     }
-    assert_eq!(counts.iter().map(|(groups, _)| *groups).max(), Some(3), "one more group while it rolled");
-    // The group on top goes to make room for the last one that rolls, as the real controller has it.
+    assert_eq!(counts.iter().map(|(groups, _)| *groups).max(), Some(3), "one more group during the rollout");
+    // The surge group is removed to make room for the last group of the rollout, as in the real controller.
     let fewest = counts.iter().map(|(_, whole)| *whole).min();
-    assert!(fewest >= Some(1), "never more than one down at once: {counts:?}");
+    assert!(fewest >= Some(1), "never more than one group down at once: {counts:?}");
 }
 
 fn is_new(pod: &Pod) -> bool {

@@ -1,4 +1,4 @@
-//! The actors, on an API server where they do everything and on one where the real controllers work beside them.
+//! Tests of the actors, on an API server without other controllers, and on one with the real controllers.
 
 #![allow(
     clippy::expect_used,
@@ -7,7 +7,7 @@
     reason = "a test's helpers may fail the test"
 )]
 #![allow(clippy::needless_pass_by_value, reason = "the helpers are called with literals")]
-#![allow(clippy::wildcard_imports, reason = "the modules of one story each take all of its file")]
+#![allow(clippy::wildcard_imports, reason = "the inner test modules use everything in their file")]
 
 mod budgets;
 mod cast;

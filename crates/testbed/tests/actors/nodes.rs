@@ -1,4 +1,4 @@
-//! What happens to pods on hollow nodes.
+//! Tests of pods on hollow nodes.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
@@ -11,16 +11,16 @@ use crate::cast::{Scene, describe, is_ready};
 use crate::gate::Gate;
 
 stories!(ApiServer:
-    readiness_comes_and_goes_on_demand,
+    readiness_can_be_set,
     a_new_image_restarts_the_container,
-    a_silent_node_loses_its_pods_readiness,
-    a_resize_is_shown_by_the_node,
-    a_taint_ends_the_pods_that_do_not_bear_it,
+    pods_on_a_silent_node_are_not_ready,
+    the_node_reports_a_resize,
+    a_taint_evicts_pods_without_a_toleration,
 );
 
 #[test]
-fn a_taint_beside_the_real_controllers() {
-    run_story(Backend::Real, Setup::Controllers, a_taint_ends_the_pods_that_do_not_bear_it);
+fn a_taint_with_the_real_controllers() {
+    run_story(Backend::Real, Setup::Controllers, a_taint_evicts_pods_without_a_toleration);
 }
 
 async fn one_pod(scene: &Scene, name: &str, spec: serde_json::Value) -> k8s_openapi::api::core::v1::Pod {
@@ -33,7 +33,7 @@ async fn one_pod(scene: &Scene, name: &str, spec: serde_json::Value) -> k8s_open
     scene.ready(&format!("app={name}"), 1).await.remove(0)
 }
 
-async fn readiness_comes_and_goes_on_demand(cluster: Cluster) {
+async fn readiness_can_be_set(cluster: Cluster) {
     let scene = Scene::set(cluster, "readiness").await;
     one_pod(&scene, "web", json!({})).await;
     scene.kubelets.set_ready(&scene.namespace, "web", false).unwrap();
@@ -55,7 +55,7 @@ async fn a_new_image_restarts_the_container(cluster: Cluster) {
     let before = status(&one_pod(&scene, "web", json!({})).await);
     let patch = json!({"spec": {"containers": [{"name": "app", "image": "app:2"}]}});
     scene.pods().patch("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
-    let after = eventually("it runs the new image", || async {
+    let after = eventually("the container runs the new image", || async {
         let pod = scene.pods().get("web").await.unwrap();
         let status = status(&pod);
         if status.image == "app:2" && status.ready { Ok(status) } else { Err(status) }
@@ -65,14 +65,15 @@ async fn a_new_image_restarts_the_container(cluster: Cluster) {
     assert_eq!(after.restart_count, before.restart_count + 1);
 
     scene.kubelets.restart(&scene.namespace, "web", Some("app")).unwrap();
-    eventually("it restarts on demand", || async {
+    eventually("the container restarts", || async {
         let now = status(&scene.pods().get("web").await.unwrap());
         if now.restart_count == after.restart_count + 1 { Ok(()) } else { Err(now) }
     })
     .await;
 }
 
-/// A node that nobody comes to who does not ask for it, for the other nodes are shared; and a pod's way to ask.
+/// Adds a node with a taint, and returns its name and the fields of a pod spec that select and tolerate it. Other
+/// stories do not use this node; they share the other nodes.
 async fn lonely_node(scene: &Scene) -> (String, Value) {
     let node = scene.cluster.unique("lonely");
     let taint = Taint { key: "lonely".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
@@ -83,7 +84,7 @@ async fn lonely_node(scene: &Scene) -> (String, Value) {
     (node, spec)
 }
 
-async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
+async fn pods_on_a_silent_node_are_not_ready(cluster: Cluster) {
     let scene = Scene::set(cluster, "silence").await;
     let (node, spec) = lonely_node(&scene).await;
     let pod = one_pod(&scene, "web", spec).await;
@@ -96,9 +97,9 @@ async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
     .await;
     scene.pods().delete("web", &Default::default()).await.unwrap();
     let ending = scene.pods().get("web").await.unwrap();
-    assert!(ending.metadata.deletion_timestamp.is_some(), "nobody is there to end it");
+    assert!(ending.metadata.deletion_timestamp.is_some(), "no kubelet terminates it");
     scene.actors.nodes().revive(&node).await.unwrap();
-    eventually("the kubelet ends it", || async {
+    eventually("the kubelet removes it", || async {
         match scene.pods().get_opt("web").await.unwrap() {
             None => Ok(()),
             Some(pod) => Err(pod.name_any()),
@@ -107,7 +108,7 @@ async fn a_silent_node_loses_its_pods_readiness(cluster: Cluster) {
     .await;
 }
 
-async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
+async fn the_node_reports_a_resize(cluster: Cluster) {
     let scene = Scene::set(cluster, "resize").await;
     let container = json!({"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "100m"}}});
     let before = one_pod(&scene, "web", json!({"containers": [container]})).await;
@@ -115,12 +116,12 @@ async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
         json!({"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "200m"}}}]}});
     let resized = scene.pods().patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await;
     if scene.cluster.is_before(Kubernetes::V1_35) {
-        // Behind a gate that is off in 1.32.
+        // The feature gate is off in 1.32.
         assert!(matches!(resized, Err(kube::Error::Api(status)) if status.code == 404));
         return;
     }
     resized.unwrap();
-    let after = eventually("the node shows it", || async {
+    let after = eventually("the node reports the resize", || async {
         let pod = scene.pods().get("web").await.unwrap();
         let status = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();
         let shown =
@@ -129,10 +130,10 @@ async fn a_resize_is_shown_by_the_node(cluster: Cluster) {
     })
     .await;
     let first = before.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].clone();
-    assert_eq!(after.container_id, first.container_id, "the container runs on");
+    assert_eq!(after.container_id, first.container_id, "the container is not restarted");
 }
 
-async fn a_taint_ends_the_pods_that_do_not_bear_it(cluster: Cluster) {
+async fn a_taint_evicts_pods_without_a_toleration(cluster: Cluster) {
     let scene = Scene::set(cluster, "taint").await;
     let (node, spec) = lonely_node(&scene).await;
     let bearing = |toleration: Value| {
@@ -146,19 +147,19 @@ async fn a_taint_ends_the_pods_that_do_not_bear_it(cluster: Cluster) {
     one_pod(&scene, "never", spec.clone()).await;
     one_pod(&scene, "a-while", bearing(a_while)).await;
     one_pod(&scene, "always", bearing(always)).await;
-    // So that those who have ended can still be looked at.
+    // The finalizers keep the terminated pods, so that the test can read them.
     for name in ["never", "a-while"] {
         let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
         scene.pods().patch(name, &PatchParams::default(), &Patch::Merge(hold)).await.unwrap();
     }
     let gate = Gate::closed_to(&scene, "nobody").await;
 
-    // As `kubectl taint` has it, which does not say since when.
+    // As `kubectl taint` writes it, without `timeAdded`.
     let taint = json!({"spec": {"taints": [{"key": "repair", "effect": "NoExecute"}]}});
     let nodes: kube::Api<Node> = kube::Api::all(scene.client.clone());
     nodes.patch(&node, &PatchParams::default(), &Patch::Strategic(taint)).await.unwrap();
     for name in ["never", "a-while"] {
-        let pod = eventually(&format!("{name} is ended"), || async {
+        let pod = eventually(&format!("{name} is deleted"), || async {
             let pod = scene.pods().get(name).await.unwrap();
             if pod.metadata.deletion_timestamp.is_some() { Ok(pod) } else { Err(describe(&[pod])) }
         })

@@ -1,4 +1,4 @@
-//! Owners and those they own.
+//! Tests of owners and their dependents.
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -9,43 +9,43 @@ use crate::cast::{Scene, template};
 
 mod alone {
     use super::*;
-    quorate_testbed::stories!(ApiServer: what_is_owned_goes_after_its_owner, foreground_deletion_waits_for_what_blocks_it, orphans_are_set_free, a_namespace_ends_with_all_that_is_in_it);
+    quorate_testbed::stories!(ApiServer: dependents_are_deleted_after_their_owner, foreground_deletion_waits_for_blocking_dependents, orphan_deletion_removes_the_owner_reference, a_namespace_is_deleted_with_its_contents);
 }
-/// Beside the real controllers: what they do is what ours have to do.
+/// The same stories with the real controllers: the actors must behave like them.
 mod beside {
     #[test]
-    fn what_is_owned_goes_after_its_owner() {
+    fn dependents_are_deleted_after_their_owner() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::what_is_owned_goes_after_its_owner,
+            super::dependents_are_deleted_after_their_owner,
         );
     }
 
     #[test]
-    fn foreground_deletion_waits_for_what_blocks_it() {
+    fn foreground_deletion_waits_for_blocking_dependents() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::foreground_deletion_waits_for_what_blocks_it,
+            super::foreground_deletion_waits_for_blocking_dependents,
         );
     }
 
     #[test]
-    fn orphans_are_set_free() {
+    fn orphan_deletion_removes_the_owner_reference() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::orphans_are_set_free,
+            super::orphan_deletion_removes_the_owner_reference,
         );
     }
 
     #[test]
-    fn a_namespace_ends_with_all_that_is_in_it() {
+    fn a_namespace_is_deleted_with_its_contents() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_namespace_ends_with_all_that_is_in_it,
+            super::a_namespace_is_deleted_with_its_contents,
         );
     }
 }
@@ -81,7 +81,7 @@ async fn gone(scene: &Scene, name: &str) {
     .await;
 }
 
-async fn what_is_owned_goes_after_its_owner(cluster: Cluster) {
+async fn dependents_are_deleted_after_their_owner(cluster: Cluster) {
     let scene = Scene::set(cluster, "background").await;
     let owner = scene.create(map("owner")).await.uid().unwrap();
     let other = scene.create(map("other")).await.uid().unwrap();
@@ -92,24 +92,24 @@ async fn what_is_owned_goes_after_its_owner(cluster: Cluster) {
     scene.api(&map("owner")).delete("owner", &DeleteParams::background()).await.unwrap();
     gone(&scene, "child").await;
     gone(&scene, "grandchild").await;
-    eventually("the shared one keeps its other owner alone", || async {
+    eventually("the shared object keeps only its other owner", || async {
         let shared = scene.api(&map("shared")).get("shared").await.unwrap();
         let owners: Vec<_> = shared.owner_references().iter().map(|owner| owner.name.clone()).collect();
         if owners == ["other"] { Ok(()) } else { Err(owners) }
     })
     .await;
-    // One whose owner was never there goes as well.
+    // An object whose owner never existed is deleted, too.
     owned(&scene, "stray", &[("nobody", "00000000-0000-0000-0000-000000000000")], json!({})).await;
     gone(&scene, "stray").await;
 }
 
-async fn foreground_deletion_waits_for_what_blocks_it(cluster: Cluster) {
+async fn foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) {
     let scene = Scene::set(cluster, "foreground").await;
     let owner = scene.create(map("owner")).await.uid().unwrap();
     owned(&scene, "child", &[("owner", &owner)], json!({"finalizers": ["example.com/hold"]})).await;
     let api = scene.api(&map("owner"));
     api.delete("owner", &DeleteParams::foreground()).await.unwrap();
-    eventually("the child is asked to go", || async {
+    eventually("the child is terminating", || async {
         let child = api.get("child").await.unwrap();
         child.metadata.deletion_timestamp.ok_or("not yet")
     })
@@ -122,7 +122,7 @@ async fn foreground_deletion_waits_for_what_blocks_it(cluster: Cluster) {
     gone(&scene, "owner").await;
 }
 
-async fn orphans_are_set_free(cluster: Cluster) {
+async fn orphan_deletion_removes_the_owner_reference(cluster: Cluster) {
     let scene = Scene::set(cluster, "orphans").await;
     let owner = scene.create(map("owner")).await.uid().unwrap();
     owned(&scene, "child", &[("owner", &owner)], json!({})).await;
@@ -132,7 +132,7 @@ async fn orphans_are_set_free(cluster: Cluster) {
     assert!(child.owner_references().is_empty());
 }
 
-async fn a_namespace_ends_with_all_that_is_in_it(cluster: Cluster) {
+async fn a_namespace_is_deleted_with_its_contents(cluster: Cluster) {
     let scene = Scene::set(cluster, "ending").await;
     let set = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
         "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});

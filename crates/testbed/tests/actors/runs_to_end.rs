@@ -1,4 +1,4 @@
-//! Jobs, and gangs with the objects of the Workload API.
+//! Tests of Jobs, and of gangs with the objects of the Workload API.
 
 use kube::ResourceExt;
 use quorate_devcluster::actors::Gang;
@@ -10,12 +10,12 @@ use crate::cast::Scene;
 
 mod alone {
     use super::*;
-    quorate_testbed::stories!(ApiServer: an_indexed_job_is_done_when_each_index_is);
+    quorate_testbed::stories!(ApiServer: an_indexed_job_completes_with_all_its_indexes);
 }
 
 #[test]
-fn an_indexed_job_beside_the_real_controllers() {
-    run_story(Backend::Real, Setup::Controllers, an_indexed_job_is_done_when_each_index_is);
+fn an_indexed_job_with_the_real_controllers() {
+    run_story(Backend::Real, Setup::Controllers, an_indexed_job_completes_with_all_its_indexes);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_gang_on_the_embedded_workload_api() {
     run_story(Backend::Embedded, Setup::Private(options), the_pods_of_a_gang_name_their_group);
 }
 
-async fn an_indexed_job_is_done_when_each_index_is(cluster: Cluster) {
+async fn an_indexed_job_completes_with_all_its_indexes(cluster: Cluster) {
     let scene = Scene::set(cluster, "job").await;
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {
         "parallelism": 2, "completions": 2, "completionMode": "Indexed",

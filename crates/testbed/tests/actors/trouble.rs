@@ -1,4 +1,4 @@
-//! Bad days: a webhook says no, the API server fails, watches break.
+//! Tests with faults: a webhook denies requests, the API server fails, watches break.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -12,22 +12,22 @@ use crate::gate::Gate;
 
 mod alone {
     use super::*;
-    quorate_testbed::stories!(ApiServer: a_denied_deletion_is_told_and_tried_again, a_group_whose_rebuilding_is_denied_is_rebuilt_later);
+    quorate_testbed::stories!(ApiServer: a_denied_deletion_is_reported_and_retried, a_denied_group_rebuild_is_retried);
 }
 
 #[test]
-fn a_denied_deletion_beside_the_real_controllers() {
-    run_story(Backend::Real, Setup::Controllers, a_denied_deletion_is_told_and_tried_again);
+fn a_denied_deletion_with_the_real_controllers() {
+    run_story(Backend::Real, Setup::Controllers, a_denied_deletion_is_reported_and_retried);
 }
 
 #[test]
-fn a_denied_rebuilding_beside_the_real_controllers() {
-    run_story(Backend::Real, Setup::Controllers, a_group_whose_rebuilding_is_denied_is_rebuilt_later);
+fn a_denied_group_rebuild_with_the_real_controllers() {
+    run_story(Backend::Real, Setup::Controllers, a_denied_group_rebuild_is_retried);
 }
 
 #[test]
-fn an_outage_is_lived_through() {
-    run_story(Backend::Embedded, Setup::ApiServer, groups_are_whole_again_after_an_outage);
+fn the_actors_recover_after_an_outage() {
+    run_story(Backend::Embedded, Setup::ApiServer, groups_are_complete_again_after_an_outage);
 }
 
 fn web(replicas: i32) -> Value {
@@ -36,10 +36,10 @@ fn web(replicas: i32) -> Value {
         "template": template(json!({"app": "web"}), "web:1")}})
 }
 
-/// Waits until an Event of this reason passes on what the webhook said.
+/// Waits until an Event with this reason contains the webhook's message.
 async fn told(scene: &Scene, reason: &str) {
     let events = json!({"apiVersion": "v1", "kind": "Event"});
-    eventually("an event tells of the denial", || async {
+    eventually("an event reports the denial", || async {
         let events = scene.api(&events).list(&Default::default()).await.unwrap();
         let told = events.iter().find(|event| event.data["reason"] == reason);
         let message =
@@ -49,7 +49,7 @@ async fn told(scene: &Scene, reason: &str) {
     .await;
 }
 
-async fn a_denied_deletion_is_told_and_tried_again(cluster: Cluster) {
+async fn a_denied_deletion_is_reported_and_retried(cluster: Cluster) {
     let scene = Scene::set(cluster, "denied").await;
     scene.create(web(2)).await;
     scene.ready("app=web", 2).await;
@@ -66,14 +66,14 @@ async fn a_denied_deletion_is_told_and_tried_again(cluster: Cluster) {
     gate.remove().await;
 }
 
-async fn a_group_whose_rebuilding_is_denied_is_rebuilt_later(cluster: Cluster) {
+async fn a_denied_group_rebuild_is_retried(cluster: Cluster) {
     let scene = Scene::set(cluster, "rebuilding").await;
     scene.create(llm()).await;
     let before = scene.ready("app=llm", 4).await;
     let gate = Gate::closed_to(&scene, LEADER_WORKER_SETS).await;
     scene.pods().delete("llm-0-1", &Default::default()).await.unwrap();
     told(&scene, "FailedDelete").await;
-    eventually("it asks again", || async {
+    eventually("the controller retries", || async {
         let asked = gate.asked(LEADER_WORKER_SETS, "llm-0");
         if asked >= 3 { Ok(()) } else { Err(asked) }
     })
@@ -96,7 +96,7 @@ async fn group_0_is_new(scene: &Scene, before: &[Pod]) {
         let found = pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
         found.and_then(|pod| pod.metadata.uid.clone())
     };
-    eventually("group 0 is new, and group 1 is as it was", || async {
+    eventually("group 0 is new, and group 1 is unchanged", || async {
         let after = scene.ready("app=llm", 4).await;
         let new = ["llm-0", "llm-0-1"].iter().all(|name| uid(&after, name) != uid(before, name));
         let same = ["llm-1", "llm-1-1"].iter().all(|name| uid(&after, name) == uid(before, name));
@@ -105,8 +105,8 @@ async fn group_0_is_new(scene: &Scene, before: &[Pod]) {
     .await;
 }
 
-/// Writes fail, watches are cut, and a member is lost meanwhile.
-async fn groups_are_whole_again_after_an_outage(cluster: Cluster) {
+/// Writes fail and watches are cut while a worker is lost.
+async fn groups_are_complete_again_after_an_outage(cluster: Cluster) {
     let scene = Scene::set(cluster, "outage").await;
     let faults = scene.cluster.embedded().unwrap().faults();
     scene.create(llm()).await;
@@ -119,7 +119,7 @@ async fn groups_are_whole_again_after_an_outage(cluster: Cluster) {
         fault.struck(5).await;
         faults.expire_watches(RequestFilter::any());
     }
-    // A write whose answer is lost was still done; nobody may do it twice.
+    // A write whose response is lost was still executed. The actors must not repeat it.
     let _lost = faults.requests(RequestFilter::any().writes().and(by_actors), Fault::LoseReply).times(5);
     group_0_is_new(&scene, &before).await;
 }

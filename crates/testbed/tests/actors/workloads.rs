@@ -1,4 +1,4 @@
-//! Deployments, ReplicaSets and StatefulSets on hollow nodes.
+//! Tests of Deployments, ReplicaSets and StatefulSets on hollow nodes.
 
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -10,43 +10,43 @@ use crate::cast::{Scene, describe, is_ready, template};
 mod alone {
     use super::*;
     quorate_testbed::stories!(ApiServer:
-        a_replica_set_has_as_many_pods_as_asked_for,
-        a_stateful_set_keeps_the_names_of_its_members,
-        a_stateful_set_that_wants_volumes_is_told_that_there_are_none,
-        a_deployment_rolls_within_its_bounds,
+        a_replica_set_keeps_its_number_of_pods,
+        a_stateful_set_keeps_the_names_of_its_pods,
+        a_stateful_set_with_volume_claims_gets_an_event,
+        a_rollout_stays_within_surge_and_unavailable,
     );
 }
-/// Beside the real controllers: what they do is what ours have to do.
+/// The same stories with the real controllers: the actors must behave like them.
 mod beside {
     #[test]
-    fn a_replica_set_has_as_many_pods_as_asked_for() {
+    fn a_replica_set_keeps_its_number_of_pods() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_replica_set_has_as_many_pods_as_asked_for,
+            super::a_replica_set_keeps_its_number_of_pods,
         );
     }
 
     #[test]
-    fn a_stateful_set_keeps_the_names_of_its_members() {
+    fn a_stateful_set_keeps_the_names_of_its_pods() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_stateful_set_keeps_the_names_of_its_members,
+            super::a_stateful_set_keeps_the_names_of_its_pods,
         );
     }
 
     #[test]
-    fn a_deployment_rolls_within_its_bounds() {
+    fn a_rollout_stays_within_surge_and_unavailable() {
         quorate_testbed::run_story(
             quorate_testbed::Backend::Real,
             quorate_testbed::Setup::Controllers,
-            super::a_deployment_rolls_within_its_bounds,
+            super::a_rollout_stays_within_surge_and_unavailable,
         );
     }
 }
 
-async fn a_replica_set_has_as_many_pods_as_asked_for(cluster: Cluster) {
+async fn a_replica_set_keeps_its_number_of_pods(cluster: Cluster) {
     let scene = Scene::set(cluster, "replicas").await;
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"}, "spec": {
         "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});
@@ -68,14 +68,14 @@ async fn a_replica_set_has_as_many_pods_as_asked_for(cluster: Cluster) {
     let api = scene.api(&set);
     api.patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 1}}))).await.unwrap();
     scene.ready("app=web", 1).await;
-    eventually("the status says so", || async {
+    eventually("the status has the new number", || async {
         let status = api.get("web").await.unwrap().data["status"].clone();
         if status["readyReplicas"] == 1 && status["replicas"] == 1 { Ok(()) } else { Err(status) }
     })
     .await;
 }
 
-async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
+async fn a_stateful_set_keeps_the_names_of_its_pods(cluster: Cluster) {
     let scene = Scene::set(cluster, "members").await;
     let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
         "replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
@@ -86,7 +86,7 @@ async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
     assert_eq!(created.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["db-0", "db-1", "db-2"]);
 
     scene.pods().delete("db-1", &DeleteParams::default()).await.unwrap();
-    eventually("db-1 is another pod of the same name", || async {
+    eventually("db-1 is another pod with the same name", || async {
         let pods = scene.ready("app=db", 3).await;
         if pods[1].name_any() == "db-1" && pods[1].uid().unwrap() != created[1].1 { Ok(()) } else { Err(()) }
     })
@@ -95,7 +95,7 @@ async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
     let api = scene.api(&set);
     let image = json!({"spec": {"template": template(json!({"app": "db"}), "db:2")}});
     api.patch("db", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
-    eventually("all members run the new image", || async {
+    eventually("all pods run the new image", || async {
         let pods = scene.ready("app=db", 3).await;
         let images: Vec<_> =
             pods.iter().map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
@@ -110,8 +110,8 @@ async fn a_stateful_set_keeps_the_names_of_its_members(cluster: Cluster) {
     assert_eq!(status["updatedReplicas"], 3);
 }
 
-/// Only here: the real controllers do make them.
-async fn a_stateful_set_that_wants_volumes_is_told_that_there_are_none(cluster: Cluster) {
+/// Not run with the real controllers: they do create volume claims.
+async fn a_stateful_set_with_volume_claims_gets_an_event(cluster: Cluster) {
     let scene = Scene::set(cluster, "volumes").await;
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}});
@@ -120,7 +120,7 @@ async fn a_stateful_set_that_wants_volumes_is_told_that_there_are_none(cluster: 
         "volumeClaimTemplates": [claim], "template": template(json!({"app": "db"}), "db:1")}});
     scene.create(set).await;
     let events = scene.api(&json!({"apiVersion": "v1", "kind": "Event"}));
-    let message = eventually("an event tells", || async {
+    let message = eventually("an event reports it", || async {
         let events = events.list(&ListParams::default()).await.unwrap();
         let told = events.iter().find(|event| event.data["reason"] == "FailedCreate");
         told.map(|event| event.data["message"].clone()).ok_or(())
@@ -134,7 +134,7 @@ fn asked_for(set: &DynamicObject) -> i64 {
     set.data["spec"]["replicas"].as_i64().expect("a number")
 }
 
-async fn a_deployment_rolls_within_its_bounds(cluster: Cluster) {
+async fn a_rollout_stays_within_surge_and_unavailable(cluster: Cluster) {
     let scene = Scene::set(cluster, "rollout").await;
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
         "replicas": 5, "selector": {"matchLabels": {"app": "web"}},
@@ -146,9 +146,9 @@ async fn a_deployment_rolls_within_its_bounds(cluster: Cluster) {
     let image = json!({"spec": {"template": template(json!({"app": "web"}), "web:2")}});
     api.patch("web", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
     let sets = scene.api(&json!({"apiVersion": "apps/v1", "kind": "ReplicaSet"}));
-    eventually("all run the new image, and never less than four or more than six", || async {
-        // What the ReplicaSets ask for keeps to the upper bound; their pods come and go a moment later, the new ones
-        // perhaps first.
+    eventually("all run the new image, with never less than four or more than six", || async {
+        // The replicas of the ReplicaSets respect the upper bound. Their pods follow a moment later, and the new pods
+        // may come before the old ones end.
         let asked: i64 = sets.list(&ListParams::default()).await.unwrap().iter().map(asked_for).sum();
         assert!(asked <= 6, "{asked}");
         let pods = scene.list("app=web").await;

@@ -1,4 +1,4 @@
-//! The numbers that the disruption controller writes into a native budget.
+//! Tests of the numbers that the disruption controller writes into the status of a native budget.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use crate::fixtures::{Space, deployment, pod, stateful_set, text};
 
 stories!(Controllers:
-    a_minimum_of_pods_is_counted_over_what_is_there,
-    a_selector_of_everybody_counts_everybody,
-    pods_of_nobody_do_not_count_towards_a_maximum,
-    a_maximum_is_counted_from_the_scale_of_the_controller,
+    min_available_counts_the_existing_pods,
+    an_empty_selector_counts_all_pods,
+    pods_without_a_controller_do_not_count_for_max_unavailable,
+    max_unavailable_counts_from_the_scale_of_the_controller,
     percentages_round_up,
-    a_stateful_set_is_counted_too,
-    a_deployment_is_found_behind_its_replica_set,
+    the_scale_of_a_stateful_set_counts,
+    the_scale_of_a_deployment_counts,
     the_scale_of_a_custom_resource_counts,
-    a_controller_that_cannot_be_scaled_is_an_error,
-    an_evicted_pod_is_taken_off_until_it_is_seen,
-    an_old_entry_is_dropped,
-    conditions_of_others_are_kept,
-    the_controller_looks_again_when_the_budget_changes,
+    a_controller_without_scale_is_an_error,
+    an_evicted_pod_is_deducted_until_its_deletion_is_seen,
+    an_old_disrupted_pods_entry_is_dropped,
+    other_conditions_are_kept,
+    a_changed_budget_is_reconciled,
 );
 
 /// Allowed, healthy, desired, expected.
@@ -37,7 +37,7 @@ impl Space {
         self.wire.post(&self.budgets(""), &budget).await.expect(201);
     }
 
-    /// Waits until the budget has these numbers, and looks whether the rest of its status agrees.
+    /// Waits until the budget has these numbers, and asserts that the rest of its status agrees.
     async fn await_counts(&self, expected: Counts) -> Value {
         let path = self.budgets("/foo");
         let budget = eventually(&format!("the counts are {expected:?}"), || async {
@@ -58,10 +58,10 @@ impl Space {
         budget
     }
 
-    /// Makes pods of an owner ready, as many as are named.
+    /// Makes `count` pods of an owner ready.
     async fn make_ready(&self, selector: &str, count: usize) -> Vec<String> {
         let path = self.core(&format!("pods?labelSelector={selector}"));
-        let pods = eventually("there are pods enough", || async {
+        let pods = eventually("there are enough pods", || async {
             let list = self.wire.get(&path).await.expect(200);
             let names: Vec<String> = crate::fixtures::names(&list).into_iter().map(str::to_owned).collect();
             if names.len() >= count { Ok(names) } else { Err(names) }
@@ -79,7 +79,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     conditions.into_iter().flatten().find(|one| one["type"] == kind).unwrap_or(&Value::Null)
 }
 
-/// A set of replicas that has the label of the budget.
+/// A ReplicaSet whose pods have the label of the budget.
 fn replica_set(name: &str, replicas: u32) -> Value {
     let mut set = deployment(name, replicas);
     set["kind"] = json!("ReplicaSet");
@@ -87,7 +87,7 @@ fn replica_set(name: &str, replicas: u32) -> Value {
     set
 }
 
-async fn a_minimum_of_pods_is_counted_over_what_is_there(cluster: Cluster) {
+async fn min_available_counts_the_existing_pods(cluster: Cluster) {
     let space = Space::new(&cluster, "minimum").await;
     space.make_budget(json!({"minAvailable": 3})).await;
     space.await_counts((0, 0, 3, 0)).await;
@@ -101,7 +101,7 @@ async fn a_minimum_of_pods_is_counted_over_what_is_there(cluster: Cluster) {
     assert_eq!(condition(&budget, "DisruptionAllowed")["reason"], "InsufficientPods");
 }
 
-async fn a_selector_of_everybody_counts_everybody(cluster: Cluster) {
+async fn an_empty_selector_counts_all_pods(cluster: Cluster) {
     let space = Space::new(&cluster, "everybody").await;
     space.make_budget(json!({"minAvailable": 1, "selector": {}})).await;
     space.await_counts((0, 0, 1, 0)).await;
@@ -112,13 +112,13 @@ async fn a_selector_of_everybody_counts_everybody(cluster: Cluster) {
     assert_eq!(condition(&budget, "DisruptionAllowed")["reason"], "SufficientPods");
 }
 
-async fn pods_of_nobody_do_not_count_towards_a_maximum(cluster: Cluster) {
+async fn pods_without_a_controller_do_not_count_for_max_unavailable(cluster: Cluster) {
     let space = Space::new(&cluster, "ofnobody").await;
     space.make_budget(json!({"maxUnavailable": 1})).await;
     space.await_counts((0, 0, 0, 0)).await;
     space.pod("one", "Running", Some(true)).await;
     space.await_counts((0, 1, 0, 0)).await;
-    eventually("an event says so", || async {
+    eventually("an event reports it", || async {
         let events = space.wire.get(&space.core("events")).await.expect(200);
         let reasons: Vec<String> = events["items"]
             .as_array()
@@ -131,7 +131,7 @@ async fn pods_of_nobody_do_not_count_towards_a_maximum(cluster: Cluster) {
     .await;
 }
 
-async fn a_maximum_is_counted_from_the_scale_of_the_controller(cluster: Cluster) {
+async fn max_unavailable_counts_from_the_scale_of_the_controller(cluster: Cluster) {
     let space = Space::new(&cluster, "maximum").await;
     let path = space.path("apps/v1", "replicasets");
     space.wire.post(&path, &replica_set("web", 7)).await.expect(201);
@@ -152,12 +152,12 @@ async fn percentages_round_up(cluster: Cluster) {
     let patch = json!({"spec": {"maxUnavailable": null, "minAvailable": "28%"}});
     space.wire.patch(&space.budgets("/foo"), Patch::Merge, &patch).await.expect(200);
     space.await_counts((5, 7, 2, 7)).await;
-    // One that nobody controls is healthy, but was not expected.
+    // A pod without a controller counts as healthy, but not as expected.
     space.pod("rogue", "Running", Some(true)).await;
     space.await_counts((6, 8, 2, 7)).await;
 }
 
-async fn a_stateful_set_is_counted_too(cluster: Cluster) {
+async fn the_scale_of_a_stateful_set_counts(cluster: Cluster) {
     let space = Space::new(&cluster, "stateful").await;
     let mut set = stateful_set("db", 3);
     set["spec"]["podManagementPolicy"] = json!("Parallel");
@@ -170,7 +170,7 @@ async fn a_stateful_set_is_counted_too(cluster: Cluster) {
     space.await_counts((0, 2, 2, 3)).await;
 }
 
-async fn a_deployment_is_found_behind_its_replica_set(cluster: Cluster) {
+async fn the_scale_of_a_deployment_counts(cluster: Cluster) {
     let space = Space::new(&cluster, "behind").await;
     let mut object = deployment("web", 3);
     object["spec"]["template"]["metadata"]["labels"]["a"] = json!("true");
@@ -180,7 +180,7 @@ async fn a_deployment_is_found_behind_its_replica_set(cluster: Cluster) {
     space.await_counts((1, 3, 2, 3)).await;
 }
 
-/// A kind with the subresource `scale`, or without, and one object of it.
+/// Creates a kind with or without the subresource `scale`, and one object of this kind.
 async fn owner(cluster: &Cluster, scaled: bool) -> (crate::crd_schema::Widgets, Value) {
     let mut subresources = json!({"status": {}});
     if scaled {
@@ -206,7 +206,7 @@ async fn the_scale_of_a_custom_resource_counts(cluster: Cluster) {
         space.create("pods", &object).await;
         space.set_phase(name, "Running", Some(true)).await;
     }
-    // A real controller manager learns of a new kind within half a minute, and looks again when a pod changes.
+    // A real controller manager discovers a new kind within half a minute, and reconciles again when a pod changes.
     let counted = || tokio::time::timeout(Duration::from_secs(1), space.await_counts((0, 4, 5, 10)));
     for round in 0.. {
         let patch = json!({"metadata": {"annotations": {"round": round.to_string()}}});
@@ -217,7 +217,7 @@ async fn the_scale_of_a_custom_resource_counts(cluster: Cluster) {
     }
 }
 
-async fn a_controller_that_cannot_be_scaled_is_an_error(cluster: Cluster) {
+async fn a_controller_without_scale_is_an_error(cluster: Cluster) {
     let (widgets, reference) = owner(&cluster, false).await;
     let space = &widgets.space;
     let mut object = pod("one");
@@ -225,7 +225,7 @@ async fn a_controller_that_cannot_be_scaled_is_an_error(cluster: Cluster) {
     space.create("pods", &object).await;
     space.set_phase("one", "Running", Some(true)).await;
     space.make_budget(json!({"maxUnavailable": 5})).await;
-    eventually("the budget says that it cannot count", || async {
+    eventually("the budget reports that it cannot count", || async {
         let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
         let failed = condition(&budget, "DisruptionAllowed");
         if failed["reason"] == "SyncFailed" && failed["status"] == "False" { Ok(()) } else { Err(budget) }
@@ -234,7 +234,7 @@ async fn a_controller_that_cannot_be_scaled_is_an_error(cluster: Cluster) {
     assert_eq!(space.evict("one").await.code, 429);
 }
 
-async fn an_evicted_pod_is_taken_off_until_it_is_seen(cluster: Cluster) {
+async fn an_evicted_pod_is_deducted_until_its_deletion_is_seen(cluster: Cluster) {
     let space = Space::new(&cluster, "takenoff").await;
     for name in ["a", "b", "c"] {
         space.pod(name, "Running", Some(true)).await;
@@ -243,11 +243,11 @@ async fn an_evicted_pod_is_taken_off_until_it_is_seen(cluster: Cluster) {
     space.await_counts((1, 3, 2, 3)).await;
     space.evict("a").await.expect(201);
     let budget = space.await_counts((0, 2, 2, 2)).await;
-    assert_eq!(budget["status"].get("disruptedPods"), None, "it is gone, so the entry is");
+    assert_eq!(budget["status"].get("disruptedPods"), None, "the pod is gone, and so is its entry");
     assert_eq!(space.evict("b").await.code, 429);
 }
 
-async fn an_old_entry_is_dropped(cluster: Cluster) {
+async fn an_old_disrupted_pods_entry_is_dropped(cluster: Cluster) {
     let space = Space::new(&cluster, "oldentry").await;
     for name in ["a", "b"] {
         space.pod(name, "Running", Some(true)).await;
@@ -265,7 +265,7 @@ async fn an_old_entry_is_dropped(cluster: Cluster) {
     space.await_counts((1, 2, 1, 2)).await;
 }
 
-async fn conditions_of_others_are_kept(cluster: Cluster) {
+async fn other_conditions_are_kept(cluster: Cluster) {
     let space = Space::new(&cluster, "kept").await;
     space.make_budget(json!({"minAvailable": 1})).await;
     space.await_counts((0, 0, 1, 0)).await;
@@ -280,7 +280,7 @@ async fn conditions_of_others_are_kept(cluster: Cluster) {
     assert_eq!(budget["status"]["conditions"].as_array().map(Vec::len), Some(2));
 }
 
-async fn the_controller_looks_again_when_the_budget_changes(cluster: Cluster) {
+async fn a_changed_budget_is_reconciled(cluster: Cluster) {
     let space = Space::new(&cluster, "again").await;
     space.pod("one", "Running", Some(true)).await;
     space.pod("two", "Running", Some(true)).await;
@@ -292,7 +292,8 @@ async fn the_controller_looks_again_when_the_budget_changes(cluster: Cluster) {
         .await
         .expect(200);
     space.await_counts((1, 2, 1, 2)).await;
-    // A pod that leaves by its label is noticed with the next event of a pod that stays.
+    // Delete the pod instead of changing its label: a pod whose label no longer matches is noticed only with the next
+    // event of a pod that still matches.
     space.wire.delete(&space.core("pods/two"), &json!({})).await.expect(200);
     space.await_counts((0, 1, 1, 1)).await;
 }

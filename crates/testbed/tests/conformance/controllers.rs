@@ -1,5 +1,5 @@
-//! What the controllers of Kubernetes do, as far as stories rest on it. No node is there, so no pod gets ready unless
-//! the test says so.
+//! Tests of the behaviour of Kubernetes' controllers, as far as stories depend on it. There is no node, so a pod
+//! becomes ready only if the test sets its status.
 
 use quorate_testbed::{Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 use crate::fixtures::{Space, deployment, pod, stateful_set, text, uid_of};
 
 stories!(Controllers:
-    a_deployment_makes_a_replica_set_that_makes_pods,
+    a_deployment_creates_a_replica_set_that_creates_pods,
     a_deleted_pod_is_replaced,
     a_deployment_is_scaled_down,
     a_rollout_waits_for_ready_pods,
-    a_stateful_set_makes_its_pods_one_after_another,
-    a_stateful_set_gives_the_same_name_again,
-    what_an_owner_owned_goes_with_it,
-    what_is_orphaned_stays,
-    foreground_deletion_waits_for_what_is_owned,
+    a_stateful_set_creates_its_pods_one_after_another,
+    a_stateful_set_recreates_a_pod_with_the_same_name,
+    dependents_are_deleted_with_their_owner,
+    orphaned_dependents_stay,
+    foreground_deletion_waits_for_dependents,
     a_pod_with_two_owners_waits_for_both,
-    a_namespace_goes_with_all_that_is_in_it,
+    a_namespace_is_deleted_with_its_contents,
     template_owner_references_do_not_reach_the_pods,
 );
 
 impl Space {
-    /// The pods with this label, once there are `count` of them and none is ending.
+    /// Waits until exactly `count` pods have this label and none is terminating. Returns them.
     async fn await_pods(&self, selector: &str, count: usize) -> Vec<Value> {
         let path = self.core(&format!("pods?labelSelector={}", selector.replace('=', "%3D")));
         eventually(&format!("there are {count} pods {selector}"), || async {
@@ -47,7 +47,7 @@ fn pod_names(pods: &[Value]) -> Vec<&str> {
     pods.iter().map(|pod| text(pod, "/metadata/name")).collect()
 }
 
-async fn a_deployment_makes_a_replica_set_that_makes_pods(cluster: Cluster) {
+async fn a_deployment_creates_a_replica_set_that_creates_pods(cluster: Cluster) {
     let space = Space::new(&cluster, "deploy").await;
     let made =
         space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
@@ -67,7 +67,7 @@ async fn a_deployment_makes_a_replica_set_that_makes_pods(cluster: Cluster) {
     for pod in pod_names(&pods) {
         space.set_phase(pod, "Running", Some(true)).await;
     }
-    eventually("the deployment knows that its pods are ready", || async {
+    eventually("the deployment reports its pods as ready", || async {
         let object = space.wire.get(&space.path("apps/v1", "deployments/web")).await.expect(200);
         let status = &object["status"];
         let known = status["readyReplicas"] == 2
@@ -85,7 +85,7 @@ async fn a_deleted_pod_is_replaced(cluster: Cluster) {
     let before = space.await_pods("app=web", 2).await;
     let gone = text(&before[0], "/metadata/name");
     space.wire.delete(&space.core(&format!("pods/{gone}")), &json!({})).await.expect(200);
-    eventually("another pod takes its place", || async {
+    eventually("another pod replaces it", || async {
         let now = space.await_pods("app=web", 2).await;
         if pod_names(&now).contains(&gone) { Err(gone.to_owned()) } else { Ok(()) }
     })
@@ -96,10 +96,10 @@ async fn a_deployment_is_scaled_down(cluster: Cluster) {
     let space = Space::new(&cluster, "down").await;
     space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 3)).await.expect(201);
     let before = space.await_pods("app=web", 3).await;
-    // The one that is ready is the one to keep.
+    // Scaling down keeps the ready pod.
     let kept = text(&before[1], "/metadata/name");
     space.set_phase(kept, "Running", Some(true)).await;
-    eventually("the deployment knows it", || async {
+    eventually("the deployment reports it", || async {
         let object = space.wire.get(&space.path("apps/v1", "deployments/web")).await.expect(200);
         if object["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(object["status"].clone()) }
     })
@@ -121,8 +121,8 @@ async fn a_rollout_waits_for_ready_pods(cluster: Cluster) {
     let patch = json!({"spec": {"template": {"metadata": {"labels": {"version": "new"}}}}});
     space.wire.patch(&space.path("apps/v1", "deployments/web"), Patch::Merge, &patch).await.expect(200);
     for ready in 1..=2 {
-        // One more than wanted, and none less, until the new one is ready.
-        let new = eventually(&format!("new pod {ready} comes"), || async {
+        // One pod more than desired, and no pod less, until the new pod is ready.
+        let new = eventually(&format!("new pod {ready} exists"), || async {
             let all = space.await_pods("app=web", 3).await;
             let fresh = all.iter().find(|pod| {
                 pod["metadata"]["labels"]["version"] == "new" && pod["status"]["phase"] == "Pending"
@@ -136,7 +136,7 @@ async fn a_rollout_waits_for_ready_pods(cluster: Cluster) {
     space.await_pods("app=web", 2).await;
 }
 
-async fn a_stateful_set_makes_its_pods_one_after_another(cluster: Cluster) {
+async fn a_stateful_set_creates_its_pods_one_after_another(cluster: Cluster) {
     let space = Space::new(&cluster, "ordered").await;
     space.wire.post(&space.path("apps/v1", "statefulsets"), &stateful_set("db", 3)).await.expect(201);
     for count in 1..=3 {
@@ -153,33 +153,33 @@ async fn a_stateful_set_makes_its_pods_one_after_another(cluster: Cluster) {
     assert_eq!(pod_names(&space.await_pods("app=db", 1).await), ["db-0"]);
 }
 
-async fn a_stateful_set_gives_the_same_name_again(cluster: Cluster) {
+async fn a_stateful_set_recreates_a_pod_with_the_same_name(cluster: Cluster) {
     let space = Space::new(&cluster, "samename").await;
     space.wire.post(&space.path("apps/v1", "statefulsets"), &stateful_set("db", 1)).await.expect(201);
     let first = space.await_pods("app=db", 1).await;
     space.wire.delete(&space.core("pods/db-0"), &json!({})).await.expect(200);
-    eventually("db-0 is another", || async {
+    eventually("db-0 is another pod", || async {
         let pods = space.await_pods("app=db", 1).await;
         if uid_of(&pods[0]) == uid_of(&first[0]) { Err("the same") } else { Ok(()) }
     })
     .await;
 }
 
-async fn what_an_owner_owned_goes_with_it(cluster: Cluster) {
+async fn dependents_are_deleted_with_their_owner(cluster: Cluster) {
     let space = Space::new(&cluster, "owned").await;
     space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
     space.await_pods("app=web", 2).await;
     let background = json!({"propagationPolicy": "Background"});
     space.wire.delete(&space.path("apps/v1", "deployments/web"), &background).await.expect(200);
     space.await_pods("app=web", 0).await;
-    eventually("the replica set is gone too", || async {
+    eventually("the replica set is gone, too", || async {
         let sets = space.wire.get(&space.path("apps/v1", "replicasets")).await.expect(200);
         if sets["items"] == json!([]) { Ok(()) } else { Err(sets) }
     })
     .await;
 }
 
-async fn what_is_orphaned_stays(cluster: Cluster) {
+async fn orphaned_dependents_stay(cluster: Cluster) {
     let space = Space::new(&cluster, "orphaned").await;
     let mut set = deployment("web", 2);
     set["kind"] = json!("ReplicaSet");
@@ -192,7 +192,7 @@ async fn what_is_orphaned_stays(cluster: Cluster) {
     assert!(left.iter().all(|pod| pod["metadata"].get("ownerReferences").is_none()), "{left:#?}");
 }
 
-async fn foreground_deletion_waits_for_what_is_owned(cluster: Cluster) {
+async fn foreground_deletion_waits_for_dependents(cluster: Cluster) {
     let space = Space::new(&cluster, "foreground").await;
     let mut set = deployment("web", 1);
     set["kind"] = json!("ReplicaSet");
@@ -202,7 +202,7 @@ async fn foreground_deletion_waits_for_what_is_owned(cluster: Cluster) {
     let pod = space.core(&format!("pods/{}", text(&pods[0], "/metadata/name")));
     let path = space.path("apps/v1", "replicasets/web");
     space.wire.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.expect(200);
-    eventually("the pod is told to end", || async {
+    eventually("the pod is terminating", || async {
         let pod = space.wire.get(&pod).await.expect(200);
         if pod["metadata"].get("deletionTimestamp").is_some() { Ok(()) } else { Err(pod) }
     })
@@ -224,7 +224,7 @@ async fn a_pod_with_two_owners_waits_for_both(cluster: Cluster) {
     object["metadata"]["ownerReferences"] = json!(references);
     space.create("pods", &object).await;
     space.wire.delete(&space.core("configmaps/first"), &json!({})).await.expect(200);
-    eventually("the reference to the first one is dropped", || async {
+    eventually("the reference to the first owner is removed", || async {
         let pod = space.wire.get(&space.core("pods/one")).await.expect(200);
         let left = pod["metadata"]["ownerReferences"].as_array().map(Vec::len);
         if left == Some(1) { Ok(()) } else { Err(pod) }
@@ -234,7 +234,7 @@ async fn a_pod_with_two_owners_waits_for_both(cluster: Cluster) {
     space.await_gone(&space.core("pods/one")).await;
 }
 
-async fn a_namespace_goes_with_all_that_is_in_it(cluster: Cluster) {
+async fn a_namespace_is_deleted_with_its_contents(cluster: Cluster) {
     let space = Space::new(&cluster, "endspace").await;
     space.create("pods", &pod("one")).await;
     let mut held = crate::fixtures::config_map("held", json!({}));

@@ -1,4 +1,4 @@
-//! Custom resources: what their schema does to an object.
+//! Tests of custom resource schemas: pruning, defaults and validation.
 
 use quorate_testbed::{Answer, Cluster, Patch, Wire, eventually, stories};
 use serde_json::{Value, json};
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use crate::fixtures::Space;
 
 stories!(ApiServer:
-    what_the_schema_does_not_know_is_pruned,
-    strict_validation_names_what_it_does_not_know,
-    defaults_are_filled_in,
-    a_null_that_may_not_be_one_counts_as_missing,
-    a_wrong_type_is_refused,
-    limits_are_kept,
-    what_is_required_must_be_there,
-    a_number_or_a_text_is_accepted_where_both_may_be,
-    unknown_fields_can_be_kept,
-    rules_are_kept,
+    unknown_fields_are_pruned,
+    strict_validation_names_unknown_fields,
+    defaults_are_set,
+    a_null_that_the_schema_forbids_counts_as_missing,
+    a_wrong_type_is_rejected,
+    limits_are_enforced,
+    required_fields_must_be_present,
+    an_int_or_string_field_accepts_both,
+    unknown_fields_can_be_preserved,
+    rules_are_enforced,
     an_atomic_map_is_still_merged_by_a_merge_patch,
 );
 
-/// A kind of its own for one story.
+/// A custom kind for one test.
 pub(crate) struct Widgets {
     pub(crate) wire: Wire,
     pub(crate) space: Space,
@@ -28,7 +28,7 @@ pub(crate) struct Widgets {
 }
 
 impl Widgets {
-    /// Makes the kind, with `spec` as the schema of its spec, and waits until it is served.
+    /// Creates the kind with `spec` as the schema of its spec, and waits until it is served.
     pub(crate) async fn new(cluster: &Cluster, spec: Value, version: Value) -> Self {
         let space = Space::new(cluster, "widgets").await;
         let group = format!("{}.example.com", space.name);
@@ -80,7 +80,7 @@ fn schema(properties: Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-async fn what_the_schema_does_not_know_is_pruned(cluster: Cluster) {
+async fn unknown_fields_are_pruned(cluster: Cluster) {
     let widgets = Widgets::new(
         &cluster,
         schema(json!({"size": {"type": "integer"}, "inner": schema(json!({"a": {"type": "string"}}))})),
@@ -95,7 +95,7 @@ async fn what_the_schema_does_not_know_is_pruned(cluster: Cluster) {
     assert_eq!(after["spec"], json!({"size": 4, "inner": {"a": "x"}}));
 }
 
-async fn strict_validation_names_what_it_does_not_know(cluster: Cluster) {
+async fn strict_validation_names_unknown_fields(cluster: Cluster) {
     let widgets = Widgets::new(&cluster, schema(json!({"size": {"type": "integer"}})), json!({})).await;
     let object = widgets.object("one", &json!({"colour": "red"}));
     let answer = widgets.wire.post(&widgets.path("?fieldValidation=Strict"), &object).await;
@@ -103,7 +103,7 @@ async fn strict_validation_names_what_it_does_not_know(cluster: Cluster) {
     assert!(answer.message().contains("unknown field \"spec.colour\""), "{}", answer.message());
 }
 
-async fn defaults_are_filled_in(cluster: Cluster) {
+async fn defaults_are_set(cluster: Cluster) {
     let spec = json!({"type": "object", "default": {}, "properties": {
         "size": {"type": "integer", "default": 7},
         "list": {"type": "array", "items": {"type": "object",
@@ -116,7 +116,7 @@ async fn defaults_are_filled_in(cluster: Cluster) {
     assert_eq!(widgets.wire.post(&widgets.path(""), &bare).await.expect(201)["spec"], json!({"size": 7}));
 }
 
-async fn a_null_that_may_not_be_one_counts_as_missing(cluster: Cluster) {
+async fn a_null_that_the_schema_forbids_counts_as_missing(cluster: Cluster) {
     let text = json!({"type": "string"});
     let widgets = Widgets::new(
         &cluster,
@@ -135,12 +135,12 @@ async fn a_null_that_may_not_be_one_counts_as_missing(cluster: Cluster) {
         json!({"field": null, "size": null, "may": null, "inner": {"field": null}, "map": {"a": null}});
     let made = widgets.create("one", nothing).await.expect(201);
     assert_eq!(made["spec"], json!({"size": 7, "may": null, "inner": {}, "map": {}}));
-    // What stands in a list cannot be left out without moving the others.
+    // An item cannot be removed from a list without moving the other items.
     let answer = widgets.create("two", json!({"list": [null]})).await;
     assert_eq!((answer.code, &answer.body["details"]["causes"][0]["field"]), (422, &json!("spec.list[0]")));
 }
 
-async fn a_wrong_type_is_refused(cluster: Cluster) {
+async fn a_wrong_type_is_rejected(cluster: Cluster) {
     let widgets = Widgets::new(&cluster, schema(json!({"size": {"type": "integer"}})), json!({})).await;
     let answer = widgets.create("one", json!({"size": "large"})).await;
     let message = "Widget.WG \"one\" is invalid: spec.size: Invalid value: \"string\": spec.size in body must be of \
@@ -150,7 +150,7 @@ async fn a_wrong_type_is_refused(cluster: Cluster) {
     assert_eq!(answer.body["details"]["kind"], "Widget");
 }
 
-async fn limits_are_kept(cluster: Cluster) {
+async fn limits_are_enforced(cluster: Cluster) {
     let widgets = Widgets::new(
         &cluster,
         schema(json!({
@@ -187,7 +187,7 @@ async fn limits_are_kept(cluster: Cluster) {
     widgets.create("one", good).await.expect(201);
 }
 
-async fn what_is_required_must_be_there(cluster: Cluster) {
+async fn required_fields_must_be_present(cluster: Cluster) {
     let spec = json!({"type": "object", "required": ["size"], "properties": {"size": {"type": "integer"}}});
     let widgets = Widgets::new(&cluster, spec, json!({})).await;
     let answer = widgets.create("one", json!({})).await;
@@ -195,7 +195,7 @@ async fn what_is_required_must_be_there(cluster: Cluster) {
     assert!(answer.message().ends_with("spec.size: Required value"), "{}", answer.message());
 }
 
-async fn a_number_or_a_text_is_accepted_where_both_may_be(cluster: Cluster) {
+async fn an_int_or_string_field_accepts_both(cluster: Cluster) {
     let widgets =
         Widgets::new(&cluster, schema(json!({"min": {"x-kubernetes-int-or-string": true}})), json!({})).await;
     widgets.create("one", json!({"min": 1})).await.expect(201);
@@ -203,7 +203,7 @@ async fn a_number_or_a_text_is_accepted_where_both_may_be(cluster: Cluster) {
     assert_eq!(widgets.create("three", json!({"min": true})).await.code, 422);
 }
 
-async fn unknown_fields_can_be_kept(cluster: Cluster) {
+async fn unknown_fields_can_be_preserved(cluster: Cluster) {
     let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
         "properties": {"size": {"type": "integer"}}});
     let widgets = Widgets::new(&cluster, spec, json!({})).await;
@@ -211,7 +211,7 @@ async fn unknown_fields_can_be_kept(cluster: Cluster) {
     assert_eq!(made["spec"], json!({"size": 1, "any": {"thing": [1, 2]}}));
 }
 
-async fn rules_are_kept(cluster: Cluster) {
+async fn rules_are_enforced(cluster: Cluster) {
     let spec = json!({"type": "object", "properties": {"low": {"type": "integer"}, "high": {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": "self.low <= self.high", "message": "low must not exceed high"}]});
     let widgets = Widgets::new(&cluster, spec, json!({})).await;
@@ -222,7 +222,7 @@ async fn rules_are_kept(cluster: Cluster) {
 }
 
 async fn an_atomic_map_is_still_merged_by_a_merge_patch(cluster: Cluster) {
-    // `atomic` is a word to server-side apply; a merge patch merges all the same.
+    // `atomic` applies only to server-side apply; a merge patch still merges the map.
     let spec = schema(json!({"map": {"type": "object", "x-kubernetes-map-type": "atomic",
         "additionalProperties": {"type": "string"}}}));
     let widgets = Widgets::new(&cluster, spec, json!({})).await;

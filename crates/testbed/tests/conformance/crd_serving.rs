@@ -1,4 +1,4 @@
-//! Custom resources: how they are served, and that they come and go.
+//! Tests of how custom resources are served, created and removed.
 
 use quorate_testbed::{Cluster, Patch, eventually, stories};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::fixtures::{names, version_of};
 
 stories!(ApiServer:
     a_new_kind_is_discovered,
-    a_definition_says_when_it_is_established,
+    a_definition_reports_when_it_is_established,
     a_definition_must_be_named_after_its_resource,
     a_custom_resource_has_a_generation_and_a_status,
     a_custom_resource_without_a_version_is_not_updated,
@@ -16,7 +16,7 @@ stories!(ApiServer:
     a_custom_resource_can_be_scaled,
     printer_columns_are_printed,
     a_custom_resource_is_watched,
-    with_the_definition_goes_all_it_defined,
+    removing_a_definition_removes_its_objects,
 );
 
 fn sized() -> serde_json::Value {
@@ -48,10 +48,10 @@ async fn a_new_kind_is_discovered(cluster: Cluster) {
     .await;
 }
 
-async fn a_definition_says_when_it_is_established(cluster: Cluster) {
+async fn a_definition_reports_when_it_is_established(cluster: Cluster) {
     let widgets = Widgets::new(&cluster, sized(), json!({})).await;
     let path = format!("{CRDS}/widgets.{}", widgets.group);
-    eventually("it is established", || async {
+    eventually("the definition is established", || async {
         let definition = widgets.wire.get(&path).await.expect(200);
         let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let holds = |kind: &str| conditions.iter().any(|one| one["type"] == kind && one["status"] == "True");
@@ -75,7 +75,7 @@ async fn a_custom_resource_has_a_generation_and_a_status(cluster: Cluster) {
     object["status"] = json!({"seen": true});
     let made = widgets.wire.post(&widgets.path(""), &object).await.expect(201);
     assert_eq!(made["metadata"]["generation"], 1);
-    assert_eq!(made.get("status"), None, "a status is not taken at creation");
+    assert_eq!(made.get("status"), None, "a create ignores the status");
     let path = widgets.path("/one");
     let patch = json!({"spec": {"size": 9}, "status": {"seen": true}});
     let reported = widgets.wire.patch(&format!("{path}/status"), Patch::Merge, &patch).await.expect(200);
@@ -153,7 +153,7 @@ async fn printer_columns_are_printed(cluster: Cluster) {
     assert_eq!(columns, [("Name", 0), ("Size", 0), ("Mode", 1), ("Age", 0)]);
     let cells = table["rows"][0]["cells"].as_array().expect("cells");
     assert_eq!(cells[..3], [json!("one"), json!(3), json!(null)]);
-    // An age is a text like `2s`.
+    // An age is a string like `2s`.
     assert!(cells[3].as_str().is_some_and(|age| age.ends_with('s')), "{cells:?}");
 }
 
@@ -170,7 +170,7 @@ async fn a_custom_resource_is_watched(cluster: Cluster) {
     assert_eq!(watch.next_change().await, ("DELETED".to_owned(), "one".to_owned()));
 }
 
-async fn with_the_definition_goes_all_it_defined(cluster: Cluster) {
+async fn removing_a_definition_removes_its_objects(cluster: Cluster) {
     let widgets = Widgets::new(&cluster, sized(), json!({})).await;
     widgets.create("one", json!({"size": 1})).await.expect(201);
     let path = format!("{CRDS}/widgets.{}", widgets.group);

@@ -1,4 +1,4 @@
-//! Quorate's own definitions: what a cluster that has them accepts, refuses, fills in and shows.
+//! Tests of Quorate's own definitions: what a cluster accepts, rejects, defaults and prints.
 
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{Api, ListParams};
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::fixtures::{Space, deployment, text};
 
 stories!(ApiServer:
-    budgets_are_accepted_and_refused_as_the_cases_say,
-    workloads_are_accepted_and_refused_as_the_cases_say,
-    budgets_of_openkruise_are_accepted_and_refused_as_the_cases_say,
-    budgets_of_openkruise_are_printed_as_it_prints_them,
-    what_a_budget_leaves_out_is_filled_in,
-    a_full_budget_is_stored_whole,
-    claims_do_not_swell_the_managed_fields,
+    budgets_are_accepted_or_rejected_as_the_cases_say,
+    workloads_are_accepted_or_rejected_as_the_cases_say,
+    openkruise_budgets_are_accepted_or_rejected_as_the_cases_say,
+    openkruise_budgets_are_printed_as_by_openkruise,
+    missing_fields_of_a_budget_are_defaulted,
+    a_budget_with_all_fields_is_stored_unchanged,
+    claims_do_not_enlarge_the_managed_fields,
     a_claim_is_committed_once,
     budgets_are_printed_in_units,
-    foreign_objects_are_read_in_their_slim_forms,
+    foreign_objects_are_read_with_the_slim_types,
 );
 
 const BUDGETS: &str = "policy.quorate.dev/v1alpha1";
@@ -32,7 +32,7 @@ async fn space(cluster: &Cluster, stem: &str) -> Space {
     for crd in crds::all() {
         let name = crd.metadata.name.clone().expect("a name");
         let answer = space.wire.post(DEFINITIONS, &serde_json::to_value(&crd).expect("JSON")).await;
-        // Another story may have been faster.
+        // Another test may have created it first.
         assert!([201, 409].contains(&answer.code), "{name}: {answer:?}");
         let path = format!("{DEFINITIONS}/{name}");
         let kinds = space.path(&format!("{}/v1alpha1", crd.spec.group), &crd.spec.names.plural);
@@ -55,25 +55,25 @@ fn yaml(text: &str) -> Value {
     serde_yaml_ng::from_str(text).expect("YAML")
 }
 
-async fn budgets_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
+async fn budgets_are_accepted_or_rejected_as_the_cases_say(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/disruptionbudgets.yaml"));
     let space = space(&cluster, "dbu").await;
     try_cases(&space, BUDGETS, "DisruptionBudget", "disruptionbudgets", &cases).await;
 }
 
-async fn workloads_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
+async fn workloads_are_accepted_or_rejected_as_the_cases_say(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/workloads.yaml"));
     let space = space(&cluster, "qwl").await;
     try_cases(&space, WORKLOADS, "Workload", "workloads", &cases).await;
 }
 
-async fn budgets_of_openkruise_are_accepted_and_refused_as_the_cases_say(cluster: Cluster) {
+async fn openkruise_budgets_are_accepted_or_rejected_as_the_cases_say(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/podunavailablebudgets.yaml"));
     let space = space(&cluster, "pub").await;
     try_cases(&space, KRUISE, "PodUnavailableBudget", "podunavailablebudgets", &cases).await;
 }
 
-async fn budgets_of_openkruise_are_printed_as_it_prints_them(cluster: Cluster) {
+async fn openkruise_budgets_are_printed_as_by_openkruise(cluster: Cluster) {
     let space = space(&cluster, "printedpub").await;
     let path = space.path(KRUISE, "podunavailablebudgets");
     let budget = json!({
@@ -81,7 +81,7 @@ async fn budgets_of_openkruise_are_printed_as_it_prints_them(cluster: Cluster) {
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
     });
     space.wire.post(&path, &budget).await.expect(201);
-    // What OpenKruise writes, and nothing of ours.
+    // The status as OpenKruise writes it, without the fields of Quorate.
     let status = json!({
         "unavailableAllowed": 1, "currentAvailable": 4, "desiredAvailable": 3, "totalReplicas": 5,
         "disruptedPods": {"web-0": "2026-11-15T21:00:00Z"}, "observedGeneration": 1,
@@ -96,7 +96,7 @@ async fn budgets_of_openkruise_are_printed_as_it_prints_them(cluster: Cluster) {
     assert_eq!(cells[..], [json!("web"), json!(1), json!(4), json!(3), json!(5)]);
 }
 
-/// Tries every case and reports all that went another way.
+/// Runs every case, and reports all unexpected results.
 async fn try_cases(space: &Space, group_version: &str, kind: &str, plural: &str, cases: &Value) {
     let mut surprises = Vec::new();
     let path = format!("{}?dryRun=All", space.path(group_version, plural));
@@ -135,7 +135,7 @@ fn budget(name: &str) -> Value {
     })
 }
 
-async fn what_a_budget_leaves_out_is_filled_in(cluster: Cluster) {
+async fn missing_fields_of_a_budget_are_defaulted(cluster: Cluster) {
     let space = space(&cluster, "filledin").await;
     let made = space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
     assert_eq!(
@@ -153,7 +153,7 @@ async fn what_a_budget_leaves_out_is_filled_in(cluster: Cluster) {
     assert_eq!(made["status"], Value::Null);
 }
 
-async fn a_full_budget_is_stored_whole(cluster: Cluster) {
+async fn a_budget_with_all_fields_is_stored_unchanged(cluster: Cluster) {
     let space = space(&cluster, "whole").await;
     let mut given = yaml(include_str!("../../../api/tests/data/budget.yaml"));
     given["metadata"] = json!({"name": "llm"});
@@ -165,7 +165,7 @@ async fn a_full_budget_is_stored_whole(cluster: Cluster) {
     assert_eq!((&stored["spec"], &stored["status"]), (&given["spec"], &given["status"]));
 }
 
-async fn claims_do_not_swell_the_managed_fields(cluster: Cluster) {
+async fn claims_do_not_enlarge_the_managed_fields(cluster: Cluster) {
     let space = space(&cluster, "small").await;
     let at = "2026-11-15T21:00:00Z";
     space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
@@ -204,7 +204,7 @@ async fn a_claim_is_committed_once(cluster: Cluster) {
     assert_eq!((&after["status"]["ledger"], &after["status"]["claims"]["u-1"]), (&json!(1), &claim));
     let again = space.wire.patch(&path, Patch::Json, &commit).await;
     assert_eq!((again.code, again.reason()), (422, "Invalid"));
-    // Numbers are written beside it without touching the ledger.
+    // Other numbers of the status are written without changing the ledger.
     let counters = json!({"status": {"disruptionsAllowed": 1}});
     let after = space.wire.patch(&path, Patch::Merge, &counters).await.expect(200);
     assert_eq!((&after["status"]["ledger"], &after["metadata"]["generation"]), (&json!(1), &json!(1)));
@@ -235,7 +235,7 @@ async fn budgets_are_printed_in_units(cluster: Cluster) {
     );
 }
 
-async fn foreign_objects_are_read_in_their_slim_forms(cluster: Cluster) {
+async fn foreign_objects_are_read_with_the_slim_types(cluster: Cluster) {
     let space = space(&cluster, "slim").await;
     let mut pod = crate::fixtures::pod("one");
     pod["metadata"]["annotations"] =

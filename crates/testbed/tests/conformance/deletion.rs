@@ -1,4 +1,4 @@
-//! Deleting what needs no grace: preconditions, finalizers, collections.
+//! Tests of the deletion of objects without a grace period: preconditions, finalizers, collections.
 
 use quorate_testbed::{Cluster, Patch, stories};
 use serde_json::json;
@@ -6,17 +6,17 @@ use serde_json::json;
 use crate::fixtures::{Space, deployment, names, uid_of, version_of};
 
 stories!(ApiServer:
-    a_deletion_answers_with_whom_it_was,
-    a_deletion_can_ask_for_a_uid,
-    a_deletion_can_ask_for_a_version,
-    a_finalizer_holds_an_object,
-    no_finalizer_is_added_to_what_is_being_deleted,
+    a_deletion_returns_the_identity_of_the_object,
+    a_deletion_can_require_a_uid,
+    a_deletion_can_require_a_version,
+    a_finalizer_delays_the_removal_of_an_object,
+    no_finalizer_can_be_added_during_deletion,
     a_collection_is_deleted_by_its_labels,
-    foreground_deletion_leaves_a_finalizer,
-    orphaning_leaves_a_finalizer,
+    foreground_deletion_sets_a_finalizer,
+    orphan_deletion_sets_a_finalizer,
 );
 
-async fn a_deletion_answers_with_whom_it_was(cluster: Cluster) {
+async fn a_deletion_returns_the_identity_of_the_object(cluster: Cluster) {
     let space = Space::new(&cluster, "deleted").await;
     let made = space.config_map("one", json!({})).await;
     let answer = space.wire.delete(&space.core("configmaps/one"), &json!({})).await.expect(200);
@@ -26,7 +26,7 @@ async fn a_deletion_answers_with_whom_it_was(cluster: Cluster) {
     assert_eq!(space.code(&space.core("configmaps/one")).await, 404);
 }
 
-async fn a_deletion_can_ask_for_a_uid(cluster: Cluster) {
+async fn a_deletion_can_require_a_uid(cluster: Cluster) {
     let space = Space::new(&cluster, "uid").await;
     let made = space.config_map("one", json!({})).await;
     let path = space.core("configmaps/one");
@@ -42,7 +42,7 @@ async fn a_deletion_can_ask_for_a_uid(cluster: Cluster) {
     space.wire.delete(&path, &json!({"preconditions": {"uid": uid_of(&made)}})).await.expect(200);
 }
 
-async fn a_deletion_can_ask_for_a_version(cluster: Cluster) {
+async fn a_deletion_can_require_a_version(cluster: Cluster) {
     let space = Space::new(&cluster, "version").await;
     let old = space.config_map("one", json!({})).await;
     let path = space.core("configmaps/one");
@@ -57,7 +57,7 @@ async fn a_deletion_can_ask_for_a_version(cluster: Cluster) {
         .expect(200);
 }
 
-async fn a_finalizer_holds_an_object(cluster: Cluster) {
+async fn a_finalizer_delays_the_removal_of_an_object(cluster: Cluster) {
     let space = Space::new(&cluster, "finalizer").await;
     let path = space.core("configmaps/one");
     space.config_map("one", json!({})).await;
@@ -65,9 +65,9 @@ async fn a_finalizer_holds_an_object(cluster: Cluster) {
     space.wire.patch(&path, Patch::Merge, &finalizers).await.expect(200);
 
     let held = space.wire.delete(&path, &json!({})).await.expect(200);
-    assert_eq!(held["kind"], "ConfigMap", "an object that is still there is the answer");
+    assert_eq!(held["kind"], "ConfigMap", "the response is the object that still exists");
     assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
-    // Once more is no error, and changes nothing.
+    // A second deletion is not an error, and changes nothing.
     let again = space.wire.delete(&path, &json!({})).await.expect(200);
     assert_eq!(version_of(&again), version_of(&held));
 
@@ -78,7 +78,7 @@ async fn a_finalizer_holds_an_object(cluster: Cluster) {
     assert_eq!(space.code(&path).await, 404);
 }
 
-async fn no_finalizer_is_added_to_what_is_being_deleted(cluster: Cluster) {
+async fn no_finalizer_can_be_added_during_deletion(cluster: Cluster) {
     let space = Space::new(&cluster, "latefinalizer").await;
     let path = space.core("configmaps/one");
     space.config_map("one", json!({})).await;
@@ -109,7 +109,7 @@ async fn a_collection_is_deleted_by_its_labels(cluster: Cluster) {
     assert_eq!(names(&left), ["b"]);
 }
 
-async fn foreground_deletion_leaves_a_finalizer(cluster: Cluster) {
+async fn foreground_deletion_sets_a_finalizer(cluster: Cluster) {
     let space = Space::new(&cluster, "foreground").await;
     space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
     let path = space.path("apps/v1", "deployments/web");
@@ -119,7 +119,7 @@ async fn foreground_deletion_leaves_a_finalizer(cluster: Cluster) {
     assert!(held["metadata"]["deletionTimestamp"].is_string());
 }
 
-async fn orphaning_leaves_a_finalizer(cluster: Cluster) {
+async fn orphan_deletion_sets_a_finalizer(cluster: Cluster) {
     let space = Space::new(&cluster, "orphan").await;
     space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
     let path = space.path("apps/v1", "deployments/web");

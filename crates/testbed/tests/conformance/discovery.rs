@@ -1,15 +1,15 @@
-//! What a cluster says of itself.
+//! Tests of discovery, version and health endpoints.
 
 use quorate_testbed::{Cluster, stories};
 use serde_json::{Value, json};
 
 stories!(ApiServer:
-    the_version_is_told,
-    the_core_resources_are_told,
-    the_groups_are_told,
-    the_resources_of_a_group_are_told,
-    health_is_told,
-    kube_finds_what_it_needs,
+    the_version_is_served,
+    the_core_resources_are_listed,
+    the_groups_are_listed,
+    the_resources_of_a_group_are_listed,
+    health_is_served,
+    kube_discovery_finds_the_resources,
 );
 
 fn resource<'a>(list: &'a Value, name: &str) -> &'a Value {
@@ -17,13 +17,13 @@ fn resource<'a>(list: &'a Value, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{name} is not in {list}"))
 }
 
-async fn the_version_is_told(cluster: Cluster) {
+async fn the_version_is_served(cluster: Cluster) {
     let version = cluster.wire().get("/version").await.expect(200);
     assert_eq!(version["major"], "1");
     assert!(version["gitVersion"].as_str().is_some_and(|text| text.starts_with("v1.")), "{version}");
 }
 
-async fn the_core_resources_are_told(cluster: Cluster) {
+async fn the_core_resources_are_listed(cluster: Cluster) {
     let wire = cluster.wire();
     assert_eq!(wire.get("/api").await.expect(200)["versions"], json!(["v1"]));
     let list = wire.get("/api/v1").await.expect(200);
@@ -44,7 +44,7 @@ async fn the_core_resources_are_told(cluster: Cluster) {
     }
 }
 
-async fn the_groups_are_told(cluster: Cluster) {
+async fn the_groups_are_listed(cluster: Cluster) {
     let list = cluster.wire().get("/apis").await.expect(200);
     assert_eq!(list["kind"], "APIGroupList");
     let groups = list["groups"].as_array().expect("groups");
@@ -61,7 +61,7 @@ async fn the_groups_are_told(cluster: Cluster) {
     }
 }
 
-async fn the_resources_of_a_group_are_told(cluster: Cluster) {
+async fn the_resources_of_a_group_are_listed(cluster: Cluster) {
     let wire = cluster.wire();
     let list = wire.get("/apis/policy/v1").await.expect(200);
     let budgets = resource(&list, "poddisruptionbudgets");
@@ -72,13 +72,13 @@ async fn the_resources_of_a_group_are_told(cluster: Cluster) {
     assert_eq!((&scale["group"], &scale["kind"]), (&json!("autoscaling"), &json!("Scale")));
 }
 
-async fn health_is_told(cluster: Cluster) {
+async fn health_is_served(cluster: Cluster) {
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(cluster.wire().get(path).await.expect(200), json!("ok"), "{path}");
     }
 }
 
-async fn kube_finds_what_it_needs(cluster: Cluster) {
+async fn kube_discovery_finds_the_resources(cluster: Cluster) {
     let client = cluster.admin();
     let discovery = kube::Discovery::new(client.clone()).run().await.expect("discovery");
     let gvk = kube::api::GroupVersionKind::gvk("policy", "v1", "PodDisruptionBudget");

@@ -1,4 +1,4 @@
-//! Requests that answer as if, and write nothing.
+//! Tests of dry runs: requests that respond as usual and write nothing.
 
 use quorate_testbed::{Cluster, Patch, stories};
 use serde_json::json;
@@ -6,15 +6,15 @@ use serde_json::json;
 use crate::fixtures::{Space, config_map, version_of};
 
 stories!(ApiServer:
-    a_dry_creation_leaves_nothing,
-    a_dry_update_leaves_all_as_it_was,
-    a_dry_deletion_deletes_nothing,
-    options_in_the_body_are_the_only_ones,
-    a_dry_run_fails_as_the_real_one_would,
-    another_word_for_a_dry_run_is_refused,
+    a_dry_run_create_stores_nothing,
+    a_dry_run_update_changes_nothing,
+    a_dry_run_delete_deletes_nothing,
+    options_in_the_body_override_the_query,
+    a_dry_run_fails_as_the_real_request_would,
+    an_invalid_dry_run_value_is_rejected,
 );
 
-async fn a_dry_creation_leaves_nothing(cluster: Cluster) {
+async fn a_dry_run_create_stores_nothing(cluster: Cluster) {
     let space = Space::new(&cluster, "create").await;
     let path = space.core("configmaps?dryRun=All");
     let made = space.wire.post(&path, &config_map("one", json!({}))).await.expect(201);
@@ -22,7 +22,7 @@ async fn a_dry_creation_leaves_nothing(cluster: Cluster) {
     assert_eq!(space.code(&space.core("configmaps/one")).await, 404);
 }
 
-async fn a_dry_update_leaves_all_as_it_was(cluster: Cluster) {
+async fn a_dry_run_update_changes_nothing(cluster: Cluster) {
     let space = Space::new(&cluster, "update").await;
     let made = space.config_map("one", json!({"k": "1"})).await;
     let path = space.core("configmaps/one?dryRun=All");
@@ -34,7 +34,7 @@ async fn a_dry_update_leaves_all_as_it_was(cluster: Cluster) {
     assert_eq!(version_of(&stored), version_of(&made));
 }
 
-async fn a_dry_deletion_deletes_nothing(cluster: Cluster) {
+async fn a_dry_run_delete_deletes_nothing(cluster: Cluster) {
     let space = Space::new(&cluster, "delete").await;
     let made = space.config_map("one", json!({})).await;
     let path = space.core("configmaps/one?dryRun=All");
@@ -44,22 +44,22 @@ async fn a_dry_deletion_deletes_nothing(cluster: Cluster) {
     assert_eq!(version_of(&stored), version_of(&made));
 }
 
-async fn options_in_the_body_are_the_only_ones(cluster: Cluster) {
+async fn options_in_the_body_override_the_query(cluster: Cluster) {
     let space = Space::new(&cluster, "body").await;
     space.config_map("one", json!({})).await;
-    // Where a deletion has a body, nobody looks at the query.
+    // If a deletion has a body, the API server ignores the query.
     space.wire.delete(&space.core("configmaps/one?dryRun=All"), &json!({})).await.expect(200);
     assert_eq!(space.code(&space.core("configmaps/one")).await, 404);
 }
 
-async fn a_dry_run_fails_as_the_real_one_would(cluster: Cluster) {
+async fn a_dry_run_fails_as_the_real_request_would(cluster: Cluster) {
     let space = Space::new(&cluster, "fails").await;
     space.config_map("one", json!({})).await;
     let answer = space.wire.post(&space.core("configmaps?dryRun=All"), &config_map("one", json!({}))).await;
     assert_eq!((answer.code, answer.reason()), (409, "AlreadyExists"));
 }
 
-async fn another_word_for_a_dry_run_is_refused(cluster: Cluster) {
+async fn an_invalid_dry_run_value_is_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "word").await;
     let answer = space.wire.post(&space.core("configmaps?dryRun=Some"), &config_map("one", json!({}))).await;
     assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{:#}", answer.body);

@@ -1,6 +1,6 @@
-//! Who may be evicted: pods in every state, under budgets in every state.
+//! Tests of which pods can be evicted: pods in every state, with budgets in every state.
 //!
-//! No controller runs here, so a budget's status is what the test writes.
+//! No controller runs here, so the test itself writes the status of a budget.
 
 use quorate_testbed::{Answer, Cluster, Kubernetes, Patch, stories};
 use serde_json::{Value, json};
@@ -9,30 +9,30 @@ use crate::fixtures::Space;
 
 stories!(ApiServer:
     without_a_budget_a_pod_is_evicted,
-    an_exhausted_budget_keeps_a_running_pod,
-    pods_that_do_not_run_are_evicted_whatever_the_budget,
-    a_terminating_pod_is_evicted_whatever_the_budget,
-    a_budget_of_others_does_not_count,
-    an_empty_selector_is_everybody,
-    no_selector_is_nobody,
-    an_allowed_disruption_is_spent,
-    a_budget_that_was_not_looked_at_yet_denies,
-    an_unready_pod_is_free_where_the_healthy_ones_suffice,
-    an_unready_pod_is_kept_where_they_do_not,
-    an_unready_pod_is_free_if_the_budget_always_allows,
-    nothing_desired_is_no_healthy_budget,
-    the_reason_of_a_refusal_is_told,
+    an_exhausted_budget_denies_the_eviction_of_a_running_pod,
+    pods_that_do_not_run_are_evicted_despite_the_budget,
+    a_terminating_pod_is_evicted_despite_the_budget,
+    a_budget_of_other_pods_does_not_apply,
+    an_empty_selector_matches_all_pods,
+    a_missing_selector_matches_no_pod,
+    an_allowed_disruption_is_charged,
+    a_budget_that_is_not_yet_observed_denies,
+    an_unready_pod_is_not_charged_if_enough_pods_are_healthy,
+    an_unready_pod_is_denied_if_too_few_pods_are_healthy,
+    an_unready_pod_is_not_charged_with_always_allow,
+    a_budget_with_zero_desired_pods_denies_an_unready_pod,
+    a_denial_states_its_reason,
     two_budgets_on_one_pod_are_an_error,
 );
 
-/// The numbers that the disruption controller would have written.
+/// The status that the disruption controller would write.
 pub(crate) fn counted(allowed: i64, healthy: i64, desired: i64) -> Value {
     json!({"observedGeneration": 1, "disruptionsAllowed": allowed, "currentHealthy": healthy,
         "desiredHealthy": desired, "expectedPods": healthy})
 }
 
 impl Space {
-    /// Makes a budget over the pods with the label `a`, with this status.
+    /// Creates a budget for the pods with the label `a`, with this status.
     pub(crate) async fn budget(&self, name: &str, spec: Value, status: Value) {
         let mut budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
             "metadata": {"name": name},
@@ -49,7 +49,7 @@ impl Space {
         self.evict_with(name, json!({})).await
     }
 
-    /// Posts an eviction with more in its body.
+    /// Posts an eviction with additional fields in its body.
     pub(crate) async fn evict_with(&self, name: &str, more: Value) -> Answer {
         let mut body = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": name, "namespace": self.name}});
@@ -60,7 +60,7 @@ impl Space {
     }
 }
 
-/// A refusal that says `cause`.
+/// Asserts a denial with this cause.
 #[track_caller]
 pub(crate) fn assert_refused(answer: &Answer, cause: &str) {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -78,18 +78,18 @@ async fn without_a_budget_a_pod_is_evicted(cluster: Cluster) {
     assert_eq!(none.failure(), (404, "NotFound", "pods \"none\" not found"));
 }
 
-async fn an_exhausted_budget_keeps_a_running_pod(cluster: Cluster) {
+async fn an_exhausted_budget_denies_the_eviction_of_a_running_pod(cluster: Cluster) {
     let space = Space::new(&cluster, "exhausted").await;
     space.budget("foo", json!({}), counted(0, 2, 2)).await;
     space.pod("one", "Running", Some(true)).await;
     let answer = space.evict("one").await;
     assert_refused(&answer, "The disruption budget foo needs 2 healthy pods and has 2 currently");
-    assert_eq!(answer.retry_after, None, "else every Go client would wait and ask again by itself");
+    assert_eq!(answer.retry_after, None, "with it, every Go client would wait and retry by itself");
     let pod = space.wire.get(&space.core("pods/one")).await.expect(200);
     assert_eq!(pod["metadata"].get("deletionTimestamp"), None);
 }
 
-async fn pods_that_do_not_run_are_evicted_whatever_the_budget(cluster: Cluster) {
+async fn pods_that_do_not_run_are_evicted_despite_the_budget(cluster: Cluster) {
     let space = Space::new(&cluster, "phases").await;
     space.budget("foo", json!({}), counted(0, 0, 0)).await;
     for phase in ["Pending", "Succeeded", "Failed"] {
@@ -100,7 +100,7 @@ async fn pods_that_do_not_run_are_evicted_whatever_the_budget(cluster: Cluster) 
     }
 }
 
-async fn a_terminating_pod_is_evicted_whatever_the_budget(cluster: Cluster) {
+async fn a_terminating_pod_is_evicted_despite_the_budget(cluster: Cluster) {
     let space = Space::new(&cluster, "terminating").await;
     space.budget("foo", json!({}), counted(0, 2, 2)).await;
     space.create("pods", &crate::fixtures::pod_on("one", "some-node")).await;
@@ -109,14 +109,14 @@ async fn a_terminating_pod_is_evicted_whatever_the_budget(cluster: Cluster) {
     space.evict_with("one", json!({"deleteOptions": {"gracePeriodSeconds": 300}})).await.expect(201);
 }
 
-async fn a_budget_of_others_does_not_count(cluster: Cluster) {
+async fn a_budget_of_other_pods_does_not_apply(cluster: Cluster) {
     let space = Space::new(&cluster, "others").await;
     space.budget("foo", json!({"selector": {"matchLabels": {"b": "true"}}}), counted(0, 2, 2)).await;
     space.pod("one", "Running", Some(true)).await;
     space.evict("one").await.expect(201);
 }
 
-async fn an_empty_selector_is_everybody(cluster: Cluster) {
+async fn an_empty_selector_matches_all_pods(cluster: Cluster) {
     let space = Space::new(&cluster, "everybody").await;
     space.budget("foo", json!({"selector": {}}), counted(0, 3, 3)).await;
     space.pod("one", "Running", Some(true)).await;
@@ -124,14 +124,14 @@ async fn an_empty_selector_is_everybody(cluster: Cluster) {
     assert_refused(&answer, "The disruption budget foo needs 3 healthy pods and has 3 currently");
 }
 
-async fn no_selector_is_nobody(cluster: Cluster) {
+async fn a_missing_selector_matches_no_pod(cluster: Cluster) {
     let space = Space::new(&cluster, "nobody").await;
     space.budget("foo", json!({"selector": null}), counted(0, 3, 3)).await;
     space.pod("one", "Running", Some(true)).await;
     space.evict("one").await.expect(201);
 }
 
-async fn an_allowed_disruption_is_spent(cluster: Cluster) {
+async fn an_allowed_disruption_is_charged(cluster: Cluster) {
     let space = Space::new(&cluster, "spent").await;
     let mut status = counted(2, 4, 2);
     status["conditions"] = json!([{"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods",
@@ -149,7 +149,7 @@ async fn an_allowed_disruption_is_spent(cluster: Cluster) {
     assert_eq!(space.evict("three").await.code, 429);
 }
 
-async fn a_budget_that_was_not_looked_at_yet_denies(cluster: Cluster) {
+async fn a_budget_that_is_not_yet_observed_denies(cluster: Cluster) {
     let space = Space::new(&cluster, "unseen").await;
     let mut status = counted(1, 3, 2);
     status["observedGeneration"] = json!(0);
@@ -161,16 +161,16 @@ async fn a_budget_that_was_not_looked_at_yet_denies(cluster: Cluster) {
     assert_eq!(answer.retry_after.as_deref(), Some("10"));
 }
 
-async fn an_unready_pod_is_free_where_the_healthy_ones_suffice(cluster: Cluster) {
+async fn an_unready_pod_is_not_charged_if_enough_pods_are_healthy(cluster: Cluster) {
     let space = Space::new(&cluster, "suffice").await;
     space.budget("foo", json!({}), counted(0, 2, 2)).await;
     space.pod("one", "Running", Some(false)).await;
     space.evict("one").await.expect(201);
     let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
-    assert_eq!(budget["status"].get("disruptedPods"), None, "it cost nothing");
+    assert_eq!(budget["status"].get("disruptedPods"), None, "it was not charged");
 }
 
-async fn an_unready_pod_is_kept_where_they_do_not(cluster: Cluster) {
+async fn an_unready_pod_is_denied_if_too_few_pods_are_healthy(cluster: Cluster) {
     let space = Space::new(&cluster, "lacking").await;
     space.budget("foo", json!({}), counted(0, 1, 2)).await;
     space.pod("one", "Running", Some(false)).await;
@@ -178,7 +178,7 @@ async fn an_unready_pod_is_kept_where_they_do_not(cluster: Cluster) {
     assert_refused(&answer, "The disruption budget foo needs 2 healthy pods and has 1 currently");
 }
 
-async fn an_unready_pod_is_free_if_the_budget_always_allows(cluster: Cluster) {
+async fn an_unready_pod_is_not_charged_with_always_allow(cluster: Cluster) {
     let space = Space::new(&cluster, "always").await;
     space.budget("foo", json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"}), counted(0, 1, 2)).await;
     space.pod("ready", "Running", Some(true)).await;
@@ -189,7 +189,7 @@ async fn an_unready_pod_is_free_if_the_budget_always_allows(cluster: Cluster) {
     }
 }
 
-async fn nothing_desired_is_no_healthy_budget(cluster: Cluster) {
+async fn a_budget_with_zero_desired_pods_denies_an_unready_pod(cluster: Cluster) {
     let space = Space::new(&cluster, "nothing").await;
     space.budget("foo", json!({}), counted(0, 0, 0)).await;
     space.pod("one", "Running", None).await;
@@ -197,7 +197,7 @@ async fn nothing_desired_is_no_healthy_budget(cluster: Cluster) {
     assert_refused(&answer, "The disruption budget foo needs 0 healthy pods and has 0 currently");
 }
 
-async fn the_reason_of_a_refusal_is_told(cluster: Cluster) {
+async fn a_denial_states_its_reason(cluster: Cluster) {
     let space = Space::new(&cluster, "reason").await;
     space.pod("one", "Running", Some(true)).await;
     for (name, healthy, reason, cause) in [
@@ -210,7 +210,7 @@ async fn the_reason_of_a_refusal_is_told(cluster: Cluster) {
         space.budget(name, json!({}), status).await;
         let answer = space.evict("one").await;
         if cluster.is_before(Kubernetes::V1_35) {
-            // It told the numbers only, also where they were not the reason.
+            // Older releases report only the numbers, even if they are not the reason.
             let numbers = format!("needs 3 healthy pods and has {healthy} currently");
             assert_refused(&answer, &format!("The disruption budget {name} {numbers}"));
         } else {

@@ -1,4 +1,4 @@
-//! What a native budget may say, and many evictions at once under one.
+//! Tests of the validation of native budgets, and of concurrent evictions with one budget.
 
 use futures::future::join_all;
 use quorate_testbed::{Cluster, Patch, stories};
@@ -9,12 +9,12 @@ use crate::fixtures::Space;
 
 stories!(ApiServer:
     numbers_and_percentages_are_accepted,
-    other_words_are_not,
-    both_numbers_at_once_are_refused,
+    other_values_are_rejected,
+    both_numbers_together_are_rejected,
     the_policy_for_unhealthy_pods_is_one_of_two,
-    a_negative_status_is_refused,
+    a_negative_status_is_rejected,
     a_budget_can_be_changed,
-    evictions_at_once_spend_no_more_than_there_is,
+    concurrent_evictions_never_overspend,
 );
 
 fn budget(name: &str, spec: Value) -> Value {
@@ -30,11 +30,11 @@ async fn numbers_and_percentages_are_accepted(cluster: Cluster) {
             space.wire.post(&space.budgets(""), &budget(&name, json!({key: value}))).await.expect(201);
         }
     }
-    // Neither is accepted too; such a budget allows nothing.
+    // A budget with neither number is accepted, too. It allows no disruption.
     space.wire.post(&space.budgets(""), &budget("neither", json!({}))).await.expect(201);
 }
 
-async fn other_words_are_not(cluster: Cluster) {
+async fn other_values_are_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "bad").await;
     for value in [json!("1.1%"), json!("nope"), json!("-1%"), json!("101%"), json!(-1)] {
         for key in ["minAvailable", "maxUnavailable"] {
@@ -45,7 +45,7 @@ async fn other_words_are_not(cluster: Cluster) {
     }
 }
 
-async fn both_numbers_at_once_are_refused(cluster: Cluster) {
+async fn both_numbers_together_are_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "both").await;
     let answer = space
         .wire
@@ -70,7 +70,7 @@ async fn the_policy_for_unhealthy_pods_is_one_of_two(cluster: Cluster) {
     }
 }
 
-async fn a_negative_status_is_refused(cluster: Cluster) {
+async fn a_negative_status_is_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "negative").await;
     space.budget("foo", json!({}), counted(1, 1, 1)).await;
     for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
@@ -87,12 +87,12 @@ async fn a_budget_can_be_changed(cluster: Cluster) {
     let after = space.wire.patch(&space.budgets("/foo"), Patch::Merge, &patch).await.expect(200);
     assert_eq!(after["metadata"]["generation"], 2);
     assert_eq!((after["spec"].get("minAvailable"), &after["spec"]["maxUnavailable"]), (None, &json!("10%")));
-    // It was not looked at since.
+    // No controller has observed the change.
     space.pod("one", "Running", Some(true)).await;
     assert_eq!(space.evict("one").await.code, 429);
 }
 
-async fn evictions_at_once_spend_no_more_than_there_is(cluster: Cluster) {
+async fn concurrent_evictions_never_overspend(cluster: Cluster) {
     let space = Space::new(&cluster, "atonce").await;
     let pods: Vec<String> = (0..6).map(|index| format!("pod-{index}")).collect();
     for pod in &pods {

@@ -1,4 +1,4 @@
-//! What an eviction may ask for, and what it leaves behind.
+//! Tests of the options and the effects of an eviction.
 
 use quorate_testbed::{Cluster, stories};
 use serde_json::json;
@@ -8,16 +8,16 @@ use crate::fixtures::{Space, pod_on, uid_of, version_of};
 
 stories!(ApiServer:
     the_names_of_path_and_body_must_agree,
-    an_eviction_is_only_posted,
+    an_eviction_accepts_only_post,
     the_older_version_is_accepted,
-    an_unknown_version_is_not,
-    a_dry_eviction_changes_nothing,
-    a_dry_eviction_is_refused_like_a_real_one,
-    two_words_on_dry_run_must_agree,
-    an_eviction_can_ask_for_a_uid,
-    an_eviction_can_ask_for_a_version,
-    an_evicted_pod_is_marked,
-    an_eviction_can_set_the_grace,
+    an_unknown_version_is_rejected,
+    a_dry_run_eviction_changes_nothing,
+    a_dry_run_eviction_is_denied_like_a_real_one,
+    dry_run_in_query_and_body_must_agree,
+    an_eviction_can_require_a_uid,
+    an_eviction_can_require_a_version,
+    an_evicted_pod_gets_a_disruption_target_condition,
+    an_eviction_can_set_the_grace_period,
 );
 
 async fn the_names_of_path_and_body_must_agree(cluster: Cluster) {
@@ -29,7 +29,7 @@ async fn the_names_of_path_and_body_must_agree(cluster: Cluster) {
     assert_eq!(space.code(&space.core("pods/one")).await, 200);
 }
 
-async fn an_eviction_is_only_posted(cluster: Cluster) {
+async fn an_eviction_accepts_only_post(cluster: Cluster) {
     let space = Space::new(&cluster, "posted").await;
     space.pod("one", "Running", Some(true)).await;
     let answer = space.wire.get(&space.core("pods/one/eviction")).await;
@@ -42,14 +42,14 @@ async fn the_older_version_is_accepted(cluster: Cluster) {
     space.evict_with("one", json!({"apiVersion": "policy/v1beta1"})).await.expect(201);
 }
 
-async fn an_unknown_version_is_not(cluster: Cluster) {
+async fn an_unknown_version_is_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "unknown").await;
     space.pod("one", "Running", Some(true)).await;
     assert_eq!(space.evict_with("one", json!({"apiVersion": "policy/v2"})).await.code, 400);
     assert_eq!(space.code(&space.core("pods/one")).await, 200);
 }
 
-async fn a_dry_eviction_changes_nothing(cluster: Cluster) {
+async fn a_dry_run_eviction_changes_nothing(cluster: Cluster) {
     let space = Space::new(&cluster, "dry").await;
     let pod = space.pod("one", "Running", Some(true)).await;
     space.budget("foo", json!({}), counted(1, 3, 2)).await;
@@ -66,7 +66,7 @@ async fn a_dry_eviction_changes_nothing(cluster: Cluster) {
     assert_eq!(version_of(&left), version_of(&pod));
 }
 
-async fn a_dry_eviction_is_refused_like_a_real_one(cluster: Cluster) {
+async fn a_dry_run_eviction_is_denied_like_a_real_one(cluster: Cluster) {
     let space = Space::new(&cluster, "dryrefused").await;
     space.pod("one", "Running", Some(true)).await;
     space.budget("foo", json!({}), counted(0, 2, 2)).await;
@@ -74,7 +74,7 @@ async fn a_dry_eviction_is_refused_like_a_real_one(cluster: Cluster) {
     assert_eq!((answer.code, answer.reason()), (429, "TooManyRequests"));
 }
 
-async fn two_words_on_dry_run_must_agree(cluster: Cluster) {
+async fn dry_run_in_query_and_body_must_agree(cluster: Cluster) {
     let space = Space::new(&cluster, "drywords").await;
     space.pod("one", "Running", Some(true)).await;
     let answer = space.evict_with("one", json!({"deleteOptions": {"dryRun": ["Some"]}})).await;
@@ -82,7 +82,7 @@ async fn two_words_on_dry_run_must_agree(cluster: Cluster) {
     assert_eq!(space.code(&space.core("pods/one")).await, 200);
 }
 
-async fn an_eviction_can_ask_for_a_uid(cluster: Cluster) {
+async fn an_eviction_can_require_a_uid(cluster: Cluster) {
     let space = Space::new(&cluster, "uid").await;
     let pod = space.pod("one", "Running", Some(true)).await;
     let wrong = json!({"deleteOptions": {"preconditions": {"uid": "another"}}});
@@ -93,7 +93,7 @@ async fn an_eviction_can_ask_for_a_uid(cluster: Cluster) {
     space.evict_with("one", right).await.expect(201);
 }
 
-async fn an_eviction_can_ask_for_a_version(cluster: Cluster) {
+async fn an_eviction_can_require_a_version(cluster: Cluster) {
     let space = Space::new(&cluster, "version").await;
     let old = space.pod("one", "Pending", None).await;
     let new = space.set_phase("one", "Running", Some(true)).await;
@@ -105,7 +105,7 @@ async fn an_eviction_can_ask_for_a_version(cluster: Cluster) {
     space.evict_with("one", right).await.expect(201);
 }
 
-async fn an_evicted_pod_is_marked(cluster: Cluster) {
+async fn an_evicted_pod_gets_a_disruption_target_condition(cluster: Cluster) {
     let space = Space::new(&cluster, "marked").await;
     space.create("pods", &pod_on("one", "some-node")).await;
     space.set_phase("one", "Running", Some(true)).await;
@@ -120,7 +120,7 @@ async fn an_evicted_pod_is_marked(cluster: Cluster) {
     );
 }
 
-async fn an_eviction_can_set_the_grace(cluster: Cluster) {
+async fn an_eviction_can_set_the_grace_period(cluster: Cluster) {
     let space = Space::new(&cluster, "grace").await;
     space.create("pods", &pod_on("one", "some-node")).await;
     space.set_phase("one", "Running", Some(true)).await;

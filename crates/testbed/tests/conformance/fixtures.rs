@@ -1,9 +1,9 @@
-//! Objects and paths that many tests use.
+//! Shared objects and paths.
 
 use quorate_testbed::{Cluster, Patch, Wire, eventually};
 use serde_json::{Value, json};
 
-/// A namespace of its own, and how to reach what is in it.
+/// A namespace of one test, with a client for its objects.
 pub(crate) struct Space {
     pub(crate) wire: Wire,
     pub(crate) name: String,
@@ -19,7 +19,7 @@ impl Space {
         format!("/api/v1/namespaces/{}/{rest}", self.name)
     }
 
-    /// The same, outside the core group: `policy/v1`.
+    /// The path of a resource outside the core group: `policy/v1`.
     pub(crate) fn path(&self, group_version: &str, rest: &str) -> String {
         format!("/apis/{group_version}/namespaces/{}/{rest}", self.name)
     }
@@ -36,7 +36,7 @@ impl Space {
         self.create("configmaps", &config_map(name, data)).await
     }
 
-    /// Makes a pod that has got as far as `phase`, ready or not.
+    /// Creates a pod in the phase `phase`, ready or not.
     pub(crate) async fn pod(&self, name: &str, phase: &str, ready: Option<bool>) -> Value {
         self.create("pods", &pod(name)).await;
         self.set_phase(name, phase, ready).await
@@ -52,8 +52,8 @@ impl Space {
         self.wire.patch(&path, Patch::Merge, &json!({"status": status})).await.expect(200)
     }
 
-    /// Waits until the API server's cache is as new as the store. A deletion is first tried, and shown to webhooks,
-    /// with what the cache has.
+    /// Waits until the API server's cache is as new as the store. A deletion first uses the cached object, and also
+    /// sends it to webhooks.
     pub(crate) async fn settle(&self, rest: &str) {
         let stored = self.wire.get(&self.core(rest)).await.expect(200);
         let path = self.core(&format!("{rest}?resourceVersion=0"));
@@ -73,7 +73,7 @@ pub(crate) fn config_map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-/// A pod with the label `a: "true"` that nobody will schedule.
+/// A pod with the label `a: "true"`. The clusters of these tests have no free node, so it is never scheduled.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -83,7 +83,7 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// The same on a node, so that it ends in grace.
+/// The same pod on a node, so that its deletion has a grace period.
 pub(crate) fn pod_on(name: &str, node: &str) -> Value {
     let mut pod = pod(name);
     pod["spec"]["nodeName"] = json!(node);
@@ -125,7 +125,7 @@ pub(crate) fn uid_of(object: &Value) -> &str {
     text(object, "/metadata/uid")
 }
 
-/// The names of the items of a list, in its order.
+/// The names of the items of a list, in the order of the list.
 pub(crate) fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().map(|item| text(item, "/metadata/name")).collect()
 }

@@ -1,4 +1,4 @@
-//! The real kubectl at work.
+//! Tests with the real kubectl.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::fixtures::{Space, deployment, names};
 
 stories!(Whole:
-    what_is_applied_is_printed_and_described,
-    what_is_waited_for_comes,
-    what_is_deleted_goes,
-    a_node_is_cordoned_and_let_go,
-    a_drain_waits_for_a_budget_and_goes_on,
-    a_dry_drain_evicts_nobody,
+    applied_objects_are_printed_and_described,
+    kubectl_wait_waits_for_conditions,
+    deleted_objects_are_removed,
+    a_node_is_cordoned_and_uncordoned,
+    a_drain_waits_for_a_budget_and_continues,
+    a_dry_run_drain_evicts_no_pod,
 );
 
-/// A cluster with two nodes and a deployment on them.
+/// A cluster with two nodes, and kubectl for it.
 struct Scene {
     space: Space,
     kubectl: Kubectl,
@@ -38,7 +38,7 @@ impl Scene {
         self.kubectl.run(&args).await.expect("kubectl runs")
     }
 
-    /// Runs a command that must not fail; gives what it wrote.
+    /// Runs a command that must succeed. Returns its output.
     async fn done(&self, line: &str) -> String {
         let printed = self.run(line).await;
         assert!(printed.success, "kubectl {line}: {}", printed.stderr);
@@ -52,7 +52,7 @@ impl Scene {
         printed.stdout.trim().to_owned()
     }
 
-    /// Applies a deployment and waits until it is there.
+    /// Applies a deployment and waits until its rollout is complete.
     async fn deploy(&self, replicas: u32) {
         self.apply(&deployment("web", replicas)).await;
         self.done("rollout status deployment/web --timeout=60s").await;
@@ -63,7 +63,7 @@ impl Scene {
     }
 }
 
-async fn what_is_applied_is_printed_and_described(cluster: Cluster) {
+async fn applied_objects_are_printed_and_described(cluster: Cluster) {
     let scene = Scene::set(&cluster).await;
     assert_eq!(scene.apply(&deployment("web", 2)).await, "deployment.apps/web created");
     assert_eq!(scene.apply(&deployment("web", 2)).await, "deployment.apps/web unchanged");
@@ -100,7 +100,7 @@ async fn what_is_applied_is_printed_and_described(cluster: Cluster) {
     assert_eq!(missing.stderr.trim(), "Error from server (NotFound): pods \"none\" not found");
 }
 
-async fn what_is_waited_for_comes(cluster: Cluster) {
+async fn kubectl_wait_waits_for_conditions(cluster: Cluster) {
     let scene = Scene::set(&cluster).await;
     scene.apply(&deployment("web", 2)).await;
     let waited = scene.done("wait --for=condition=Available deployment/web --timeout=60s").await;
@@ -111,7 +111,7 @@ async fn what_is_waited_for_comes(cluster: Cluster) {
     assert!(impatient.stderr.contains("timed out waiting for the condition"), "{}", impatient.stderr);
 }
 
-async fn what_is_deleted_goes(cluster: Cluster) {
+async fn deleted_objects_are_removed(cluster: Cluster) {
     let scene = Scene::set(&cluster).await;
     scene.deploy(2).await;
     let pods = scene.pods().await;
@@ -124,7 +124,7 @@ async fn what_is_deleted_goes(cluster: Cluster) {
     assert_eq!(names(&scene.pods().await), Vec::<&str>::new());
 }
 
-async fn a_node_is_cordoned_and_let_go(cluster: Cluster) {
+async fn a_node_is_cordoned_and_uncordoned(cluster: Cluster) {
     let scene = Scene::set(&cluster).await;
     assert_eq!(scene.done("cordon node-a").await.trim(), "node/node-a cordoned");
     assert!(scene.done("get node node-a").await.contains("Ready,SchedulingDisabled"));
@@ -140,14 +140,14 @@ async fn tight_budget(scene: &Scene) {
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "tight"},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}});
     scene.apply(&budget).await;
-    eventually("the budget is counted", || async {
+    eventually("the budget has its numbers", || async {
         let budget = scene.space.wire.get(&scene.space.budgets("/tight")).await.expect(200);
         if budget["status"]["currentHealthy"] == 2 { Ok(()) } else { Err(budget["status"].clone()) }
     })
     .await;
 }
 
-async fn a_drain_waits_for_a_budget_and_goes_on(cluster: Cluster) {
+async fn a_drain_waits_for_a_budget_and_continues(cluster: Cluster) {
     let scene = Scene::set(&cluster).await;
     scene.done("cordon node-b").await;
     scene.deploy(2).await;
@@ -158,7 +158,7 @@ async fn a_drain_waits_for_a_budget_and_goes_on(cluster: Cluster) {
         scene.kubectl.command(&["drain", "node-a", "--timeout=100s"]).spawn().expect("kubectl runs");
     let mut lines = BufReader::new(drain.stderr.take().expect("what it says")).lines();
     let refused = loop {
-        let line = lines.next_line().await.expect("a line").expect("kubectl goes on");
+        let line = lines.next_line().await.expect("a line").expect("kubectl continues");
         if line.contains("error when evicting") {
             break line;
         }
@@ -181,7 +181,7 @@ async fn a_drain_waits_for_a_budget_and_goes_on(cluster: Cluster) {
     }
 }
 
-async fn a_dry_drain_evicts_nobody(cluster: Cluster) {
+async fn a_dry_run_drain_evicts_no_pod(cluster: Cluster) {
     let scene = Scene::set(&cluster).await;
     scene.deploy(2).await;
     let before = scene.pods().await;

@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, order.
+//! Tests of lists: selectors, pages, order.
 
 use quorate_testbed::{Cluster, stories};
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use crate::fixtures::{Space, config_map, names, pod, pod_on, text};
 
 stories!(ApiServer:
-    a_list_is_in_order_of_names,
+    a_list_is_sorted_by_name,
     labels_select,
     a_bad_selector_is_a_bad_request,
     fields_select,
-    a_field_that_cannot_be_selected_is_refused,
+    a_field_that_cannot_be_selected_is_rejected,
     a_long_list_comes_in_pages,
-    a_page_shows_the_cluster_as_it_was,
-    a_list_over_all_namespaces,
-    a_list_may_be_old,
+    the_pages_of_a_list_are_one_snapshot,
+    a_list_can_span_all_namespaces,
+    a_list_can_request_a_resource_version,
 );
 
 async fn labelled(space: &Space) {
@@ -29,13 +29,13 @@ async fn labelled(space: &Space) {
     }
 }
 
-/// The names of what is listed, without what each namespace has anyway.
+/// The names of the listed objects, without those that every namespace has.
 async fn listed(space: &Space, query: &str) -> Vec<String> {
     let list = space.wire.get(&space.core(&format!("configmaps?{query}"))).await.expect(200);
     names(&list).into_iter().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
 }
 
-async fn a_list_is_in_order_of_names(cluster: Cluster) {
+async fn a_list_is_sorted_by_name(cluster: Cluster) {
     let space = Space::new(&cluster, "order").await;
     labelled(&space).await;
     let list = space.wire.get(&space.core("configmaps")).await.expect(200);
@@ -87,7 +87,7 @@ async fn fields_select(cluster: Cluster) {
     }
 }
 
-async fn a_field_that_cannot_be_selected_is_refused(cluster: Cluster) {
+async fn a_field_that_cannot_be_selected_is_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "nofield").await;
     let answer = space.wire.get(&space.core("pods?fieldSelector=spec.nonsense%3Dx")).await;
     assert_eq!((answer.code, answer.reason()), (400, "BadRequest"));
@@ -110,7 +110,7 @@ async fn a_long_list_comes_in_pages(cluster: Cluster) {
     assert_eq!(text(&third, "/metadata/continue"), "");
 }
 
-async fn a_page_shows_the_cluster_as_it_was(cluster: Cluster) {
+async fn the_pages_of_a_list_are_one_snapshot(cluster: Cluster) {
     let space = Space::new(&cluster, "aswas").await;
     for name in ["a", "b", "c"] {
         space.create("pods", &pod(name)).await;
@@ -133,7 +133,7 @@ async fn next_page(space: &Space, page: &Value) -> Value {
     space.wire.get(&space.core(&format!("pods?limit=2&continue={token}"))).await.expect(200)
 }
 
-async fn a_list_over_all_namespaces(cluster: Cluster) {
+async fn a_list_can_span_all_namespaces(cluster: Cluster) {
     let (one, two) = (Space::new(&cluster, "first").await, Space::new(&cluster, "second").await);
     for space in [&one, &two] {
         let mut object = pod("same-name");
@@ -151,10 +151,10 @@ async fn a_list_over_all_namespaces(cluster: Cluster) {
     assert_eq!(spaces, [one.name.as_str(), two.name.as_str()]);
 }
 
-async fn a_list_may_be_old(cluster: Cluster) {
+async fn a_list_can_request_a_resource_version(cluster: Cluster) {
     let space = Space::new(&cluster, "old").await;
     let made = space.create("pods", &pod("one")).await;
-    // Not older than what was just written: then it is there.
+    // A list that is not older than the write contains the new pod.
     let version = text(&made, "/metadata/resourceVersion");
     let path = space.core(&format!("pods?resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
     assert_eq!(names(&space.wire.get(&path).await.expect(200)), ["one"]);

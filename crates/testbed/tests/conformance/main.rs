@@ -1,8 +1,8 @@
-//! What stories may rest on, tried on every cluster they are told on.
+//! Conformance tests: the behaviour that stories depend on, tested on every backend of the stories.
 //!
-//! The same body runs against a real control plane and against the embedded one: the first proves that the test tells
-//! the truth about Kubernetes, the second that the embedded cluster does too. Where the two differ on purpose, the
-//! documentation of `quorate-devcluster` says so, and there is no test here.
+//! The same test runs on a real control plane and on the embedded cluster. The first run proves that the test describes
+//! Kubernetes correctly, the second that the embedded cluster behaves in the same way. Deliberate differences are
+//! listed in the documentation of `quorate-devcluster`, and have no test here.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 #![allow(clippy::needless_pass_by_value, reason = "the helpers are called with literals")]
@@ -34,7 +34,7 @@ mod watching;
 mod webhook_rules;
 mod workload_api;
 
-/// A file that is no module is compiled by nobody, and its tests never run.
+/// A file that is not declared as a module is not compiled, and its tests never run.
 #[test]
 fn every_file_here_is_a_module() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance");

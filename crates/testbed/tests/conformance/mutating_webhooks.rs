@@ -1,4 +1,4 @@
-//! Mutating webhooks.
+//! Tests of mutating webhooks.
 
 use quorate_testbed::{Cluster, Reply, stories};
 use serde_json::json;
@@ -7,16 +7,16 @@ use crate::fixtures::{Space, config_map, pod, text, uid_of};
 use crate::validating_webhooks::{Installed, not_now, rule};
 
 stories!(ApiServer:
-    a_patch_changes_what_is_stored,
+    a_patch_of_a_webhook_changes_the_stored_object,
     owner_references_can_be_added,
     a_patch_of_an_eviction_pins_the_pod,
     a_pin_to_another_pod_conflicts,
-    a_mutating_webhook_may_deny,
+    a_mutating_webhook_can_deny,
     a_patch_that_does_not_apply_fails_the_request,
     a_dry_run_is_mutated_too,
 );
 
-async fn a_patch_changes_what_is_stored(cluster: Cluster) {
+async fn a_patch_of_a_webhook_changes_the_stored_object(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["configmaps"]);
     let patch = Reply::Patch(json!([{"op": "add", "path": "/data", "value": {"added": "yes"}}]));
     let hook = Installed::new(&cluster, "Mutating", rules, json!({}), move |_| patch.clone()).await;
@@ -42,7 +42,7 @@ async fn owner_references_can_be_added(cluster: Cluster) {
 async fn pinning(cluster: &Cluster) -> Installed {
     let rules = rule(&["CREATE"], &["pods/eviction"]);
     Installed::new(cluster, "Mutating", rules, json!({}), |request| {
-        // The story tells the webhook by an annotation which pod it means.
+        // The test passes the UID of the pod to the webhook in an annotation.
         let uid = text(request, "/object/metadata/annotations/pin").to_owned();
         let options = match request["object"].get("deleteOptions") {
             Some(options) => options.clone(),
@@ -82,7 +82,7 @@ async fn a_pin_to_another_pod_conflicts(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_mutating_webhook_may_deny(cluster: Cluster) {
+async fn a_mutating_webhook_can_deny(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["pods/eviction"]);
     let hook = Installed::new(&cluster, "Mutating", rules, json!({}), |_| Reply::Deny(not_now())).await;
     let space = hook.space();

@@ -1,4 +1,4 @@
-//! Creating and reading.
+//! Tests of create and get.
 
 use quorate_testbed::{Cluster, stories};
 use serde_json::json;
@@ -7,16 +7,16 @@ use crate::fixtures::{Space, config_map, pod, text, uid_of, version_of};
 
 stories!(ApiServer:
     a_created_object_gets_its_identity,
-    a_name_is_taken_once,
-    what_is_missing_is_not_found,
+    a_name_can_be_used_only_once,
+    a_missing_object_is_not_found,
     a_name_can_be_generated,
-    an_object_without_a_name_is_refused,
+    an_object_without_a_name_is_rejected,
     a_namespace_must_exist,
     the_namespaces_of_body_and_path_must_agree,
-    a_deleted_name_comes_back_with_another_uid,
+    a_recreated_object_has_another_uid,
     an_unknown_resource_is_not_found,
-    a_body_that_is_no_json_is_a_bad_request,
-    defaults_are_filled_in,
+    a_body_that_is_not_json_is_a_bad_request,
+    defaults_are_set,
     a_pod_starts_pending,
 );
 
@@ -32,7 +32,7 @@ async fn a_created_object_gets_its_identity(cluster: Cluster) {
     assert_eq!(space.wire.get(&space.core("configmaps/one")).await.expect(200), made);
 }
 
-async fn a_name_is_taken_once(cluster: Cluster) {
+async fn a_name_can_be_used_only_once(cluster: Cluster) {
     let space = Space::new(&cluster, "twice").await;
     space.config_map("one", json!({})).await;
     let again = space.wire.post(&space.core("configmaps"), &config_map("one", json!({}))).await;
@@ -40,7 +40,7 @@ async fn a_name_is_taken_once(cluster: Cluster) {
     assert_eq!(again.body["details"], json!({"name": "one", "kind": "configmaps"}));
 }
 
-async fn what_is_missing_is_not_found(cluster: Cluster) {
+async fn a_missing_object_is_not_found(cluster: Cluster) {
     let space = Space::new(&cluster, "missing").await;
     for answer in [
         space.wire.get(&space.core("configmaps/none")).await,
@@ -69,7 +69,7 @@ async fn a_name_can_be_generated(cluster: Cluster) {
     assert_eq!(text(&made, "/metadata/generateName"), "some-");
 }
 
-async fn an_object_without_a_name_is_refused(cluster: Cluster) {
+async fn an_object_without_a_name_is_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "nameless").await;
     let mut object = config_map("", json!({}));
     object["metadata"] = json!({});
@@ -83,7 +83,7 @@ async fn a_namespace_must_exist(cluster: Cluster) {
     let wire = cluster.wire();
     let answer = wire.post("/api/v1/namespaces/nowhere/configmaps", &config_map("one", json!({}))).await;
     assert_eq!(answer.failure(), (404, "NotFound", "namespaces \"nowhere\" not found"));
-    // To list what is in it is another matter: there is nothing.
+    // A list in a namespace that does not exist is empty, not an error.
     assert_eq!(wire.get("/api/v1/namespaces/nowhere/configmaps").await.expect(200)["items"], json!([]));
 }
 
@@ -96,7 +96,7 @@ async fn the_namespaces_of_body_and_path_must_agree(cluster: Cluster) {
     assert_eq!(answer.failure(), (400, "BadRequest", message));
 }
 
-async fn a_deleted_name_comes_back_with_another_uid(cluster: Cluster) {
+async fn a_recreated_object_has_another_uid(cluster: Cluster) {
     let space = Space::new(&cluster, "again").await;
     let first = space.config_map("one", json!({})).await;
     space.wire.delete(&space.core("configmaps/one"), &json!({})).await.expect(200);
@@ -113,7 +113,7 @@ async fn an_unknown_resource_is_not_found(cluster: Cluster) {
     assert_eq!(space.code("/apis/policy/v9").await, 404);
 }
 
-async fn a_body_that_is_no_json_is_a_bad_request(cluster: Cluster) {
+async fn a_body_that_is_not_json_is_a_bad_request(cluster: Cluster) {
     let space = Space::new(&cluster, "nojson").await;
     let answer = space
         .wire
@@ -124,7 +124,7 @@ async fn a_body_that_is_no_json_is_a_bad_request(cluster: Cluster) {
     assert_eq!((answer.code, answer.reason()), (400, "BadRequest"), "{:#}", answer.body);
 }
 
-async fn defaults_are_filled_in(cluster: Cluster) {
+async fn defaults_are_set(cluster: Cluster) {
     let space = Space::new(&cluster, "defaults").await;
     let made = space.create("pods", &pod("one")).await;
     assert_eq!(made["spec"]["terminationGracePeriodSeconds"], 30);

@@ -1,4 +1,4 @@
-//! The three kinds of patch.
+//! Tests of merge patch, JSON patch, strategic merge patch and server-side apply.
 
 use quorate_testbed::{Cluster, Patch, stories};
 use serde_json::json;
@@ -8,18 +8,18 @@ use crate::fixtures::{Space, deployment, pod, version_of};
 stories!(ApiServer:
     a_merge_patch_merges_and_removes,
     a_json_patch_is_all_or_nothing,
-    a_json_patch_cannot_remove_what_is_not_there,
-    a_strategic_patch_knows_the_keys_of_lists,
+    a_json_patch_cannot_remove_a_missing_field,
+    a_strategic_patch_merges_lists_by_key,
     a_strategic_patch_can_delete_and_replace,
-    a_patch_can_ask_for_a_version,
-    what_is_missing_cannot_be_patched,
-    an_unknown_kind_of_patch_is_refused,
+    a_patch_can_require_a_version,
+    a_missing_object_cannot_be_patched,
+    an_unknown_kind_of_patch_is_rejected,
     a_patch_cannot_rename,
-    what_is_applied_no_more_goes_from_a_list,
+    an_item_that_is_no_longer_applied_is_removed_from_a_list,
 );
 
-/// A list right under the object, merged by the names in it.
-async fn what_is_applied_no_more_goes_from_a_list(cluster: Cluster) {
+/// Uses a list at the top level of an object, which is merged by name.
+async fn an_item_that_is_no_longer_applied_is_removed_from_a_list(cluster: Cluster) {
     let wire = cluster.wire();
     let name = cluster.unique("applied");
     let path = format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}");
@@ -68,7 +68,7 @@ async fn a_json_patch_is_all_or_nothing(cluster: Cluster) {
     assert_ne!(version_of(&stored), version_of(&made));
 }
 
-async fn a_json_patch_cannot_remove_what_is_not_there(cluster: Cluster) {
+async fn a_json_patch_cannot_remove_a_missing_field(cluster: Cluster) {
     let space = Space::new(&cluster, "remove").await;
     let path = space.core("configmaps/one");
     space.config_map("one", json!({"a": "1"})).await;
@@ -78,17 +78,17 @@ async fn a_json_patch_cannot_remove_what_is_not_there(cluster: Cluster) {
     assert_eq!(space.wire.get(&path).await.expect(200)["data"], json!({"a": "1"}));
 }
 
-async fn a_strategic_patch_knows_the_keys_of_lists(cluster: Cluster) {
+async fn a_strategic_patch_merges_lists_by_key(cluster: Cluster) {
     let space = Space::new(&cluster, "strategic").await;
     space.create("pods", &pod("one")).await;
-    // Containers are merged by name: the image changes, the container stays one.
+    // Containers are merged by name: the image changes, and there is still one container.
     let patch = json!({"spec": {"containers": [{"name": "main", "image": "other"}]}});
     let after = space.wire.patch(&space.core("pods/one"), Patch::Strategic, &patch).await.expect(200);
     assert_eq!(after["spec"]["containers"].as_array().map(Vec::len), Some(1));
     assert_eq!(after["spec"]["containers"][0]["image"], "other");
     assert_eq!(after["spec"]["containers"][0]["name"], "main");
 
-    // Conditions are merged by type: one is added, then changed, and the other is left alone.
+    // Conditions are merged by type: one is added, then changed, and the other is unchanged.
     let status = space.core("pods/one/status");
     for (kind, value) in [("Ready", "False"), ("Disruptable", "True"), ("Ready", "True")] {
         let patch = json!({"status": {"conditions": [{"type": kind, "status": value}]}});
@@ -138,7 +138,7 @@ async fn a_strategic_patch_can_delete_and_replace(cluster: Cluster) {
     assert_eq!(after["spec"]["selector"], json!({"matchLabels": {"b": "true", "c": "true"}}));
 }
 
-async fn a_patch_can_ask_for_a_version(cluster: Cluster) {
+async fn a_patch_can_require_a_version(cluster: Cluster) {
     let space = Space::new(&cluster, "version").await;
     let path = space.core("configmaps/one");
     let made = space.config_map("one", json!({"a": "1"})).await;
@@ -149,7 +149,7 @@ async fn a_patch_can_ask_for_a_version(cluster: Cluster) {
     assert_eq!(space.wire.get(&path).await.expect(200)["data"]["a"], "2");
 }
 
-async fn what_is_missing_cannot_be_patched(cluster: Cluster) {
+async fn a_missing_object_cannot_be_patched(cluster: Cluster) {
     let space = Space::new(&cluster, "missing").await;
     for kind in [Patch::Merge, Patch::Strategic] {
         let answer = space.wire.patch(&space.core("configmaps/none"), kind, &json!({"data": {}})).await;
@@ -157,7 +157,7 @@ async fn what_is_missing_cannot_be_patched(cluster: Cluster) {
     }
 }
 
-async fn an_unknown_kind_of_patch_is_refused(cluster: Cluster) {
+async fn an_unknown_kind_of_patch_is_rejected(cluster: Cluster) {
     let space = Space::new(&cluster, "unknown").await;
     space.config_map("one", json!({})).await;
     let path = space.core("configmaps/one");

@@ -1,4 +1,4 @@
-//! Deleting pods, which have a grace period where there is a kubelet to keep it.
+//! Tests of the deletion of pods: a pod on a node has a grace period.
 
 use quorate_testbed::{Cluster, stories};
 use serde_json::json;
@@ -6,37 +6,37 @@ use serde_json::json;
 use crate::fixtures::{Space, pod, pod_on, text, uid_of, version_of};
 
 stories!(ApiServer:
-    a_pod_on_no_node_goes_at_once,
-    a_pod_on_a_node_ends_in_grace,
-    a_deletion_can_set_the_grace,
-    a_second_deletion_can_only_shorten_the_grace,
-    a_finished_pod_goes_at_once,
-    the_kubelet_has_the_last_word,
-    a_pod_with_a_finalizer_outlives_its_grace,
+    a_pod_without_a_node_is_removed_at_once,
+    a_pod_on_a_node_has_a_grace_period,
+    a_deletion_can_set_the_grace_period,
+    a_second_deletion_can_only_shorten_the_grace_period,
+    a_finished_pod_is_removed_at_once,
+    the_kubelet_removes_the_pod,
+    a_pod_with_a_finalizer_outlives_its_grace_period,
 );
 
-async fn a_pod_on_no_node_goes_at_once(cluster: Cluster) {
+async fn a_pod_without_a_node_is_removed_at_once(cluster: Cluster) {
     let space = Space::new(&cluster, "unbound").await;
     space.create("pods", &pod("one")).await;
     space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
     assert_eq!(space.code(&space.core("pods/one")).await, 404);
 }
 
-async fn a_pod_on_a_node_ends_in_grace(cluster: Cluster) {
+async fn a_pod_on_a_node_has_a_grace_period(cluster: Cluster) {
     let space = Space::new(&cluster, "bound").await;
     space.create("pods", &pod_on("one", "some-node")).await;
     let answer = space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
     assert_eq!(answer["kind"], "Pod");
     let ending = space.wire.get(&space.core("pods/one")).await.expect(200);
     assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 30);
-    // The time of the deletion is when the grace will be over.
+    // `deletionTimestamp` is the time when the grace period ends.
     assert!(
         text(&ending, "/metadata/deletionTimestamp") > text(&ending, "/metadata/creationTimestamp"),
         "{ending}"
     );
 }
 
-async fn a_deletion_can_set_the_grace(cluster: Cluster) {
+async fn a_deletion_can_set_the_grace_period(cluster: Cluster) {
     let space = Space::new(&cluster, "grace").await;
     space.create("pods", &pod_on("one", "some-node")).await;
     space.wire.delete(&space.core("pods/one"), &json!({"gracePeriodSeconds": 7})).await.expect(200);
@@ -44,7 +44,7 @@ async fn a_deletion_can_set_the_grace(cluster: Cluster) {
     assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 7);
 }
 
-async fn a_second_deletion_can_only_shorten_the_grace(cluster: Cluster) {
+async fn a_second_deletion_can_only_shorten_the_grace_period(cluster: Cluster) {
     let space = Space::new(&cluster, "shorter").await;
     let path = space.core("pods/one");
     space.create("pods", &pod_on("one", "some-node")).await;
@@ -59,7 +59,7 @@ async fn a_second_deletion_can_only_shorten_the_grace(cluster: Cluster) {
     );
 }
 
-async fn a_finished_pod_goes_at_once(cluster: Cluster) {
+async fn a_finished_pod_is_removed_at_once(cluster: Cluster) {
     let space = Space::new(&cluster, "finished").await;
     space.create("pods", &pod_on("one", "some-node")).await;
     space.set_phase("one", "Succeeded", None).await;
@@ -67,7 +67,7 @@ async fn a_finished_pod_goes_at_once(cluster: Cluster) {
     assert_eq!(space.code(&space.core("pods/one")).await, 404);
 }
 
-async fn the_kubelet_has_the_last_word(cluster: Cluster) {
+async fn the_kubelet_removes_the_pod(cluster: Cluster) {
     let space = Space::new(&cluster, "lastword").await;
     let path = space.core("pods/one");
     let made = space.create("pods", &pod_on("one", "some-node")).await;
@@ -79,7 +79,7 @@ async fn the_kubelet_has_the_last_word(cluster: Cluster) {
     assert_eq!(space.code(&path).await, 404);
 }
 
-async fn a_pod_with_a_finalizer_outlives_its_grace(cluster: Cluster) {
+async fn a_pod_with_a_finalizer_outlives_its_grace_period(cluster: Cluster) {
     let space = Space::new(&cluster, "outlives").await;
     let path = space.core("pods/one");
     let mut object = pod_on("one", "some-node");

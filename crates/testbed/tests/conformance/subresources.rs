@@ -1,4 +1,4 @@
-//! `status`, `scale`, `binding` and `resize`.
+//! Tests of the subresources `status`, `scale`, `binding` and `resize`.
 
 use quorate_testbed::{Cluster, Kubernetes, Patch, stories};
 use serde_json::json;
@@ -6,17 +6,17 @@ use serde_json::json;
 use crate::fixtures::{Space, deployment, pod, version_of};
 
 stories!(ApiServer:
-    the_status_is_written_through_its_own_door,
-    the_spec_is_not_written_through_the_door_of_the_status,
+    the_status_is_written_through_its_subresource,
+    the_status_subresource_does_not_change_the_spec,
     a_status_from_an_old_version_conflicts,
-    the_scale_of_a_deployment,
+    the_scale_of_a_deployment_is_read_and_written,
     a_pod_is_bound_once,
     a_pod_keeps_its_node,
     resources_are_changed_through_resize_only,
-    a_budget_is_made_without_a_status,
+    a_budget_is_created_without_a_status,
 );
 
-async fn the_status_is_written_through_its_own_door(cluster: Cluster) {
+async fn the_status_is_written_through_its_subresource(cluster: Cluster) {
     let space = Space::new(&cluster, "status").await;
     let mut object = space.create("pods", &pod("one")).await;
     object["status"]["phase"] = json!("Running");
@@ -27,7 +27,7 @@ async fn the_status_is_written_through_its_own_door(cluster: Cluster) {
     assert_eq!(space.wire.get(&space.core("pods/one/status")).await.expect(200), after);
 }
 
-async fn the_spec_is_not_written_through_the_door_of_the_status(cluster: Cluster) {
+async fn the_status_subresource_does_not_change_the_spec(cluster: Cluster) {
     let space = Space::new(&cluster, "nospec").await;
     space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
     let path = space.path("apps/v1", "deployments/web/status");
@@ -45,7 +45,7 @@ async fn a_status_from_an_old_version_conflicts(cluster: Cluster) {
     assert_eq!((answer.code, answer.reason()), (409, "Conflict"));
 }
 
-async fn the_scale_of_a_deployment(cluster: Cluster) {
+async fn the_scale_of_a_deployment_is_read_and_written(cluster: Cluster) {
     let space = Space::new(&cluster, "scale").await;
     space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
     let path = space.path("apps/v1", "deployments/web/scale");
@@ -92,7 +92,7 @@ async fn resources_are_changed_through_resize_only(cluster: Cluster) {
     assert_eq!((direct.code, direct.reason()), (422, "Invalid"), "{:#}", direct.body);
     let answer = space.wire.patch(&space.core("pods/one/resize"), Patch::Strategic, &patch).await;
     if cluster.is_before(Kubernetes::V1_35) {
-        // Behind a gate that is off in 1.32.
+        // The feature gate is off in 1.32.
         assert_eq!(answer.code, 404);
         return;
     }
@@ -101,7 +101,7 @@ async fn resources_are_changed_through_resize_only(cluster: Cluster) {
     assert_ne!(version_of(&resized), version_of(&made));
 }
 
-async fn a_budget_is_made_without_a_status(cluster: Cluster) {
+async fn a_budget_is_created_without_a_status(cluster: Cluster) {
     let space = Space::new(&cluster, "nostatus").await;
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "one"},
         "spec": {"minAvailable": 1}, "status": {"disruptionsAllowed": 7, "currentHealthy": 7,

@@ -1,11 +1,11 @@
-//! Answers in the shape that kubectl prints.
+//! Tests of responses as tables, which kubectl prints.
 
 use quorate_testbed::{Cluster, stories};
 use serde_json::{Value, json};
 
 use crate::fixtures::{Space, deployment, pod};
 
-stories!(ApiServer: pods_as_a_table, budgets_as_a_table, deployments_as_a_table, an_empty_list_is_a_table_too);
+stories!(ApiServer: pods_are_served_as_a_table, budgets_are_served_as_a_table, deployments_are_served_as_a_table, an_empty_list_is_a_table_too);
 
 fn columns(table: &Value) -> Vec<(&str, i64)> {
     let columns = table["columnDefinitions"].as_array().expect("columns");
@@ -17,12 +17,12 @@ fn columns(table: &Value) -> Vec<(&str, i64)> {
         .collect()
 }
 
-/// The names of what is always printed.
+/// The names of the columns that are always printed.
 fn narrow(table: &Value) -> Vec<&str> {
     columns(table).into_iter().filter(|(_, priority)| *priority == 0).map(|(name, _)| name).collect()
 }
 
-async fn pods_as_a_table(cluster: Cluster) {
+async fn pods_are_served_as_a_table(cluster: Cluster) {
     let space = Space::new(&cluster, "pods").await;
     space.create("pods", &pod("one")).await;
     let table = space.wire.table(&space.core("pods")).await.expect(200);
@@ -41,7 +41,7 @@ async fn pods_as_a_table(cluster: Cluster) {
     assert_eq!(single["rows"].as_array().map(Vec::len), Some(1));
 }
 
-async fn budgets_as_a_table(cluster: Cluster) {
+async fn budgets_are_served_as_a_table(cluster: Cluster) {
     let space = Space::new(&cluster, "budgets").await;
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "one"},
         "spec": {"minAvailable": "50%", "selector": {}}});
@@ -52,7 +52,7 @@ async fn budgets_as_a_table(cluster: Cluster) {
     assert_eq!(cells[..4], [json!("one"), json!("50%"), json!("N/A"), json!(0)]);
 }
 
-async fn deployments_as_a_table(cluster: Cluster) {
+async fn deployments_are_served_as_a_table(cluster: Cluster) {
     let space = Space::new(&cluster, "deployments").await;
     let path = space.path("apps/v1", "deployments");
     space.wire.post(&path, &deployment("web", 3)).await.expect(201);

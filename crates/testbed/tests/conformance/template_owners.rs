@@ -1,4 +1,4 @@
-//! Owner references in pod templates: every kind keeps them, and no pod gets them.
+//! Tests of owner references in pod templates: every kind keeps them, and no pod gets them.
 
 use quorate_testbed::{Backend, Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ async fn templates_keep_owner_references_and_pods_drop_them(cluster: Cluster) {
         );
         check_pods(&cluster, &space, plural, &name, &annotation).await;
 
-        // A Job's template cannot be changed; what else is changed leaves it alone.
+        // A Job's template is immutable; other changes do not affect it.
         let patch = match plural {
             "jobs" => json!({"spec": {"backoffLimit": 3}}),
             _ => json!({"spec": {"template": {"metadata": {"ownerReferences": [first, second]}}}}),
@@ -80,14 +80,14 @@ async fn templates_keep_owner_references_and_pods_drop_them(cluster: Cluster) {
     space.wire.delete(&format!("/api/v1/nodes/{node}"), &json!({})).await.expect(200);
 }
 
-/// Every pod belongs to its controller alone, and has the annotation of its template.
+/// Asserts that every pod has its controller as the only owner, and has the annotation of its template.
 async fn check_pods(cluster: &Cluster, space: &Space, plural: &str, app: &str, annotation: &Value) {
     if cluster.place() == Backend::Embedded && ["daemonsets", "replicationcontrollers"].contains(&plural) {
-        // It stores these, and nobody plays their controllers.
+        // The embedded cluster stores these kinds, but has no controllers for them.
         return;
     }
     let path = space.core(&format!("pods?labelSelector=app%3D{app}"));
-    let pods = eventually(&format!("{plural} make pods"), || async {
+    let pods = eventually(&format!("{plural} create pods"), || async {
         let list = space.wire.get(&path).await.expect(200);
         let pods = list["items"].as_array().cloned().unwrap_or_default();
         if pods.is_empty() { Err("none") } else { Ok(pods) }
@@ -102,8 +102,8 @@ async fn check_pods(cluster: &Cluster, space: &Space, plural: &str, app: &str, a
     }
 }
 
-/// A kind with a pod template as generators of definitions write it, LeaderWorkerSet's for one: of the metadata, what
-/// they list is kept.
+/// Uses a kind with a pod template as definition generators write it, as for LeaderWorkerSet: of the template's
+/// metadata, only the listed fields are kept.
 async fn a_definition_may_drop_owner_references_and_keeps_annotations(cluster: Cluster) {
     let space = Space::new(&cluster, "pruned").await;
     let group = format!("{}.example.com", cluster.unique("pruning"));

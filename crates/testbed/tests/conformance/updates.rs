@@ -1,4 +1,4 @@
-//! Replacing an object, and what tells two of its versions apart.
+//! Tests of updates, resource versions and generations.
 
 use quorate_testbed::{Cluster, Patch, stories};
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::fixtures::{Space, config_map, deployment, text, version_of};
 
 stories!(ApiServer:
     an_update_from_an_old_version_conflicts,
-    an_update_without_a_version_wins,
+    an_update_without_a_version_overwrites,
     a_budget_is_not_updated_without_a_version,
     an_update_that_changes_nothing_writes_nothing,
     the_names_of_body_and_path_must_agree,
@@ -33,7 +33,7 @@ async fn an_update_from_an_old_version_conflicts(cluster: Cluster) {
     assert_eq!(space.wire.get(&path).await.expect(200), second);
 }
 
-async fn an_update_without_a_version_wins(cluster: Cluster) {
+async fn an_update_without_a_version_overwrites(cluster: Cluster) {
     let space = Space::new(&cluster, "unconditional").await;
     space.config_map("one", json!({"k": "1"})).await;
     let path = space.core("configmaps/one");
@@ -99,7 +99,7 @@ async fn the_generation_counts_changes_of_the_spec(cluster: Cluster) {
     let path = space.path("apps/v1", "deployments/web");
     let labelled =
         space.wire.patch(&path, Patch::Merge, &json!({"metadata": {"labels": {"x": "y"}}})).await.expect(200);
-    assert_eq!(labelled["metadata"]["generation"], 1, "a label is no change of the spec");
+    assert_eq!(labelled["metadata"]["generation"], 1, "a label does not change the spec");
     let scaled = space.wire.patch(&path, Patch::Merge, &json!({"spec": {"replicas": 2}})).await.expect(200);
     assert_eq!(scaled["metadata"]["generation"], 2);
     let reported = space
@@ -107,7 +107,7 @@ async fn the_generation_counts_changes_of_the_spec(cluster: Cluster) {
         .patch(&format!("{path}/status"), Patch::Merge, &json!({"status": {"replicas": 1}}))
         .await
         .expect(200);
-    assert_eq!(reported["metadata"]["generation"], 2, "a status is no change of the spec");
+    assert_eq!(reported["metadata"]["generation"], 2, "a status does not change the spec");
     assert_ne!(version_of(&reported), version_of(&scaled));
 }
 

@@ -1,4 +1,4 @@
-//! Validating webhooks: what they are asked, and what becomes of their answers.
+//! Tests of validating webhooks: the reviews they receive, and the effect of their responses.
 
 use quorate_testbed::{Cluster, Patch, Reply, User, Webhook, eventually, stories};
 use serde_json::{Value, json};
@@ -6,28 +6,28 @@ use serde_json::{Value, json};
 use crate::fixtures::{Space, config_map, pod, pod_on, text};
 
 stories!(ApiServer:
-    a_denial_reaches_the_client_as_it_is,
-    a_denial_may_say_when_to_come_back,
-    a_denial_without_a_code_is_a_forbidden_one,
+    a_denial_reaches_the_client_unchanged,
+    a_denial_can_set_retry_after,
+    a_denial_without_a_code_is_a_403,
     a_warning_reaches_the_client,
-    a_creation_is_shown_with_who_asks,
-    an_update_is_shown_with_before_and_after,
-    a_deletion_is_shown_with_what_was,
-    an_eviction_is_shown_without_the_pod,
-    an_eviction_is_shown_before_the_pod_is_looked_for,
-    an_eviction_is_denied_before_the_budget_is_asked,
-    an_eviction_is_no_deletion_to_a_webhook,
-    a_dry_run_is_told,
-    a_dry_eviction_is_told_in_one_of_two_places,
-    every_object_of_a_collection_is_shown,
-    an_older_eviction_is_shown_as_a_newer_one,
-    one_no_of_two_is_a_no,
+    the_review_of_a_create_names_the_user,
+    the_review_of_an_update_has_the_old_and_the_new_object,
+    the_review_of_a_deletion_has_the_old_object,
+    the_review_of_an_eviction_does_not_have_the_pod,
+    the_review_of_an_eviction_precedes_the_lookup_of_the_pod,
+    an_eviction_is_denied_before_the_budget_is_checked,
+    an_eviction_does_not_match_rules_for_deletions,
+    the_review_has_the_dry_run_flag,
+    the_dry_run_of_an_eviction_is_in_one_of_two_places,
+    every_object_of_a_collection_is_reviewed,
+    a_v1beta1_eviction_is_reviewed_as_v1,
+    one_denial_of_two_webhooks_denies,
 );
 
-/// The request that the API server sends while nobody knows yet whether it knows the webhook.
+/// The name of the probe requests that show when the API server starts to call the webhook.
 const PROBE: &str = "is-the-webhook-there";
 
-/// A webhook configuration in force for one namespace.
+/// An active webhook configuration for one namespace.
 pub(crate) struct Installed {
     hook: Webhook,
     path: String,
@@ -35,7 +35,7 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// Starts a webhook with `rules`, sets `more` in its configuration, and waits until it is asked.
+    /// Starts a webhook with `rules`, sets `more` in its configuration, and waits until it is called.
     ///
     /// `kind` is Validating or Mutating.
     pub(crate) async fn new(
@@ -56,7 +56,7 @@ impl Installed {
         for (key, value) in more.as_object().into_iter().flatten() {
             entry[key] = value.clone();
         }
-        // Entries of one configuration come into force at the same time.
+        // All webhooks of one configuration become active at the same time.
         let probed = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
             "resources": ["configmaps"]}]);
         let mut probe = self::entry("probe.example.com", &space, &hook, &probed);
@@ -69,7 +69,7 @@ impl Installed {
             "webhooks": [entry, probe]});
         space.wire.post(&path, &configuration).await.expect(201);
         let installed = Self { path: format!("{path}/{}", space.name), hook, space };
-        eventually("the webhook is asked", || async {
+        eventually("the webhook is called", || async {
             let path = installed.space.core("configmaps?dryRun=All");
             let answer = installed.space.wire.post(&path, &config_map(PROBE, json!({}))).await;
             if installed.hook.seen().is_empty() { Err(answer) } else { Ok(()) }
@@ -82,12 +82,12 @@ impl Installed {
         &self.space
     }
 
-    /// What it was asked, without the probe.
+    /// The requests that the webhook received, without the probe.
     pub(crate) fn seen(&self) -> Vec<Value> {
         self.hook.seen().into_iter().filter(|request| text(request, "/name") != PROBE).collect()
     }
 
-    /// The only thing it was asked.
+    /// The only request that the webhook received.
     #[track_caller]
     pub(crate) fn seen_once(&self) -> Value {
         let mut seen = self.seen();
@@ -95,7 +95,7 @@ impl Installed {
         seen.remove(0)
     }
 
-    /// Takes the configuration away, so that a webhook that is gone is no longer asked.
+    /// Removes the configuration, so that the API server does not call a webhook that no longer runs.
     pub(crate) async fn remove(self) {
         self.space.wire.delete(&self.path, &json!({})).await.expect(200);
     }
@@ -122,7 +122,7 @@ async fn evictions(cluster: &Cluster, reply: Reply) -> Installed {
     Installed::new(cluster, "Validating", rules, json!({}), move |_| reply.clone()).await
 }
 
-async fn a_denial_reaches_the_client_as_it_is(cluster: Cluster) {
+async fn a_denial_reaches_the_client_unchanged(cluster: Cluster) {
     let rules = rule(&["DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Deny(not_now())).await;
     let space = hook.space();
@@ -137,7 +137,7 @@ async fn a_denial_reaches_the_client_as_it_is(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_denial_may_say_when_to_come_back(cluster: Cluster) {
+async fn a_denial_can_set_retry_after(cluster: Cluster) {
     let mut status = not_now();
     status["details"]["retryAfterSeconds"] = json!(7);
     let hook = evictions(&cluster, Reply::Deny(status)).await;
@@ -146,7 +146,7 @@ async fn a_denial_may_say_when_to_come_back(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_denial_without_a_code_is_a_forbidden_one(cluster: Cluster) {
+async fn a_denial_without_a_code_is_a_403(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["configmaps"]);
     let hook =
         Installed::new(&cluster, "Validating", rules, json!({}), |request| match text(request, "/name") {
@@ -178,7 +178,7 @@ async fn a_warning_reaches_the_client(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_creation_is_shown_with_who_asks(cluster: Cluster) {
+async fn the_review_of_a_create_names_the_user(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Allow).await;
     let space = hook.space();
@@ -201,7 +201,7 @@ async fn a_creation_is_shown_with_who_asks(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn an_update_is_shown_with_before_and_after(cluster: Cluster) {
+async fn the_review_of_an_update_has_the_old_and_the_new_object(cluster: Cluster) {
     let rules = rule(&["UPDATE"], &["pods", "pods/status", "pods/resize"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Allow).await;
     let space = hook.space();
@@ -220,7 +220,7 @@ async fn an_update_is_shown_with_before_and_after(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_deletion_is_shown_with_what_was(cluster: Cluster) {
+async fn the_review_of_a_deletion_has_the_old_object(cluster: Cluster) {
     let rules = rule(&["DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Allow).await;
     let space = hook.space();
@@ -235,14 +235,14 @@ async fn a_deletion_is_shown_with_what_was(cluster: Cluster) {
     assert_eq!(request["options"]["gracePeriodSeconds"], 5);
     assert_eq!(request["options"]["kind"], "DeleteOptions");
 
-    // The kubelet's last word: the pod is shown as one that is ending.
+    // The final deletion by the kubelet: the review has the terminating pod.
     space.wire.delete(&space.core("pods/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
     let last = hook.seen().pop().expect("a request");
     assert!(last["oldObject"]["metadata"]["deletionTimestamp"].is_string(), "{last:#}");
     hook.remove().await;
 }
 
-async fn an_eviction_is_shown_without_the_pod(cluster: Cluster) {
+async fn the_review_of_an_eviction_does_not_have_the_pod(cluster: Cluster) {
     let hook = evictions(&cluster, Reply::Allow).await;
     let space = hook.space();
     space.pod("one", "Running", Some(true)).await;
@@ -259,14 +259,14 @@ async fn an_eviction_is_shown_without_the_pod(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn an_eviction_is_shown_before_the_pod_is_looked_for(cluster: Cluster) {
+async fn the_review_of_an_eviction_precedes_the_lookup_of_the_pod(cluster: Cluster) {
     let hook = evictions(&cluster, Reply::Allow).await;
     assert_eq!(hook.space().evict("none").await.code, 404);
     assert_eq!(hook.seen_once()["name"], "none");
     hook.remove().await;
 }
 
-async fn an_eviction_is_denied_before_the_budget_is_asked(cluster: Cluster) {
+async fn an_eviction_is_denied_before_the_budget_is_checked(cluster: Cluster) {
     let hook = evictions(&cluster, Reply::Deny(not_now())).await;
     let space = hook.space();
     space.pod("one", "Running", Some(true)).await;
@@ -278,7 +278,7 @@ async fn an_eviction_is_denied_before_the_budget_is_asked(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn an_eviction_is_no_deletion_to_a_webhook(cluster: Cluster) {
+async fn an_eviction_does_not_match_rules_for_deletions(cluster: Cluster) {
     let rules = rule(&["DELETE", "UPDATE"], &["pods", "pods/status"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |request| {
         match text(request, "/operation") {
@@ -295,7 +295,7 @@ async fn an_eviction_is_no_deletion_to_a_webhook(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_dry_run_is_told(cluster: Cluster) {
+async fn the_review_has_the_dry_run_flag(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["configmaps"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Allow).await;
     let space = hook.space();
@@ -305,7 +305,7 @@ async fn a_dry_run_is_told(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_dry_eviction_is_told_in_one_of_two_places(cluster: Cluster) {
+async fn the_dry_run_of_an_eviction_is_in_one_of_two_places(cluster: Cluster) {
     let hook = evictions(&cluster, Reply::Allow).await;
     let space = hook.space();
     space.pod("one", "Running", Some(true)).await;
@@ -313,13 +313,13 @@ async fn a_dry_eviction_is_told_in_one_of_two_places(cluster: Cluster) {
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "one"}});
     space.wire.post(&space.core("pods/one/eviction?dryRun=All"), &body).await.expect(201);
     let seen = hook.seen();
-    assert_eq!(seen[0]["dryRun"], false, "kubectl drain --dry-run=server asks in this way");
+    assert_eq!(seen[0]["dryRun"], false, "kubectl drain --dry-run=server requests it in this way");
     assert_eq!(seen[0]["object"]["deleteOptions"]["dryRun"], json!(["All"]));
     assert_eq!(seen[1]["dryRun"], true);
     hook.remove().await;
 }
 
-async fn every_object_of_a_collection_is_shown(cluster: Cluster) {
+async fn every_object_of_a_collection_is_reviewed(cluster: Cluster) {
     let rules = rule(&["DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Allow).await;
     let space = hook.space();
@@ -336,7 +336,7 @@ async fn every_object_of_a_collection_is_shown(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn an_older_eviction_is_shown_as_a_newer_one(cluster: Cluster) {
+async fn a_v1beta1_eviction_is_reviewed_as_v1(cluster: Cluster) {
     let hook = evictions(&cluster, Reply::Allow).await;
     let space = hook.space();
     space.pod("one", "Running", Some(true)).await;
@@ -347,11 +347,11 @@ async fn an_older_eviction_is_shown_as_a_newer_one(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn one_no_of_two_is_a_no(cluster: Cluster) {
+async fn one_denial_of_two_webhooks_denies(cluster: Cluster) {
     let rules = rule(&["DELETE"], &["configmaps"]);
     let yes = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Allow).await;
     let space = yes.space();
-    // The second one lives in the same namespace.
+    // The second webhook is for the same namespace.
     let no = Webhook::start(|_| Reply::Deny(not_now())).await.expect("a webhook");
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let name = format!("{}-no", space.name);
@@ -360,7 +360,7 @@ async fn one_no_of_two_is_a_no(cluster: Cluster) {
         "webhooks": [entry("no.example.com", space, &no, &rule(&["DELETE"], &["configmaps"]))]});
     space.wire.post(path, &configuration).await.expect(201);
     space.config_map("one", json!({})).await;
-    eventually("the second one is asked", || async {
+    eventually("the second webhook is called", || async {
         let answer = space.wire.delete(&space.core("configmaps/one"), &json!({"dryRun": ["All"]})).await;
         if answer.code == 429 { Ok(()) } else { Err(answer) }
     })

@@ -1,4 +1,4 @@
-//! Watches.
+//! Tests of watches.
 
 use quorate_testbed::{Cluster, Kubernetes, Patch, stories};
 use serde_json::{Value, json};
@@ -7,24 +7,24 @@ use crate::crd_schema::Widgets;
 use crate::fixtures::{Space, pod, text, version_of};
 
 stories!(ApiServer:
-    a_watch_shows_what_happens_after_a_version,
-    a_watch_without_a_version_begins_with_what_is_there,
-    a_watch_sees_an_object_enter_and_leave_its_selector,
-    a_watch_by_field_sees_a_pod_change_its_phase,
-    a_deleted_object_is_shown_as_it_was_with_a_new_version,
-    a_watch_from_too_long_ago_is_gone,
-    a_watch_ends_when_its_time_is_up,
-    a_bookmark_says_how_far_the_watch_is,
-    a_watch_can_list_first,
-    a_watch_of_one_object,
-    every_watcher_sees_the_same,
+    a_watch_delivers_the_changes_after_a_version,
+    a_watch_without_a_version_starts_with_the_existing_objects,
+    a_watch_reports_objects_that_enter_or_leave_its_selector,
+    a_watch_by_field_reports_a_phase_change,
+    a_deletion_event_has_the_last_state_and_a_new_version,
+    a_watch_from_an_expired_version_gets_410,
+    a_watch_ends_after_its_timeout,
+    a_bookmark_has_the_version_of_the_watch,
+    a_watch_can_start_with_initial_events,
+    a_watch_can_select_one_object,
+    all_watches_deliver_the_same_events,
 );
 
 fn list_version(list: &Value) -> &str {
     text(list, "/metadata/resourceVersion")
 }
 
-async fn a_watch_shows_what_happens_after_a_version(cluster: Cluster) {
+async fn a_watch_delivers_the_changes_after_a_version(cluster: Cluster) {
     let space = Space::new(&cluster, "after").await;
     space.create("pods", &pod("before")).await;
     let list = space.wire.get(&space.core("pods")).await.expect(200);
@@ -36,7 +36,7 @@ async fn a_watch_shows_what_happens_after_a_version(cluster: Cluster) {
     for expected in ["ADDED", "MODIFIED"] {
         assert_eq!(watch.next_change().await, (expected.to_owned(), "one".to_owned()));
     }
-    // The end of a pod may be shown in one event or two.
+    // The deletion of a pod can be one event or two.
     loop {
         let (kind, name) = watch.next_change().await;
         assert_eq!(name, "one");
@@ -47,7 +47,7 @@ async fn a_watch_shows_what_happens_after_a_version(cluster: Cluster) {
     }
 }
 
-async fn a_watch_without_a_version_begins_with_what_is_there(cluster: Cluster) {
+async fn a_watch_without_a_version_starts_with_the_existing_objects(cluster: Cluster) {
     let space = Space::new(&cluster, "begin").await;
     space.create("pods", &pod("a")).await;
     space.create("pods", &pod("b")).await;
@@ -59,7 +59,7 @@ async fn a_watch_without_a_version_begins_with_what_is_there(cluster: Cluster) {
     }
 }
 
-async fn a_watch_sees_an_object_enter_and_leave_its_selector(cluster: Cluster) {
+async fn a_watch_reports_objects_that_enter_or_leave_its_selector(cluster: Cluster) {
     let space = Space::new(&cluster, "enter").await;
     space.create("pods", &pod("one")).await;
     let list = space.wire.get(&space.core("pods")).await.expect(200);
@@ -72,10 +72,10 @@ async fn a_watch_sees_an_object_enter_and_leave_its_selector(cluster: Cluster) {
     assert_eq!(watch.next_change().await.0, "ADDED");
     let (kind, object) = watch.next().await.expect("an event");
     assert_eq!(kind, "DELETED");
-    assert_eq!(object["metadata"]["labels"]["b"], "true", "it is shown as the selector last saw it");
+    assert_eq!(object["metadata"]["labels"]["b"], "true", "the event has the last matching state");
 }
 
-async fn a_watch_by_field_sees_a_pod_change_its_phase(cluster: Cluster) {
+async fn a_watch_by_field_reports_a_phase_change(cluster: Cluster) {
     let space = Space::new(&cluster, "phase").await;
     space.create("pods", &pod("one")).await;
     let list = space.wire.get(&space.core("pods")).await.expect(200);
@@ -87,7 +87,7 @@ async fn a_watch_by_field_sees_a_pod_change_its_phase(cluster: Cluster) {
     assert_eq!(watch.next_change().await.0, "DELETED");
 }
 
-async fn a_deleted_object_is_shown_as_it_was_with_a_new_version(cluster: Cluster) {
+async fn a_deletion_event_has_the_last_state_and_a_new_version(cluster: Cluster) {
     let space = Space::new(&cluster, "last").await;
     let made = space.config_map("one", json!({"k": "v"})).await;
     let query = format!("configmaps?fieldSelector=metadata.name%3Done&resourceVersion={}", version_of(&made));
@@ -99,8 +99,8 @@ async fn a_deleted_object_is_shown_as_it_was_with_a_new_version(cluster: Cluster
     assert!(number(&last) > number(&made));
 }
 
-async fn a_watch_from_too_long_ago_is_gone(cluster: Cluster) {
-    // Of a kind that is new the real one knows nothing older; the embedded one forgets when it is told to.
+async fn a_watch_from_an_expired_version_gets_410(cluster: Cluster) {
+    // For a new kind, the real API server has no older history. The embedded one drops its history on `compact`.
     let widgets = Widgets::new(&cluster, json!({"type": "object"}), json!({})).await;
     widgets.create("one", json!({})).await.expect(201);
     if let Some(server) = cluster.embedded() {
@@ -114,7 +114,7 @@ async fn a_watch_from_too_long_ago_is_gone(cluster: Cluster) {
     assert_eq!(watch.next().await, None);
 }
 
-async fn a_watch_ends_when_its_time_is_up(cluster: Cluster) {
+async fn a_watch_ends_after_its_timeout(cluster: Cluster) {
     let space = Space::new(&cluster, "timeup").await;
     let list = space.wire.get(&space.core("pods")).await.expect(200);
     let query = format!("pods?timeoutSeconds=1&resourceVersion={}", list_version(&list));
@@ -122,10 +122,10 @@ async fn a_watch_ends_when_its_time_is_up(cluster: Cluster) {
     assert_eq!(watch.next().await, None);
 }
 
-async fn a_bookmark_says_how_far_the_watch_is(cluster: Cluster) {
+async fn a_bookmark_has_the_version_of_the_watch(cluster: Cluster) {
     let space = Space::new(&cluster, "bookmark").await;
     let list = space.wire.get(&space.core("pods")).await.expect(200);
-    // The last one comes shortly before the end.
+    // The last bookmark comes shortly before the end.
     let query =
         format!("pods?allowWatchBookmarks=true&timeoutSeconds=4&resourceVersion={}", list_version(&list));
     let mut watch = space.wire.watch(&space.core(&query)).await;
@@ -137,7 +137,7 @@ async fn a_bookmark_says_how_far_the_watch_is(cluster: Cluster) {
     assert_eq!(text(&object, "/metadata/name"), "");
 }
 
-async fn a_watch_can_list_first(cluster: Cluster) {
+async fn a_watch_can_start_with_initial_events(cluster: Cluster) {
     let space = Space::new(&cluster, "listfirst").await;
     space.create("pods", &pod("a")).await;
     space.create("pods", &pod("b")).await;
@@ -149,7 +149,7 @@ async fn a_watch_can_list_first(cluster: Cluster) {
     let (kind, object) = watch.next().await.expect("an event");
     assert_eq!(kind, "BOOKMARK");
     let mut annotations = object["metadata"]["annotations"].clone();
-    // An empty list that 1.32 sends along for clients that want to know its kind.
+    // 1.32 also sends an empty list, for clients that need its kind.
     let blueprint = annotations
         .as_object_mut()
         .and_then(|annotations| annotations.remove("kubernetes.io/initial-events-list-blueprint"));
@@ -159,7 +159,7 @@ async fn a_watch_can_list_first(cluster: Cluster) {
     assert_eq!(watch.next_change().await, ("ADDED".to_owned(), "c".to_owned()));
 }
 
-async fn a_watch_of_one_object(cluster: Cluster) {
+async fn a_watch_can_select_one_object(cluster: Cluster) {
     let space = Space::new(&cluster, "single").await;
     space.create("pods", &pod("other")).await;
     let made = space.create("pods", &pod("one")).await;
@@ -170,7 +170,7 @@ async fn a_watch_of_one_object(cluster: Cluster) {
     assert_eq!(watch.next_change().await, ("MODIFIED".to_owned(), "one".to_owned()));
 }
 
-async fn every_watcher_sees_the_same(cluster: Cluster) {
+async fn all_watches_deliver_the_same_events(cluster: Cluster) {
     let space = Space::new(&cluster, "same").await;
     let list = space.wire.get(&space.core("pods")).await.expect(200);
     let query = space.core(&format!("pods?resourceVersion={}", list_version(&list)));
@@ -178,7 +178,7 @@ async fn every_watcher_sees_the_same(cluster: Cluster) {
     for index in 0..10 {
         space.create("pods", &pod(&format!("pod-{index}"))).await;
     }
-    // One who comes later, from the same version, misses nothing.
+    // A watch that starts later from the same version misses nothing.
     let mut late = space.wire.watch(&query).await;
     for index in 0..10 {
         let expected = ("ADDED".to_owned(), format!("pod-{index}"));

@@ -1,4 +1,4 @@
-//! When a webhook is asked, and what happens when it does not answer.
+//! Tests of when a webhook is called, and what happens if it does not respond.
 
 use quorate_testbed::{Cluster, Patch, Reply, stories};
 use serde_json::json;
@@ -7,20 +7,20 @@ use crate::fixtures::{Space, config_map, pod};
 use crate::validating_webhooks::{Installed, not_now, rule};
 
 stories!(ApiServer:
-    only_what_the_rules_name_is_shown,
-    another_namespace_is_not_shown,
-    an_object_selector_looks_before_and_after,
-    a_condition_keeps_requests_away,
+    only_requests_that_match_the_rules_are_reviewed,
+    another_namespace_is_not_reviewed,
+    an_object_selector_matches_the_old_or_the_new_object,
+    a_condition_excludes_requests,
     a_condition_that_fails_follows_the_failure_policy,
-    a_condition_sees_who_asks,
-    a_webhook_that_answers_nonsense_fails_the_request,
-    a_webhook_that_answers_nonsense_is_ignored_if_so_told,
-    a_webhook_that_is_silent_is_waited_for_no_longer_than_its_timeout,
+    a_condition_can_use_the_user,
+    an_invalid_webhook_response_fails_the_request,
+    an_invalid_webhook_response_is_ignored_with_policy_ignore,
+    a_silent_webhook_times_out,
     a_denial_is_never_ignored,
-    a_bad_configuration_is_refused,
+    an_invalid_configuration_is_rejected,
 );
 
-async fn only_what_the_rules_name_is_shown(cluster: Cluster) {
+async fn only_requests_that_match_the_rules_are_reviewed(cluster: Cluster) {
     let rules = rule(&["DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Deny(not_now())).await;
     let space = hook.space();
@@ -32,7 +32,7 @@ async fn only_what_the_rules_name_is_shown(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn another_namespace_is_not_shown(cluster: Cluster) {
+async fn another_namespace_is_not_reviewed(cluster: Cluster) {
     let rules = rule(&["*"], &["configmaps"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Deny(not_now())).await;
     let other = Space::new(&cluster, "other").await;
@@ -43,7 +43,7 @@ async fn another_namespace_is_not_shown(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn an_object_selector_looks_before_and_after(cluster: Cluster) {
+async fn an_object_selector_matches_the_old_or_the_new_object(cluster: Cluster) {
     let selector = json!({"objectSelector": {"matchLabels": {"watched": "yes"}}});
     let rules = rule(&["CREATE", "UPDATE", "DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, selector, |_| Reply::Allow).await;
@@ -54,14 +54,14 @@ async fn an_object_selector_looks_before_and_after(cluster: Cluster) {
         let patch = json!({"metadata": {"labels": {"watched": label}}});
         space.wire.patch(&space.core("pods/one"), Patch::Merge, &patch).await.expect(200);
     }
-    assert_eq!(hook.seen().len(), 2, "one change brought the label, the other took it");
+    assert_eq!(hook.seen().len(), 2, "one change added the label, the other removed it");
     space.settle("pods/one").await;
     space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
     assert_eq!(hook.seen().len(), 2);
     hook.remove().await;
 }
 
-async fn a_condition_keeps_requests_away(cluster: Cluster) {
+async fn a_condition_excludes_requests(cluster: Cluster) {
     let conditions = json!({"matchConditions": [
         {"name": "not-ending", "expression":
             "request.operation != 'DELETE' || !has(oldObject.metadata.deletionTimestamp)"},
@@ -75,12 +75,12 @@ async fn a_condition_keeps_requests_away(cluster: Cluster) {
     assert_eq!(hook.seen().len(), 1);
     space.settle("pods/one").await;
     space.wire.delete(&space.core("pods/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
-    assert_eq!(hook.seen().len(), 1, "it was ending");
+    assert_eq!(hook.seen().len(), 1, "the pod was terminating");
     let mut other = pod("two");
     other["metadata"]["labels"]["a"] = json!("false");
     space.create("pods", &other).await;
     space.wire.delete(&space.core("pods/two"), &json!({})).await.expect(200);
-    assert_eq!(hook.seen().len(), 1, "it has another label");
+    assert_eq!(hook.seen().len(), 1, "the pod has another label");
     hook.remove().await;
 }
 
@@ -99,7 +99,7 @@ async fn a_condition_that_fails_follows_the_failure_policy(cluster: Cluster) {
     }
 }
 
-async fn a_condition_sees_who_asks(cluster: Cluster) {
+async fn a_condition_can_use_the_user(cluster: Cluster) {
     let more = json!({"matchConditions": [
         {"name": "no-kubelet", "expression": "!request.userInfo.username.startsWith('system:node:')"},
         {"name": "no-system", "expression": "!('system:serviceaccounts:kube-system' in request.userInfo.groups)"},
@@ -127,7 +127,7 @@ async fn a_condition_sees_who_asks(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_webhook_that_answers_nonsense_fails_the_request(cluster: Cluster) {
+async fn an_invalid_webhook_response_fails_the_request(cluster: Cluster) {
     for (code, body) in [(500, "broken"), (200, "{}"), (200, "no json")] {
         let rules = rule(&["CREATE"], &["configmaps"]);
         let hook = Installed::new(&cluster, "Validating", rules, json!({}), move |_| {
@@ -148,7 +148,7 @@ async fn a_webhook_that_answers_nonsense_fails_the_request(cluster: Cluster) {
     }
 }
 
-async fn a_webhook_that_answers_nonsense_is_ignored_if_so_told(cluster: Cluster) {
+async fn an_invalid_webhook_response_is_ignored_with_policy_ignore(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["configmaps"]);
     let more = json!({"failurePolicy": "Ignore"});
     let hook =
@@ -159,7 +159,7 @@ async fn a_webhook_that_answers_nonsense_is_ignored_if_so_told(cluster: Cluster)
     hook.remove().await;
 }
 
-async fn a_webhook_that_is_silent_is_waited_for_no_longer_than_its_timeout(cluster: Cluster) {
+async fn a_silent_webhook_times_out(cluster: Cluster) {
     for (policy, code) in [("Fail", 500), ("Ignore", 201)] {
         let rules = rule(&["CREATE"], &["configmaps"]);
         let more = json!({"failurePolicy": policy, "timeoutSeconds": 1});
@@ -181,7 +181,7 @@ async fn a_denial_is_never_ignored(cluster: Cluster) {
     hook.remove().await;
 }
 
-async fn a_bad_configuration_is_refused(cluster: Cluster) {
+async fn an_invalid_configuration_is_rejected(cluster: Cluster) {
     let wire = cluster.wire();
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let good = json!({"name": "pods.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],

@@ -1,4 +1,4 @@
-//! The gang-scheduling API, which each release has in a shape of its own, where it is switched on.
+//! Tests of the gang-scheduling API, which differs between releases and must be enabled.
 
 use quorate_devcluster::actors::Gang;
 use quorate_devcluster::apiserver::WorkloadApi;
@@ -9,14 +9,14 @@ use crate::fixtures::{Space, pod, text};
 
 stories!(Private(Options { workload_api: true, ..Options::default() }):
     each_release_serves_its_own_kinds,
-    a_group_says_how_many_it_needs,
-    a_group_is_made_for_good,
-    a_pod_is_linked_as_its_release_does,
-    a_gang_is_accepted_as_it_is,
-    a_pod_group_needs_its_template,
+    a_group_has_a_minimum_count,
+    a_group_is_immutable,
+    a_pod_is_linked_as_in_its_release,
+    a_gang_of_the_devcluster_is_accepted,
+    the_template_of_a_pod_group_must_exist,
 );
 
-/// What a default cluster does, of whatever release.
+/// Tests on a default cluster of any release.
 mod switched_off {
     use super::*;
 
@@ -32,7 +32,7 @@ mod switched_off {
     }
 }
 
-/// The ways to link a pod that there have been: a name for the pod, the field and what it holds.
+/// The ways to link a pod in all releases: a pod name, the field, and the value of the field.
 fn links() -> [(&'static str, &'static str, Value); 2] {
     let reference = json!({"name": "train", "podGroup": "group", "podGroupReplicaKey": "0"});
     [
@@ -47,7 +47,7 @@ fn linked(name: &str, field: &str, link: &Value) -> Value {
     object
 }
 
-/// The kinds that are served, of all that there have been.
+/// The served kinds, of the kinds of all releases.
 async fn served(space: &Space) -> Vec<&'static str> {
     let mut found = Vec::new();
     for kind in [
@@ -66,12 +66,12 @@ async fn served(space: &Space) -> Vec<&'static str> {
     found
 }
 
-/// A Workload of one gang, as the release has it.
+/// A Workload with one gang, in the version of the release.
 fn workload(api: WorkloadApi, min_count: u32) -> Option<Value> {
     Gang { min_count, ..Gang::new("train", 1, 3) }.workload(api).into_iter().next()
 }
 
-/// Where objects of this kind are made.
+/// The path for creating objects of this kind.
 fn path_of(space: &Space, object: &Value) -> String {
     let plural = format!("{}s", text(object, "/kind").to_lowercase());
     space.path(text(object, "/apiVersion"), &plural)
@@ -87,14 +87,14 @@ async fn each_release_serves_its_own_kinds(cluster: Cluster) {
     assert_eq!(served(&space).await, expected);
 }
 
-async fn a_group_says_how_many_it_needs(cluster: Cluster) {
+async fn a_group_has_a_minimum_count(cluster: Cluster) {
     let space = Space::new(&cluster, "gang").await;
     let api = cluster.kubernetes().workload_api();
     let (field, policy) = match api {
         WorkloadApi::V1Alpha1 => ("podGroups", "policy"),
         _ => ("podGroupTemplates", "schedulingPolicy"),
     };
-    // None in 1.32: what is not served is for `each_release_serves_its_own_kinds` to say.
+    // 1.32 has no Workload: `each_release_serves_its_own_kinds` tests that.
     let Some(good) = workload(api, 3) else { return };
     let path = path_of(&space, &good);
     let made = space.wire.post(&path, &good).await.expect(201);
@@ -124,7 +124,7 @@ async fn a_group_says_how_many_it_needs(cluster: Cluster) {
     assert!(!twice.await.is_empty());
 }
 
-async fn a_group_is_made_for_good(cluster: Cluster) {
+async fn a_group_is_immutable(cluster: Cluster) {
     let space = Space::new(&cluster, "frozen").await;
     let api = cluster.kubernetes().workload_api();
     let (Some(before), Some(after)) = (workload(api, 3), workload(api, 2)) else { return };
@@ -134,7 +134,7 @@ async fn a_group_is_made_for_good(cluster: Cluster) {
     assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{:#}", answer.body);
 }
 
-async fn a_pod_is_linked_as_its_release_does(cluster: Cluster) {
+async fn a_pod_is_linked_as_in_its_release(cluster: Cluster) {
     let space = Space::new(&cluster, "linked").await;
     for (name, field, link) in links() {
         let kept = match cluster.kubernetes().workload_api() {
@@ -150,14 +150,14 @@ async fn a_pod_is_linked_as_its_release_does(cluster: Cluster) {
             assert_eq!(
                 (answer.code, answer.reason()),
                 (422, "Invalid"),
-                "a link is for good: {:#}",
+                "a link is immutable: {:#}",
                 answer.body
             );
         }
     }
 }
 
-async fn a_gang_is_accepted_as_it_is(cluster: Cluster) {
+async fn a_gang_of_the_devcluster_is_accepted(cluster: Cluster) {
     let space = Space::new(&cluster, "train").await;
     let (api, gang) = (cluster.kubernetes().workload_api(), Gang::new("train", 2, 3));
     for object in gang.workload(api) {
@@ -172,8 +172,8 @@ async fn a_gang_is_accepted_as_it_is(cluster: Cluster) {
     }
 }
 
-async fn a_pod_group_needs_its_template(cluster: Cluster) {
-    // Only 1.36 has both PodGroups of their own and this check.
+async fn the_template_of_a_pod_group_must_exist(cluster: Cluster) {
+    // Only 1.36 has both PodGroup objects and this check.
     if cluster.kubernetes() != Kubernetes::V1_36 {
         return;
     }
