@@ -1,8 +1,9 @@
-//! Each crate by itself: one that compiles only because another one switched a feature on is found here.
+//! Finds crates that compile only because another crate of the workspace enables a feature.
 //!
-//! Cargo gives a dependency the features that all chosen crates ask for together. A crate whose direct dependencies have the
-//! same features alone as in the workspace compiles alone as it does there, so one check of the workspace, without what is
-//! only for tests, stands for all of these. The others are checked alone.
+//! Cargo enables for a dependency the union of the features that all selected crates request. If the direct
+//! dependencies of a crate have the same features alone as in the workspace, the crate compiles alone exactly as it
+//! does there. One check of the workspace, without dev-dependencies, therefore covers all such crates. The other crates
+//! are checked alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
-/// The features that packages have.
+/// Enabled features by package.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// What is to be checked alone: a crate, and the direct dependency that has more features in the workspace.
+/// A crate to check alone, and the direct dependency that has more features in the workspace.
 pub(crate) struct Differing {
     pub(crate) name: String,
     pub(crate) why: String,
 }
 
-/// The crates that have to be checked alone.
+/// Lists the crates that must be checked alone.
 pub(crate) fn differing(crates: &[String]) -> Result<Vec<Differing>> {
     let together = tree(&["--workspace"])?;
     let mut found = Vec::new();
@@ -33,7 +34,7 @@ pub(crate) fn differing(crates: &[String]) -> Result<Vec<Differing>> {
     Ok(found)
 }
 
-/// The first direct dependency that has other features alone than together.
+/// Describes the first direct dependency that has more features in the workspace than with the crate alone.
 fn difference(direct: &Features, alone: &Features, together: &Features) -> Option<String> {
     direct.keys().find_map(|package| {
         let (own, all) = (alone.get(package)?, together.get(package)?);
@@ -52,12 +53,12 @@ fn tree(chosen: &[&str]) -> Result<Features> {
     Ok(features)
 }
 
-/// Reads lines like `serde v1.0.0|default,std`. A package may be there twice, for build scripts with other features.
+/// Parses lines like `serde v1.0.0|default,std`. A package can occur twice: build scripts can use other features.
 fn read(text: &str) -> Features {
     let mut features = Features::new();
     for line in text.lines() {
         let Some((package, list)) = line.split_once('|') else { continue };
-        // Where a workspace crate lies follows in brackets.
+        // The path of a workspace crate follows in brackets.
         let package = package.split(" (").next().unwrap_or(package);
         let list = list.split(" (").next().unwrap_or(list);
         let known = features.entry(package.to_owned()).or_default();
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_is_checked_alone_where_a_direct_dependency_has_fewer_features_there() {
+    fn a_crate_is_checked_alone_if_a_direct_dependency_has_fewer_features_there() {
         let together = read("tokio v1.0.0|fs,rt,time\nsyn v3.0.0|full\nours v0.2.0 (/here)|");
         let direct = read("ours v0.2.0 (/here)|\ntokio v1.0.0|");
         let found = |alone: &str| difference(&direct, &read(alone), &together);

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: measurements, each a program that prints one `name=value unit` per line and judges nothing.
+//! `cargo xtask bench`: runs the benchmarks. Each is a program that prints one `name=value unit` per line. No benchmark
+//! passes or fails.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -7,30 +8,30 @@ use crate::{control_plane, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these benchmarks; all of them when none is named.
+    /// Benchmarks to run; default: all
     #[arg(value_enum)]
     benches: Vec<Bench>,
-    /// Of the evictions, only the storms that have one of these in their names, such as c16_b1.
+    /// Run only the eviction storms whose name contains this text, such as c16_b1
     #[arg(long)]
     only: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Bench {
-    /// Decisions, events and memory of the engine by itself.
+    /// Engine alone: decisions, events, memory
     Engine,
-    /// The embedded cluster's API server: pods created, watch fan-out, time until it is up.
+    /// API server of the embedded cluster: pod creation, watch fan-out, startup time
     Cluster,
-    /// Evictions on a real control plane: without a budget, under a native one, under Quorate. Needs Go.
+    /// Evictions on a real control plane: without a budget, with a native one, with Quorate; needs Go
     Evictions,
-    /// The server as a process: memory, processor time, time until it is ready.
+    /// Server process: memory, CPU time, time until ready
     Server,
-    /// The agent as a process: processor time, memory, punctuality, with 1,000 pods probed every second.
+    /// Agent process with 1,000 pods probed every second: CPU time, memory, punctuality
     Agent,
 }
 
 impl Bench {
-    /// The crate it measures, and the name of its program there.
+    /// The crate that this benchmark measures, and the name of the bench target in that crate.
     fn program(self) -> (&'static str, &'static str) {
         match self {
             Self::Engine => ("quorate-engine", "engine"),

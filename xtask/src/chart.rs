@@ -1,8 +1,8 @@
-//! The chart: that Helm takes it, refuses wrong values, and renders what is checked in.
+//! Checks the chart: Helm accepts it, rejects invalid values, and renders the files that are checked in.
 //!
-//! `charts/rendered` holds what Helm makes of the chart with default values, with everything switched on, and with
-//! values of somebody's own. So a change of the chart shows as a change of what users get, and the stories install
-//! the very objects that Helm would.
+//! `charts/rendered` holds the output of Helm with default values, with everything enabled, and with custom values. A
+//! change of the chart therefore shows as a change of the objects that users get. The stories install the same objects
+//! that Helm would install.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,11 +15,11 @@ use crate::workspace;
 
 const HELM: Program = Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm" };
 
-/// What is rendered: by which name, and into which namespace. Values are in a file of that name, if there is one.
+/// Name and namespace of each rendered file. Its values are in `<name>.values.yaml`, if that file exists.
 const RENDERED: [(&str, &str); 3] =
     [("default", "quorate-system"), ("everything", "quorate-system"), ("own", "disruption")];
 
-/// What users may get wrong, and what they must be told.
+/// Invalid values, and the message that Helm must print for each.
 const REFUSED: [(&str, &str); 6] = [
     ("server.replicas=0", "at '/server/replicas': minimum: got 0, want 1"),
     ("server.servePub=sometimes", "at '/server/servePub': value must be one of 'auto', 'always', 'never'"),
@@ -32,7 +32,7 @@ const REFUSED: [(&str, &str); 6] = [
     ),
 ];
 
-/// Checks everything, and counts what went well and what did not.
+/// Runs all checks, and counts the passed and the failed ones.
 pub(crate) fn check(passed: &mut u64, failed: &mut u64) -> Result<()> {
     let helm = Helm::build()?;
     let mut outcomes = vec![("helm lint".to_owned(), helm.lint())];
@@ -42,13 +42,13 @@ pub(crate) fn check(passed: &mut u64, failed: &mut u64) -> Result<()> {
         let outcome = match current == file.text {
             true => Ok(()),
             false => {
-                Err(anyhow::anyhow!("{name} is not what Helm renders: run `cargo xtask generate --rendered`"))
+                Err(anyhow::anyhow!("{name} differs from Helm output: run `cargo xtask generate --rendered`"))
             }
         };
         outcomes.push((name, outcome));
     }
     for (value, expected) in REFUSED {
-        outcomes.push((format!("{value} is refused"), helm.refuses(value, expected)));
+        outcomes.push((format!("{value} is rejected"), helm.refuses(value, expected)));
     }
     let mut first = None;
     for (name, outcome) in outcomes {
@@ -67,12 +67,12 @@ pub(crate) fn check(passed: &mut u64, failed: &mut u64) -> Result<()> {
     first.map_or(Ok(()), Err)
 }
 
-/// Makes sure that Helm is built.
+/// Builds Helm, unless it is built already.
 pub(crate) fn build() -> Result<()> {
     Helm::build().map(drop)
 }
 
-/// The files in `charts/rendered`.
+/// Renders the files of `charts/rendered`.
 pub(crate) fn rendered() -> Result<Vec<Generated>> {
     rendered_by(&Helm::build()?)
 }
@@ -85,14 +85,14 @@ fn rendered_by(helm: &Helm) -> Result<Vec<Generated>> {
             command.arg("--values").arg(&values);
         }
         let output = command.output().context("cannot start helm")?;
-        anyhow::ensure!(output.status.success(), "helm does not render {name}: {}", said(&output));
+        anyhow::ensure!(output.status.success(), "helm cannot render {name}: {}", said(&output));
         let path = PathBuf::from(format!("charts/rendered/{name}.yaml"));
         Ok(Generated { path, text: String::from_utf8(output.stdout)? })
     });
     made.collect()
 }
 
-/// The real Helm.
+/// Helm itself, built from source.
 struct Helm {
     program: PathBuf,
 }
@@ -111,7 +111,7 @@ impl Helm {
         Ok(Self { program: pinned.home.join("bin").join(HELM.name) })
     }
 
-    /// A helm that knows nothing of whoever runs it.
+    /// A helm command that does not depend on the user's environment or configuration.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -119,7 +119,7 @@ impl Helm {
             .env("HOME", workspace::target().join("helm"))
             .current_dir(workspace::root())
             .args(args);
-        // It has no cluster to ask for its release.
+        // There is no cluster from which Helm could read the Kubernetes version.
         command.args(["charts/quorate", "--kube-version", "1.36.0"]);
         command
     }
@@ -138,7 +138,7 @@ impl Helm {
         let output =
             self.template("quorate-system").args(["--set", value]).output().context("cannot start helm")?;
         if output.status.success() {
-            bail!("it is taken");
+            bail!("helm accepts it");
         }
         let said = said(&output);
         anyhow::ensure!(said.contains(expected), "expected {expected:?}, got {said:?}");
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// The chart asks for an image of its own version, so whoever builds one is to call it that.
+    /// The chart uses the image tag of its own version, so the documented build commands must use that tag.
     #[test]
     fn images_are_built_under_the_version_of_the_chart() {
         for path in ["Dockerfile", "docs/install.md"] {
@@ -186,12 +186,12 @@ mod tests {
         }
     }
 
-    /// The fields of an object, or of the schema of one, as paths.
+    /// Collects the fields of an object, or of its schema, as paths.
     fn paths(at: &str, fields: &Value, into: &mut BTreeSet<String>, inner: &str) {
         for (name, value) in fields.as_mapping().into_iter().flatten() {
             let path = format!("{at}.{}", name.as_str().unwrap_or_default());
             let deeper = if inner.is_empty() { value } else { &value[inner] };
-            // Fields of the cluster's own objects are the cluster's business.
+            // Kubernetes defines the fields of its own types; the chart's schema does not list them.
             let free = deeper.as_mapping().is_none_or(|fields| fields.is_empty());
             if free || path.ends_with("resources") || path.ends_with("odeSelector") {
                 into.insert(path);
@@ -206,7 +206,7 @@ mod tests {
         let (mut values, mut schema) = (BTreeSet::new(), BTreeSet::new());
         paths("", &read("charts/quorate/values.yaml"), &mut values, "");
         paths("", &read("charts/quorate/values.schema.json")["properties"], &mut schema, "properties");
-        // Gates are named in the schema, and on or off by default in the program; so is what a reference is made of.
+        // The schema lists the feature gates; the program has their defaults. The fields of issuerRef have no defaults.
         let known = |path: &&String| {
             !path.starts_with(".featureGates")
                 && !path.starts_with(".certManager.issuerRef")

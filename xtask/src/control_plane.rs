@@ -1,7 +1,7 @@
-//! `cargo xtask control-plane`: a real Kubernetes, built from Go modules.
+//! `cargo xtask control-plane`: builds a real Kubernetes control plane from Go modules.
 //!
-//! `xtask/control-plane/<minor>` holds a Go module that pins one Kubernetes release and the etcd that release asks
-//! for. The binaries go to `target/control-plane/<minor>/bin`, where the testbed looks for them.
+//! `xtask/control-plane/<minor>` holds a Go module that pins one Kubernetes release and the etcd version that this
+//! release requires. The binaries go to `target/control-plane/<minor>/bin`, where the testbed looks for them.
 
 mod pin;
 
@@ -15,27 +15,27 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which Kubernetes.
+    /// Kubernetes minor release to build
     #[arg(long, value_enum, default_value = "1.36")]
     kubernetes: Minor,
-    /// The kubelet as well.
+    /// Build the kubelet as well
     #[arg(long)]
     kubelet: bool,
-    /// Write the module files for this release (such as 1.36.3) anew, then build it.
+    /// Rewrite the module files for this release (such as 1.36.3), then build it
     #[arg(long, value_name = "RELEASE", conflicts_with = "kubernetes")]
     pin: Option<Version>,
 }
 
-/// The Kubernetes minor releases that there is a module for.
+/// The Kubernetes minor releases that have a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Minor {
-    /// What is tried by default.
+    /// Default release
     #[value(name = "1.36")]
     V1_36,
-    /// The one with the first shape of the Workload API.
+    /// Release with the first version of the Workload API
     #[value(name = "1.35")]
     V1_35,
-    /// The oldest that Quorate claims to run beside.
+    /// Oldest release that Quorate supports
     #[value(name = "1.32")]
     V1_32,
 }
@@ -48,7 +48,8 @@ const PROGRAMS: [Program; 5] = [
     Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl" },
 ];
 
-/// What differs between releases for the stories; the rest is taken from the default one. The testbed looks there too.
+/// The programs that the stories run in another release's version. The other programs come from the default release;
+/// the testbed finds them there, too.
 const OWN: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
 
 const KUBELET: Program = Program { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet" };
@@ -65,18 +66,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     build(minor, if args.kubelet { Part::WithKubelet } else { Part::Whole })
 }
 
-/// Which programs of a release are needed.
+/// The programs of a release to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of the control plane, and kubectl.
+    /// The whole control plane, and kubectl.
     Whole,
     /// The kubelet as well.
     WithKubelet,
-    /// The API server and the controllers, beside a default release that is whole.
+    /// Only the API server and the controllers. The other programs come from the default release.
     Server,
 }
 
-/// Makes sure that the control plane of `minor` is built.
+/// Builds the control plane of `minor`, unless it is built already.
 pub(crate) fn build(minor: Minor, part: Part) -> Result<()> {
     let module = minor.module();
     let version = pin::read(&module)?;
@@ -92,7 +93,7 @@ pub(crate) fn build(minor: Minor, part: Part) -> Result<()> {
     pinned.build(&programs)
 }
 
-/// What the linker is told. Without it the programs take themselves for v0.0.0, and kubectl warns about the skew.
+/// Linker flags that set the version. Without them the programs report v0.0.0, and kubectl warns about version skew.
 fn link_flags(version: Version) -> String {
     let mut flags = "-s -w".to_owned();
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -122,7 +123,7 @@ impl Minor {
         let found = Self::value_variants().iter().copied().find(|minor| minor.name() == name);
         found.with_context(|| {
             let known: Vec<&str> = Self::value_variants().iter().map(|minor| minor.name()).collect();
-            format!("there is no module for Kubernetes {name}: there are {}", known.join(", "))
+            format!("no module for Kubernetes {name}; available: {}", known.join(", "))
         })
     }
 
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_know_their_version() {
+    fn the_linker_flags_set_the_version() {
         let flags = link_flags("1.32.5".parse().expect("a release"));
         assert!(flags.contains("-X k8s.io/component-base/version.gitVersion=v1.32.5 "), "{flags}");
         assert!(flags.contains("-X k8s.io/component-base/version.gitMinor=32 "), "{flags}");

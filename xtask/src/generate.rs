@@ -1,6 +1,7 @@
-//! `cargo xtask generate`: writes the files that are made from code.
+//! `cargo xtask generate`: writes the files that are generated from code.
 //!
-//! They are checked in, so that a change of a type shows as a change of what users install; a test compares them.
+//! The files are checked in, so that a change of a type shows as a change of the files that users install. A test
+//! compares them with the code.
 
 use std::path::PathBuf;
 
@@ -11,20 +12,20 @@ use crate::{chart, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what Helm renders of the chart; needs Go.
+    /// Write only the rendered chart files; needs Go
     #[arg(long)]
     rendered: bool,
 }
 
-/// A file made from code.
+/// A file that is generated from code.
 #[derive(Deserialize)]
 pub(crate) struct Generated {
-    /// Where it goes, from the root of the workspace.
+    /// The path, relative to the root of the workspace.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-/// Writes every generated file that is not up to date.
+/// Writes each generated file that is not up to date.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let made = match args.rendered {
         true => chart::rendered()?,
@@ -45,8 +46,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What the program itself prints; its own tests compare it. This program knows nothing of the product, so that `cargo
-/// xtask` is built in seconds.
+/// Collects the files that `quorate` itself prints; the tests of `quorate` compare them. xtask does not depend on the
+/// product's crates, so that `cargo xtask` builds in seconds.
 fn printed() -> Result<Vec<Generated>> {
     let print = |command: &str| -> Result<String> {
         let args = ["run", "--quiet", "--package", "quorate", "--", command];

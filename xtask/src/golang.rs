@@ -1,6 +1,6 @@
-//! The Go toolchain, and how programs are built with it from modules that are pinned here.
+//! The Go toolchain: builds programs from the Go modules that this repository pins.
 //!
-//! A program is built again only when its module, or the way it is built, has changed since.
+//! A program is rebuilt only if its module or its build flags have changed since the last build.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 
 use crate::workspace;
 
-/// The first Go that fetches a newer toolchain by itself where a module asks for one.
+/// The first Go version that downloads a newer toolchain by itself if a module requires one.
 const OLDEST_GO: (u32, u32) = (1, 21);
 
-/// A release.
+/// A release version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) major: u32,
@@ -33,7 +33,7 @@ impl FromStr for Version {
             text.trim_start_matches('v').split('.').map(|number| number.parse().ok()).collect();
         match numbers.as_deref() {
             Some(&[major, minor, patch]) => Ok(Self { major, minor, patch }),
-            _ => bail!("\"{text}\" is not a release: it is written like 1.36.3"),
+            _ => bail!("\"{text}\" is not a release: releases are written like 1.36.3"),
         }
     }
 }
@@ -51,25 +51,25 @@ pub(crate) struct Program {
     pub(crate) package: &'static str,
 }
 
-/// A Go module that is pinned here, and where its programs go.
+/// A Go module that this repository pins, and the folder for its programs.
 pub(crate) struct Pinned {
-    /// As people call it, with its release.
+    /// The display name, with the release.
     pub(crate) name: String,
     /// The folder of the module.
     pub(crate) module: PathBuf,
-    /// Programs go to the folder `bin` in this one.
+    /// The folder that holds `bin` with the programs, and one stamp per program.
     pub(crate) home: PathBuf,
-    /// What the linker is told.
+    /// Linker flags.
     pub(crate) flags: String,
 }
 
 impl Pinned {
-    /// Makes sure that these programs are built.
+    /// Builds those of `programs` that are not built yet.
     pub(crate) fn build(&self, programs: &[&Program]) -> Result<()> {
         let (name, bin) = (&self.name, self.home.join("bin"));
         fs::create_dir_all(&bin).with_context(|| format!("cannot make {}", bin.display()))?;
 
-        // Two builds at once would do all the work twice.
+        // Without the lock, two concurrent builds would do all the work twice.
         let lock = File::create(self.home.join("lock"))
             .with_context(|| format!("cannot make the lock file of {name}"))?;
         lock.lock().with_context(|| format!("cannot lock {}", self.home.display()))?;
@@ -83,7 +83,7 @@ impl Pinned {
         }
 
         let go = Go::find(name)?;
-        println!("{name}: {} programs to build, some minutes the first time", missing.len());
+        println!("{name}: {} programs to build; the first build takes some minutes", missing.len());
         for (index, program) in missing.iter().enumerate() {
             println!("==> {} ({} of {})", program.name, index + 1, missing.len());
             let start = Instant::now();
@@ -96,7 +96,7 @@ impl Pinned {
         Ok(())
     }
 
-    /// One number for everything that decides what the binaries are.
+    /// One hash of everything that determines the binaries.
     fn checksum(&self) -> Result<String> {
         let mut hash = Sha256::new();
         for file in ["go.mod", "go.sum", "mains.go"] {
@@ -108,8 +108,8 @@ impl Pinned {
         Ok(format!("{:x}", hash.finalize()))
     }
 
-    /// Where it is noted from what a program was built. One note each, so that an interrupted build goes on where it
-    /// was.
+    /// The file that records the checksum a program was built from. Each program has its own file, so that an
+    /// interrupted build resumes where it stopped.
     fn stamp(&self, program: &Program) -> PathBuf {
         self.home.join(format!("{}.sha256", program.name))
     }
@@ -128,11 +128,11 @@ pub(crate) fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
     })
 }
 
-/// A Go toolchain that is there and new enough.
+/// A Go toolchain that is installed and new enough.
 pub(crate) struct Go;
 
 impl Go {
-    /// What is to be built stands in the error.
+    /// Finds the toolchain. The error names `what` needs Go.
     pub(crate) fn find(what: &str) -> Result<Self> {
         let advice = "install it (https://go.dev/doc/install), then run this again";
         let Ok(output) = Command::new("go").args(["env", "GOVERSION"]).output() else {
@@ -158,7 +158,7 @@ impl Go {
             .with_context(|| format!("cannot build {package} in {}", module.display()))
     }
 
-    /// A `go` command in the folder `module`, which is a module of its own whatever is around it.
+    /// A `go` command in the folder `module`. `GOWORK=off` ignores any Go workspace around the module.
     pub(crate) fn command(&self, module: &Path) -> Command {
         let mut command = Command::new("go");
         command.current_dir(module).env("GOWORK", "off");
@@ -166,7 +166,7 @@ impl Go {
     }
 }
 
-/// Reads `go1.26.8`, `go1.26-X:nodwarf5`, `go1.27rc1`.
+/// Parses `go1.26.8`, `go1.26-X:nodwarf5`, `go1.27rc1`.
 fn go_version(text: &str) -> Option<(u32, u32)> {
     let (major, rest) = text.strip_prefix("go")?.split_once('.')?;
     let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_says_of_itself() {
+    fn go_versions_are_parsed() {
         assert_eq!(go_version("go1.26.8"), Some((1, 26)));
         assert_eq!(go_version("go1.27rc1"), Some((1, 27)));
         assert_eq!(go_version(""), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_built_again_when_its_note_differs() {
+    fn a_program_is_rebuilt_if_its_stamp_differs() {
         let home = std::env::temp_dir().join(format!("quorate-xtask-{}", std::process::id()));
         fs::create_dir_all(home.join("bin")).expect("a folder");
         let pinned = Pinned { name: String::new(), module: PathBuf::new(), home, flags: String::new() };
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_or_another_flag_gives_another_checksum() {
+    fn a_changed_file_or_flag_changes_the_checksum() {
         let checksum = |module: &str, flags: &str| {
             let (module, flags) = (workspace::root().join("xtask").join(module), flags.to_owned());
             let pinned = Pinned { name: String::new(), module, home: PathBuf::new(), flags };

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `bench`, `generate`, and what comes with them.
+//! The project's own commands: `cargo xtask test`, `bench`, `generate` and others.
 
 mod alone;
 mod bench;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Builds, tests and measures Quorate.
+/// Build, test and measure Quorate
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Args {
@@ -28,18 +28,18 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures, and prints one `name=value unit` per line.
+    /// Run benchmarks; print one `name=value unit` per line
     Bench(bench::Args),
-    /// Writes the files that are made from code.
+    /// Write the files that are generated from code
     Generate(generate::Args),
-    /// Runs every check and every test, or only the named suites.
+    /// Run all checks and tests, or only the named suites
     Test(test::Args),
-    /// Builds a real Kubernetes control plane to test against; needs Go.
+    /// Build a real Kubernetes control plane to test against; needs Go
     ControlPlane(control_plane::Args),
-    /// Builds programs ahead of the suites that need them.
+    /// Build programs ahead of the suites that need them
     #[command(hide = true)]
     Prebuild(prebuild::Args),
-    /// Searches the large cases of the ledger, for as long as that takes.
+    /// Check each crate alone, and search the large cases of the ledger; takes long
     Soak,
 }
 

@@ -1,11 +1,11 @@
-//! What this machine needs for real nodes, and whether it has it.
+//! Checks whether this machine meets the requirements for real nodes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Something that has to be there, and the Debian package that brings it.
+/// Each required file or program, and the Debian package that contains it.
 const FILES: [(&str, &str); 7] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
@@ -16,7 +16,7 @@ const FILES: [(&str, &str); 7] = [
     ("unshare", "util-linux"),
 ];
 
-/// What real nodes need and this machine lacks, in words; `None` if it lacks nothing.
+/// Describes the requirements of real nodes that this machine does not meet; `None` if it meets all.
 pub(crate) fn lacks() -> Option<String> {
     let mut lacks = Vec::new();
     let mut packages: Vec<&str> =
@@ -25,7 +25,7 @@ pub(crate) fn lacks() -> Option<String> {
     if !is_root() {
         lacks.push("root".to_owned());
     } else if packages.is_empty() && !may_have_nodes() {
-        lacks.push("namespaces and control groups of its own, which this root may not make".to_owned());
+        lacks.push("permission to create namespaces and control groups, which this root lacks".to_owned());
     }
     if !packages.is_empty() {
         lacks.push(format!("the Debian packages {}", packages.join(" ")));
@@ -45,7 +45,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }
 
-/// Root in a container often may neither make namespaces nor control groups.
+/// Root in a container often has no permission to create namespaces or control groups.
 fn may_have_nodes() -> bool {
     let namespaces = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "true"])
@@ -67,14 +67,14 @@ mod tests {
     use crate::workspace;
 
     #[test]
-    fn what_is_not_on_the_path_is_not_there() {
+    fn a_program_is_found_on_the_path_and_a_file_by_its_path() {
         assert!(is_there("sh"));
         assert!(is_there("/proc/self"));
         assert!(!is_there("no-such-program"));
         assert!(!is_there("/no/such/file"));
     }
 
-    /// Every Debian has util-linux.
+    /// util-linux is exempt: every Debian system has it.
     #[test]
     fn ci_installs_every_package() {
         let script = fs::read_to_string(workspace::root().join(".ci/run")).expect(".ci/run");

@@ -1,8 +1,8 @@
-//! Builds the programs of Go beside the suites that come before those which need them.
+//! Builds the Go programs in the background, while earlier suites run that do not need them.
 //!
-//! A compiler of Rust leaves a core idle at times, and waits for the linker. The builds run in a process of their own with
-//! low priority and take the locks of what they build, so a suite that needs a program waits for it, or builds it if this
-//! process has failed.
+//! The Rust compiler leaves cores idle at times, and waits for the linker. The builds run in their own process with low
+//! priority. They hold the same locks as the suites, so a suite that needs a program waits until it is built. If the
+//! background process has failed, the suite builds the program itself.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -55,7 +55,7 @@ impl Build {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to build, in this order.
+    /// Programs to build, in this order
     builds: Vec<String>,
 }
 
@@ -65,11 +65,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     builds.into_iter().try_for_each(Build::run)
 }
 
-/// The process; it ends with this, and what it has started with it.
+/// The background process. Dropping this stops it and its children.
 pub(crate) struct Prebuild(Option<Child>);
 
 impl Prebuild {
-    /// Starts it, where there is something to build. Nothing rests on it, so a failure is only told.
+    /// Starts the process if there is something to build. The suites do not depend on it, so a failure is only logged.
     pub(crate) fn start(builds: &[Build]) -> Self {
         if builds.is_empty() {
             return Self(None);
@@ -77,7 +77,7 @@ impl Prebuild {
         match spawn(builds) {
             Ok(child) => Self(Some(child)),
             Err(error) => {
-                println!("nothing is built ahead: {error:#}");
+                println!("cannot build ahead: {error:#}");
                 Self(None)
             }
         }
@@ -90,13 +90,13 @@ fn spawn(builds: &[Build]) -> Result<Child> {
     let mut command = Command::new("nice");
     command
         .args(["-n", "10"])
-        .arg(std::env::current_exe().context("where is this program?")?)
+        .arg(std::env::current_exe().context("cannot find the path of this program")?)
         .arg("prebuild");
     command.args(builds.iter().map(|build| build.word()));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    println!("built beside the suites: {} (see {})", words(builds), path.display());
+    println!("building in the background: {} (see {})", words(builds), path.display());
     command.spawn().context("cannot start nice")
 }
 
@@ -108,7 +108,7 @@ impl Drop for Prebuild {
     fn drop(&mut self) {
         let Some(child) = &mut self.0 else { return };
         if matches!(child.try_wait(), Ok(None)) {
-            // The compilers too: they are of its group.
+            // The signal goes to the process group, which includes the compilers.
             let _ = Command::new("kill").args(["-TERM", "--", &format!("-{}", child.id())]).status();
         }
         let _ = child.wait();
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_built_is_passed_on_by_a_word() {
+    fn a_build_survives_the_round_trip_through_its_word() {
         for build in [
             Build::Helm,
             Build::ControlPlane(Minor::V1_36, Part::Whole),

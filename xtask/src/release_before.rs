@@ -1,5 +1,5 @@
-//! The release before this one, from the repository's own history: upgrades, and the ways back, are tried with its
-//! program and with what its chart rendered.
+//! Builds the previous release from the repository's history. The upgrade and rollback tests use its program and its
+//! rendered chart.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,17 +8,18 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// When a release is cut, both move on to it.
+/// Update both constants after each release.
 const VERSION: &str = "0.1.0";
 const COMMIT: &str = "d7790f34dd38891ccb777c77ff58fc6d5efb2992";
 
-/// What a story needs of it.
+/// The parts of the previous release that the stories use.
 pub(crate) struct ReleaseBefore {
     pub(crate) program: PathBuf,
     pub(crate) rendered: PathBuf,
 }
 
-/// Makes sure that it is built. Where its sources are not to be had, in a shallow clone or in an archive, says so.
+/// Builds the previous release, unless it is built already. If its sources are not available (in a shallow clone or a
+/// source archive), prints a note and returns `None`.
 pub(crate) fn build() -> Result<Option<ReleaseBefore>> {
     let home = std::path::absolute(workspace::target())?.join("release-before").join(COMMIT);
     let sources = home.join("sources");
@@ -32,13 +33,13 @@ pub(crate) fn build() -> Result<Option<ReleaseBefore>> {
     }
     if !is_in_history(workspace::root(), COMMIT) {
         println!(
-            "{VERSION} is not in this history ({COMMIT}): the upgrade is tried with one program on both sides"
+            "{VERSION} ({COMMIT}) is not in this history: the upgrade tests use the same program on both sides"
         );
         return Ok(None);
     }
     unpack(&sources)?;
     let built = compile(&sources)?;
-    // Under its name only when it is whole.
+    // The rename is atomic: the final name never holds a partial copy.
     let copy = home.join("quorate.part");
     std::fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
     std::fs::rename(&copy, &release.program)
@@ -52,7 +53,7 @@ fn is_in_history(repository: &Path, commit: &str) -> bool {
     asked.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Writes the sources of the release to a folder of their own.
+/// Writes the sources of the release to the folder `sources`.
 fn unpack(sources: &Path) -> Result<()> {
     std::fs::create_dir_all(sources).with_context(|| format!("cannot make {}", sources.display()))?;
     let archive = sources.with_extension("tar");
@@ -64,15 +65,15 @@ fn unpack(sources: &Path) -> Result<()> {
     std::fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
 }
 
-/// Builds the program of the release; where cargo put it. It is chosen by a test of its package, and among the whole
-/// workspace, so that its dependencies have the features that the suites give them: they are built already.
+/// Builds the program of the release and returns its path. Builds it as part of a test of the whole workspace, so that
+/// its dependencies have the same features as in the suites: those dependencies are already built.
 fn compile(sources: &Path) -> Result<PathBuf> {
     let target = std::path::absolute(workspace::target())?;
     let mut cargo = workspace::cargo(&["test", "--workspace", "--locked", "--no-run", "--test", "docs"]);
     workspace::run(cargo.current_dir(sources).env("CARGO_TARGET_DIR", &target))?;
-    // The suite puts its own there again.
+    // The suite later overwrites this file with its own build.
     let built = target.join("debug/quorate");
-    let output = Command::new(&built).arg("version").output().context("the program cannot be run")?;
+    let output = Command::new(&built).arg("version").output().context("cannot run the program")?;
     let said = String::from_utf8_lossy(&output.stdout);
     match said.trim() == format!("quorate {VERSION}") {
         true => Ok(built),
@@ -84,14 +85,14 @@ fn compile(sources: &Path) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Two crates of one name and version would be taken for one by cargo, and built over each other.
+    /// Cargo treats two crates with the same name and version as one, and would overwrite one build with the other.
     #[test]
-    fn the_release_before_is_another_one() {
+    fn the_previous_release_has_another_version() {
         assert_ne!(VERSION, env!("CARGO_PKG_VERSION"));
     }
 
     #[test]
-    fn where_there_is_no_history_nothing_is_in_it() {
+    fn a_commit_is_not_found_without_history() {
         let folder = std::env::temp_dir();
         assert!(!is_in_history(&folder, COMMIT));
         assert!(!is_in_history(workspace::root(), "0000000000000000000000000000000000000000"));

@@ -1,7 +1,7 @@
-//! The rights that the chart grants, against what was asked for while the stories were told.
+//! Compares the rights that the chart grants with the requests that service accounts sent during the stories.
 //!
-//! Every control plane of the stories leaves a file with what service accounts did there: account, verb, group, resource,
-//! and whether it was in Quorate's own namespace. A right that nobody used is one too many, or a story is missing.
+//! Each control plane of the stories writes a file with the requests of service accounts: account, verb, group,
+//! resource and namespace. If no story uses a right, either the right is superfluous or a story is missing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,12 +12,12 @@ use serde_yaml_ng::Value;
 
 use crate::workspace;
 
-/// Where a right holds, or was used.
+/// The scope in which a right is granted or was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
-    /// In the namespace of Quorate.
+    /// The namespace of Quorate.
     Own,
-    /// Everywhere.
+    /// The whole cluster.
     All,
 }
 
@@ -31,14 +31,14 @@ struct Right {
     reach: Reach,
 }
 
-/// Rights that a story may or may not use, as chance has it.
+/// Rights that the stories use only in some runs, depending on timing.
 const RARE: [(&str, &str, &str); 2] = [
-    // Read again only when a write got no answer, or another was faster.
+    // The server reads these again only if a write got no response or conflicted with another write.
     ("quorate-server", "get", "disruptionbudgets"),
     ("quorate-server", "get", "podunavailablebudgets"),
 ];
 
-/// Compares; the error has one line for each right that nobody used.
+/// Compares the granted rights with the used ones. The error has one line for each unused right.
 pub(crate) fn compare(used: &Path) -> Result<()> {
     let mut granted = BTreeSet::new();
     for name in ["default", "everything"] {
@@ -52,12 +52,12 @@ pub(crate) fn compare(used: &Path) -> Result<()> {
         let text = std::fs::read_to_string(entry?.path())?;
         uses.extend(text.lines().filter_map(read_use));
     }
-    anyhow::ensure!(!uses.is_empty(), "no control plane left an account of what was done there");
+    anyhow::ensure!(!uses.is_empty(), "no control plane recorded any request of a service account");
     let unused: Vec<String> =
         granted.iter().filter(|right| !is_used(right, &granted, &uses)).map(line).collect();
-    println!("{} rights are granted, {} of them used", granted.len(), granted.len() - unused.len());
+    println!("{} rights granted, {} of them used", granted.len(), granted.len() - unused.len());
     if !unused.is_empty() {
-        bail!("the chart grants what no story uses:\n{}", unused.join("\n"));
+        bail!("the chart grants rights that no story uses:\n{}", unused.join("\n"));
     }
     Ok(())
 }
@@ -70,12 +70,12 @@ fn is_used(right: &Right, granted: &BTreeSet<Right>, uses: &BTreeSet<Right>) -> 
     }
     match right.reach {
         Reach::Own => uses.contains(&own),
-        // What is done in our own namespace needs a right everywhere only where there is none for that namespace.
+        // A request in Quorate's own namespace uses the cluster-wide right only if there is none for that namespace.
         Reach::All => uses.contains(&all) || (uses.contains(&own) && !granted.contains(&own)),
     }
 }
 
-/// What the rendered roles grant to whom.
+/// Reads the rights that the rendered roles grant, with the account of each.
 fn rights(rendered: &str) -> Result<BTreeSet<Right>> {
     let mut rights = BTreeSet::new();
     for document in serde_yaml_ng::Deserializer::from_str(rendered) {
@@ -85,7 +85,7 @@ fn rights(rendered: &str) -> Result<BTreeSet<Right>> {
             Some("ClusterRole") => Reach::All,
             _ => continue,
         };
-        // Roles have the name of the account that they are bound to.
+        // A role has the name of the account to which it is bound.
         let account = text(&object["metadata"]["name"]);
         for rule in object["rules"].as_sequence().into_iter().flatten() {
             for group in strings(&rule["apiGroups"]) {
@@ -114,7 +114,7 @@ fn strings(values: &Value) -> Vec<String> {
     values.as_sequence().into_iter().flatten().map(text).collect()
 }
 
-/// Reads `namespace/account verb group resource namespace`, where `-` stands for nothing.
+/// Parses `namespace/account verb group resource namespace`, where `-` stands for an empty value.
 fn read_use(line: &str) -> Option<Right> {
     let mut words = line.split(' ');
     let mut next = || words.next().map(|word| if word == "-" { "" } else { word });
@@ -161,7 +161,7 @@ rules:
     }
 
     #[test]
-    fn a_right_that_nobody_used_is_told() {
+    fn an_unused_right_is_reported() {
         let all = [
             "own/server get - pods elsewhere",
             "own/server list - pods -",
@@ -175,7 +175,7 @@ rules:
     }
 
     #[test]
-    fn what_is_done_at_home_needs_no_right_everywhere() {
+    fn a_request_in_the_own_namespace_does_not_use_a_cluster_wide_right() {
         let home = ["own/server get - pods own", "own/server list coordination.k8s.io leases own"];
         let expected = [
             "server: list pods everywhere",

@@ -1,11 +1,11 @@
-//! `cargo xtask soak`: what takes too long for every day.
+//! `cargo xtask soak`: runs the checks that take too long for daily use.
 
 use anyhow::Result;
 
 use crate::workspace;
 
 pub(crate) fn run() -> Result<()> {
-    // The suite of lints checks alone only those crates whose direct dependencies differ.
+    // The lint suite checks alone only the crates whose direct dependencies differ; this checks all of them.
     for name in workspace::crates()? {
         println!("==> {name} alone");
         workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--package", &name]))?;

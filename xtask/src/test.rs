@@ -1,6 +1,6 @@
-//! `cargo xtask test`: the one test command.
+//! `cargo xtask test`: runs all checks and tests.
 //!
-//! Each step prints a line when it starts and a line when it ends; the closing line counts every test that ran.
+//! Each step prints a line when it starts and a line when it ends. The last line counts all tests that ran.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -16,34 +16,34 @@ use crate::{chart, node, release_before, rights, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these suites; all of them when none is named.
+    /// Suites to run; default: all
     #[arg(value_enum)]
     suites: Vec<Suite>,
-    /// The Kubernetes that conformance, stories and nodes run on.
+    /// Kubernetes minor release for the suites conformance, stories and node
     #[arg(long, value_enum, default_value = "1.36")]
     kubernetes: Minor,
-    /// Fail where this machine lacks what a suite needs; else a suite that was not named is skipped there.
+    /// Fail if this machine lacks a requirement of a suite, instead of skipping a suite that was not named
     #[arg(long)]
     skip_nothing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
-    /// Format, lints, and each crate checked alone.
+    /// Format, lints, and checks of each crate alone
     Lint,
-    /// All tests that need no cluster.
+    /// All tests that need no cluster
     Unit,
-    /// The chart: that Helm takes it, refuses wrong values, and renders what is checked in. Needs Go.
+    /// Chart: Helm accepts it, rejects invalid values, and renders the checked-in files; needs Go
     Chart,
-    /// What stories may rest on, on the real control plane and on the embedded cluster. Needs Go.
+    /// Same behaviour of the real control plane and the embedded cluster; needs Go
     Conformance,
-    /// What people live through with Quorate, on both. Needs Go.
+    /// User stories with Quorate, on both clusters; needs Go
     Stories,
-    /// Probes and drains of containers that run on real nodes. Needs Go, root and some Debian packages.
+    /// Probes and drains of containers on real nodes; needs Go, root and some Debian packages
     Node,
 }
 
-/// What `cargo test` reported, summed over test binaries.
+/// The counts that `cargo test` reported, summed over all test binaries.
 #[derive(Default)]
 struct Counts {
     passed: u64,
@@ -52,7 +52,7 @@ struct Counts {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
-    // The programs of Go are needed late and take long: they are built beside what comes before.
+    // The Go programs are needed late and take long to build, so they are built while earlier suites run.
     let _prebuild = Prebuild::start(&planned(args, chosen));
     let mut counts = Counts::default();
     let mut broken = Vec::new();
@@ -91,7 +91,7 @@ fn lint() -> Result<()> {
             "warnings",
         ]))
     })?;
-    step("crates without what is for tests", || {
+    step("crates without dev-dependencies", || {
         workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--workspace"]))
     })?;
     let mut differing = Vec::new();
@@ -107,7 +107,7 @@ fn lint() -> Result<()> {
     Ok(())
 }
 
-/// The test targets of the suites that need a cluster. Unit tests are all others.
+/// The test targets of the suites that need a cluster. All other targets are unit tests.
 const CONFORMANCE: [&str; 3] = ["actors", "conformance", "lifetime"];
 const STORIES: [&str; 1] = ["stories"];
 const NODES: [&str; 2] = ["node", "nodes"];
@@ -117,12 +117,12 @@ fn unit(counts: &mut Counts) -> Result<()> {
     let targets = workspace::test_targets()?;
     let targets = targets.iter().map(String::as_str).filter(|name| !clustered.contains(name));
     cargo_test("unit tests", &[&["--lib", "--bins"], &*named(targets)].concat(), &[], counts)?;
-    // Cargo runs the examples in documentation by themselves or not at all; the testbed's need a control plane.
+    // Cargo cannot run doc tests together with other targets. The testbed's doc tests need a control plane.
     let examples = ["--doc", "--exclude", "quorate-testbed"];
     cargo_test("examples in documentation", &examples, &[], counts)
 }
 
-/// What of Go the chosen suites need, in the order in which they need it.
+/// The Go builds that the chosen suites need, in the order in which the suites need them.
 fn planned(args: &Args, chosen: &[Suite]) -> Vec<Build> {
     let needs = |suites: &[Suite]| suites.iter().any(|suite| chosen.contains(suite));
     let mut builds = Vec::new();
@@ -149,10 +149,10 @@ fn conformance(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
 
 fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
     step("control plane", || control_plane::build(kubernetes, Part::Whole))?;
-    // Only this release has Workloads that hold their groups themselves.
+    // Only this release has Workloads that contain their pod groups.
     step("control plane of 1.35", || control_plane::build(Minor::V1_35, Part::Server))?;
     let mut before = None;
-    step("release before", || {
+    step("previous release", || {
         before = release_before::build()?;
         Ok(())
     })?;
@@ -167,13 +167,13 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
         paths.extend([("QUORATE_BEFORE", program), ("QUORATE_BEFORE_RENDERED", rendered)]);
     }
     let paths: Vec<_> = paths.iter().map(|(name, path)| (*name, path.to_string_lossy())).collect();
-    // A story waits for a cluster most of the time, so more of them are told at once than there are cores.
+    // A story waits for its cluster most of the time, so twice as many stories run in parallel as there are cores.
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2;
     let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| threads.to_string());
     let more = [on(kubernetes), ("RUST_TEST_THREADS", threads.as_str())];
     let env: Vec<_> = paths.iter().map(|(name, path)| (*name, &**path)).chain(more).collect();
     cargo_test(&name, &named(STORIES), &env, counts)?;
-    // Only this release and the one before serve everything that rights are granted for.
+    // Only 1.36 and 1.35 together serve all resources for which the chart grants rights. Only a run on 1.36 uses both.
     match kubernetes {
         Minor::V1_36 => step("rights", || rights::compare(&used)),
         Minor::V1_35 | Minor::V1_32 => Ok(()),
@@ -186,7 +186,7 @@ fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
         if asked_for {
             bail!("real nodes need {lacks}");
         }
-        println!("==> node: skipped, it needs {lacks}");
+        println!("==> node: skipped; real nodes need {lacks}");
         return Ok(());
     }
     let kubernetes = args.kubernetes;
@@ -194,18 +194,18 @@ fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
     cargo_test("nodes", &named(NODES), &[on(kubernetes)], counts)
 }
 
-/// Has the testbed run this release.
+/// The environment variable that makes the testbed run this release.
 fn on(kubernetes: Minor) -> (&'static str, &'static str) {
     ("QUORATE_KUBERNETES", kubernetes.name())
 }
 
-/// The arguments that choose these test targets.
+/// The arguments that select these test targets.
 fn named<'a>(targets: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     targets.into_iter().flat_map(|name| ["--test", name]).collect()
 }
 
-/// Runs `cargo test` with `args` and `env`, passes its output on, and adds what it counted. The whole workspace is chosen each
-/// time: with fewer crates their dependencies have fewer features, and all of them are built once more.
+/// Runs `cargo test` with `args` and `env`, prints its output, and adds its counts. Always selects the whole workspace:
+/// with fewer crates, their dependencies would have fewer features and would be built again.
 fn cargo_test(name: &str, args: &[&str], env: &[(&str, &str)], counts: &mut Counts) -> Result<()> {
     step(name, || {
         let mut command = workspace::cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
@@ -237,7 +237,7 @@ fn cargo_test(name: &str, args: &[&str], env: &[(&str, &str)], counts: &mut Coun
     })
 }
 
-/// Reads `test result: ok. 3 passed; 0 failed; …`.
+/// Parses `test result: ok. 3 passed; 0 failed; …`.
 fn result_line(line: &str) -> Option<(u64, u64)> {
     let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let number =
@@ -259,7 +259,7 @@ mod tests {
     use super::result_line;
 
     #[test]
-    fn reads_the_closing_line_of_cargo_test() {
+    fn the_result_line_of_cargo_test_is_parsed() {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.1s";
         assert_eq!(result_line(line), Some((12, 3)));
         assert_eq!(result_line("running 12 tests"), None);

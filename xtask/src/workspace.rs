@@ -1,4 +1,4 @@
-//! Where things are, and how commands are run in it.
+//! The paths, crates and commands of the workspace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The folder of the built control planes. The testbed looks in the same places.
+/// The folder of the built control planes. The testbed looks in the same folder.
 pub(crate) fn control_planes() -> PathBuf {
     if let Some(folder) = std::env::var_os("QUORATE_CONTROL_PLANES") {
         return folder.into();
@@ -20,7 +20,7 @@ pub(crate) fn control_planes() -> PathBuf {
     target().join("control-plane")
 }
 
-/// Where cargo puts what it builds.
+/// The target folder of cargo.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -37,7 +37,7 @@ pub(crate) fn crates() -> Result<Vec<String>> {
     manifests.map(|manifest| package_name(&std::fs::read_to_string(&manifest)?)).collect()
 }
 
-/// The names of all test targets: what `cargo test --test` takes.
+/// The names of all test targets, as `cargo test --test` accepts them.
 pub(crate) fn test_targets() -> Result<BTreeSet<String>> {
     let output = cargo(&["metadata", "--no-deps", "--locked", "--format-version=1"])
         .output()
@@ -64,14 +64,14 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// The name in a manifest: the binary's crate is not called after its folder.
+/// Reads the package name from a manifest: the name of the binary's crate differs from its folder.
 fn package_name(manifest: &str) -> Result<String> {
     let name = manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
-    name.map(str::to_owned).context("a manifest without a name")
+    name.map(str::to_owned).context("the manifest has no package name")
 }
 
-/// A cargo command at the root of the workspace. What cargo tells this program of itself is not passed on: build scripts
-/// look at it, and whatever depends on them would be built again after each cargo command that is typed by hand.
+/// A cargo command at the root of the workspace. The variables that cargo sets for xtask are not passed on: build
+/// scripts read them, and their dependents would be rebuilt after each cargo command that a user runs by hand.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
@@ -86,7 +86,7 @@ fn is_about_package(name: &str) -> bool {
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// Runs a command to its end; its output goes to the terminal.
+/// Runs a command and waits for it. The output goes to the terminal.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
     if !status.success() {

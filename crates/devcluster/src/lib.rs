@@ -1,7 +1,8 @@
-//! A Kubernetes cluster to play on, in this process.
+//! A simulated Kubernetes cluster in this process, for tests and experiments.
 //!
-//! - [`apiserver`]: an in-memory Kubernetes API server with a plain HTTP face.
-//! - [`actors`]: scheduler, kubelets and controllers that work through an ordinary client, on this API server or any other.
+//! - [`apiserver`]: an in-memory Kubernetes API server that serves plain HTTP.
+//! - [`actors`]: a simulated scheduler, kubelets and controllers. They use an ordinary client, on this API server or
+//!   any other.
 
 pub mod actors;
 pub mod apiserver;

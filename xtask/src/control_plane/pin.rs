@@ -1,8 +1,9 @@
-//! The Go modules in `xtask/control-plane`: what they pin, and how they are written.
+//! Reads and writes the Go modules in `xtask/control-plane`.
 //!
-//! They are checked in, `go.sum` included, so that a build neither asks what is new nor takes anything that is not
-//! named there. Kubernetes' own go.mod replaces its staging modules by folders of its repository, which nobody who
-//! requires it has; each is replaced here by the module that is published from that folder.
+//! The modules are checked in, including `go.sum`, so that a build neither looks for newer versions nor uses anything
+//! that `go.sum` does not list. Kubernetes' own go.mod replaces its staging modules with folders of its repository. A
+//! module that requires Kubernetes does not have these folders, so each staging module is replaced here with the module
+//! that is published from that folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ pub(crate) fn write(module: &Path, version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Where Go keeps Kubernetes' own go.mod.
+/// The path of Kubernetes' own go.mod in Go's module cache.
 fn upstream_go_mod(go: &Go, version: Version) -> Result<PathBuf> {
     let module = format!("k8s.io/kubernetes@{version}");
     let mut command = go.command(&std::env::temp_dir());
@@ -55,7 +56,7 @@ fn go_mod(upstream: &str, version: Version) -> Result<String> {
     let go = lines("go ").next().context("Kubernetes' go.mod does not name a Go version")?;
     let etcd =
         required(upstream, "go.etcd.io/etcd/client/v3").context("Kubernetes' go.mod requires no etcd")?;
-    // `godebug` of a module counts only where it is the main one: here that is us.
+    // Go uses `godebug` only from the main module, which is the one written here.
     let godebug: Vec<&str> = lines("godebug ").collect();
     let staging: Vec<String> = upstream
         .lines()
@@ -73,7 +74,7 @@ fn go_mod(upstream: &str, version: Version) -> Result<String> {
     ))
 }
 
-/// A file that nobody compiles, so that `go mod tidy` keeps what the programs need.
+/// A file that is never compiled. It makes `go mod tidy` keep the dependencies of the programs.
 fn mains_go() -> String {
     let imports: Vec<String> =
         PROGRAMS.iter().chain([&KUBELET]).map(|program| format!("\t_ \"{}\"", program.package)).collect();
@@ -89,7 +90,7 @@ mod tests {
         \tk8s.io/api => ./staging/src/k8s.io/api\n\tk8s.io/kms => ./staging/src/k8s.io/kms\n)\n";
 
     #[test]
-    fn the_module_follows_kubernetes_own() {
+    fn the_module_uses_the_versions_of_kubernetes_own_module() {
         let text = go_mod(UPSTREAM, "1.36.3".parse().expect("a release")).expect("a go.mod");
         assert!(text.contains("\ngo 1.26.0\n\ngodebug default=go1.26\n"), "{text}");
         assert!(text.contains("\tgo.etcd.io/etcd/server/v3 v3.6.8\n\tk8s.io/kubernetes v1.36.3\n"), "{text}");

@@ -1,7 +1,8 @@
-//! One kind of object as the API server shows it: fed by a watch, read by every actor.
+//! Cache of the objects of one kind: a watch updates it, and all actors read it.
 //!
-//! What an actor has just written is put on the shelf from the answer, not from the watch, so that a controller never
-//! acts twice because its watch lags behind its own writes. Events that are older than what the shelf shows are dropped.
+//! After a write, an actor stores the response in the cache and does not wait for the watch. A controller therefore
+//! never acts twice because its watch lags behind its own writes. Events that are older than the cached object are
+//! dropped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -42,13 +43,13 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// How long a removed object's UID is remembered against late events of it.
+/// How long the UID of a removed object is kept, so that late events about it are ignored.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
 type Listener<K> = Box<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
 type IndexKey<K> = fn(&K) -> Option<String>;
 
-/// What every kind on a shelf must be able to do.
+/// The traits that a cached kind must have.
 pub(crate) trait Cached:
     Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static
 {
@@ -67,18 +68,18 @@ struct Contents<K> {
     by_drawer: HashMap<String, BTreeSet<Key>>,
     drawer: IndexKey<K>,
     tombstones: HashMap<String, Instant>,
-    /// Counts relists; an own write remembers the count at its time.
+    /// Number of relists. An own write records the number at its time.
     round: u64,
     incoming: Option<BTreeMap<Key, Arc<K>>>,
 }
 
 struct Item<K> {
     object: Arc<K>,
-    /// Set while only our own write has shown this object, not the watch.
+    /// Set while the object is known only from an own write, not yet from the watch.
     own_write_in: Option<u64>,
 }
 
-/// A change of one object: before and after.
+/// A change of one object: the state before and after.
 type Change<K> = (Option<Arc<K>>, Option<Arc<K>>);
 
 fn version<K: Resource>(object: &K) -> u64 {
@@ -106,7 +107,7 @@ impl<K: Cached> ObjectCache<K> {
         }
     }
 
-    /// Calls `listener` with the object before and after each change, and now with everything that is there.
+    /// Calls `listener` now for each cached object, and later with the states before and after each change.
     pub(crate) fn listen(&self, listener: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static) {
         let mut listeners = self.listeners.write();
         for object in self.all() {
@@ -140,19 +141,19 @@ impl<K: Cached> ObjectCache<K> {
         range.map(|(_, item)| item.object.clone()).collect()
     }
 
-    /// The objects that name this UID among their owners; for the empty name, those without a controller.
+    /// The objects that have an owner with this UID. An empty UID returns the objects without a controller.
     pub(crate) fn owned_by(&self, owner: &str) -> Vec<Arc<K>> {
         let contents = self.contents.read();
         contents.pick(contents.by_owner.get(owner))
     }
 
-    /// The objects that the shelf's drawer function puts under this name.
+    /// The objects for which the cache's `drawer` function returns this name.
     pub(crate) fn in_drawer(&self, name: &str) -> Vec<Arc<K>> {
         let contents = self.contents.read();
         contents.pick(contents.by_drawer.get(name))
     }
 
-    /// Takes in what a write of ours was answered with.
+    /// Stores the response to an own write.
     pub(crate) fn wrote(&self, object: K) {
         let change = {
             let mut contents = self.contents.write();
@@ -162,7 +163,7 @@ impl<K: Cached> ObjectCache<K> {
         self.tell(change);
     }
 
-    /// Takes in that a delete of ours was answered with "gone".
+    /// Removes an object after the response to an own delete confirmed its removal.
     pub(crate) fn removed(&self, key: &Key, uid: &str) {
         let change = self.contents.write().remove(key, uid);
         self.tell(change);
@@ -220,7 +221,7 @@ impl<K: Cached> Contents<K> {
         if let Some(item) = self.items.get_mut(&key)
             && version(&object) <= version(item.object.as_ref())
         {
-            // Seen already, or late. The watch has now caught up with our own write, if it was one.
+            // The event is already known, or late. At the same version, the watch has caught up with an own write.
             if own_write_in.is_none() && version(&object) == version(item.object.as_ref()) {
                 item.own_write_in = None;
             }
@@ -237,7 +238,7 @@ impl<K: Cached> Contents<K> {
         let now = Instant::now();
         self.tombstones.retain(|_, since| now.duration_since(*since) < TOMBSTONE);
         self.tombstones.insert(gone.to_owned(), now);
-        // A successor of the same name may already be here.
+        // A successor with the same name may already be cached.
         if self.items.get(key).is_some_and(|item| uid(item.object.as_ref()) == gone) {
             Some((self.unlink(key), None))
         } else {
@@ -251,7 +252,7 @@ impl<K: Cached> Contents<K> {
         let missing: Vec<_> = self
             .items
             .iter()
-            // Written by us after this list was asked for: the list need not know it.
+            // An actor wrote this object after the list was requested, so it may be missing in the list.
             .filter(|(key, item)| !incoming.contains_key(*key) && item.own_write_in != Some(round))
             .map(|(key, item)| (key.clone(), uid(item.object.as_ref()).to_owned()))
             .collect();
@@ -283,7 +284,7 @@ impl<K: Cached> Contents<K> {
     }
 }
 
-/// The names that an object is found under in the index of owners.
+/// The keys of an object in the index of owners.
 fn owners<K: Resource>(object: &K) -> impl Iterator<Item = &str> {
     let owners = object.owner_references();
     let orphan = owners.iter().all(|owner| owner.controller != Some(true));
@@ -299,7 +300,7 @@ fn forget(index: &mut HashMap<String, BTreeSet<Key>>, name: &str, key: &Key) {
     }
 }
 
-/// Feeds the shelf from a watch, for ever: errors, cut connections and restarts of the API server are waited out.
+/// Updates the cache from a watch forever. Retries after errors, broken connections and restarts of the API server.
 pub(crate) async fn fill<K: Cached>(cache: Arc<ObjectCache<K>>, api: Api<K>)
 where
     K::DynamicType: Clone,
@@ -314,7 +315,7 @@ where
     }
 }
 
-/// 50 ms, doubled up to 3 s: a stage is often restarted under its actors, and should be lively soon after.
+/// Backoff from 50 ms, doubled up to 3 s: tests often restart the API server, and the actors must recover soon after.
 #[derive(Default)]
 pub(crate) struct Patience {
     tries: u32,
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn own_writes_show_at_once_and_the_late_watch_changes_nothing() {
+    fn own_writes_are_cached_at_once_and_a_late_watch_changes_nothing() {
         let (cache, heard) = cache();
         cache.take_in(Event::Init);
         cache.take_in(Event::InitDone);
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relist_keeps_what_was_written_after_it_was_asked_for() {
+    fn a_relist_keeps_objects_written_after_its_request() {
         let (cache, _) = cache();
         cache.wrote(map("before", "1", 5));
         cache.take_in(Event::Init);

@@ -1,4 +1,4 @@
-//! The loop that every controller runs: a key from the queue, one look at it, and again later if that failed.
+//! The control loop of every controller: takes a key from the queue, reconciles it, and retries later after a failure.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::cache::Key;
 use super::queue::{Outcome, Queue};
 use super::request::Meaning;
 
-/// Keys that a controller works on at the same time.
+/// Number of keys that a controller reconciles in parallel.
 const AT_ONCE: usize = 8;
 
-/// What a reconciliation answers: when to look again though nothing changed, if at all.
+/// The result of a reconciliation: when to reconcile again even without a change, if at all.
 pub(crate) type Reconciled = Result<Option<Duration>, Error>;
 
-/// Works through the queue for ever.
+/// Reconciles the keys of the queue forever.
 pub(crate) async fn run<F, Fut>(name: &'static str, queue: Arc<Queue<Key>>, reconcile: F)
 where
     F: Fn(Key) -> Fut,
@@ -31,13 +31,13 @@ where
             match looking.await {
                 Ok(None) => Outcome::Done,
                 Ok(Some(pause)) => Outcome::After(pause),
-                // Nothing new is taken there; what is left goes with the namespace.
+                // A terminating namespace accepts no new objects; its remaining objects are deleted with it.
                 Err(error) if error.is_namespace_ending() => Outcome::Done,
                 Err(error) => {
                     if error.is_conflict() {
-                        tracing::trace!(controller = name, key = %label, "conflict, will look again");
+                        tracing::trace!(controller = name, key = %label, "conflict, retrying");
                     } else {
-                        tracing::debug!(controller = name, key = %label, %error, "will try again");
+                        tracing::debug!(controller = name, key = %label, %error, "reconciliation failed, retrying");
                     }
                     Outcome::Failed
                 }
@@ -47,7 +47,8 @@ where
     queue.work(AT_ONCE, look).await;
 }
 
-/// Whether labels match a selector. An empty selector matches everything here; one that cannot be read matches nothing.
+/// Whether labels match a selector. Here, an empty selector matches everything, and an invalid selector matches
+/// nothing.
 pub(crate) fn matcher(
     selector: &LabelSelector,
 ) -> impl Fn(&std::collections::BTreeMap<String, String>) -> bool + use<> {

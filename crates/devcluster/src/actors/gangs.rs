@@ -1,7 +1,6 @@
-//! Gangs: groups of pods with the objects of the Workload API, in the shapes that Kubernetes has given it.
+//! Gangs: groups of pods with the objects of the Workload API, in each version of that API.
 //!
-//! Each group is a StatefulSet, so that its pods come back when they are lost; no controller of ours makes groups of
-//! their own accord.
+//! Each group is a StatefulSet, so that lost pods are recreated. No controller in this crate creates groups by itself.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +8,24 @@ use serde_json::{Value, json};
 
 use crate::apiserver::WorkloadApi;
 
-/// Several groups of pods of one size.
+/// Several groups of pods, all of the same size.
 #[derive(Clone, Debug)]
 pub struct Gang {
-    /// The name of the Workload, and the beginning of all other names.
+    /// The name of the Workload, and the prefix of all other names.
     pub name: String,
-    /// How many groups.
+    /// Number of groups.
     pub groups: u32,
-    /// How many pods in each.
+    /// Number of pods in each group.
     pub size: u32,
-    /// How many pods a group cannot do without.
+    /// Minimum number of pods that a group needs.
     pub min_count: u32,
     /// Labels of the pods, besides `gang` and `gang-group`.
     pub labels: BTreeMap<String, String>,
-    /// What their only container runs.
+    /// Image of the only container.
     pub image: String,
 }
 
-/// The one template that all groups of a gang are made from.
+/// The name of the template from which all groups of a gang are created.
 const TEMPLATE: &str = "group";
 
 impl Gang {
@@ -43,13 +42,13 @@ impl Gang {
         }
     }
 
-    /// The name of a group: of its StatefulSet, and of its PodGroup where there are such.
+    /// The name of a group: of its StatefulSet, and of its PodGroup if the API version has PodGroups.
     #[must_use]
     pub fn group_name(&self, group: u32) -> String {
         format!("{}-{group}", self.name)
     }
 
-    /// The Workload and what goes with it, in the order in which it has to be made.
+    /// The Workload and its PodGroups, in the order in which they must be created.
     #[must_use]
     pub fn workload(&self, api: WorkloadApi) -> Vec<Value> {
         let policy = json!({"gang": {"minCount": self.min_count}});
@@ -84,7 +83,7 @@ impl Gang {
         json!({"name": TEMPLATE, "schedulingPolicy": policy})
     }
 
-    /// The StatefulSets whose pods are the groups.
+    /// The StatefulSets of the groups.
     #[must_use]
     pub fn stateful_sets(&self, api: WorkloadApi) -> Vec<Value> {
         (0..self.groups).map(|group| self.stateful_set(api, group)).collect()
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_group_is_linked_as_its_api_asks() {
+    fn every_group_is_linked_as_its_api_version_requires() {
         let gang = Gang::new("train", 2, 3);
         let alpha2 = gang.workload(WorkloadApi::V1Alpha2);
         assert_eq!(

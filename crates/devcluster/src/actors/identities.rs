@@ -1,4 +1,4 @@
-//! Who the actors are: every controller writes under the user name that the real one has.
+//! The users of the actors: each controller writes with the user name of the real controller.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use kube::client::Body;
 use tokio::runtime::Handle;
 use tower::service_fn;
 
-/// The user that the shared watches are made as.
+/// The user of the shared watches.
 pub const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// The user that binds pods to nodes.
 pub const SCHEDULER: &str = "system:kube-scheduler";
-/// The user that runs the LeaderWorkerSets.
+/// The user of the LeaderWorkerSet controller.
 pub const LEADER_WORKER_SETS: &str = "system:serviceaccount:lws-system:lws-controller-manager";
 
-/// The user name of a controller that runs inside the controller manager with credentials of its own.
+/// The user name of a controller that runs inside the controller manager with its own credentials.
 #[must_use]
 pub fn controller(name: &str) -> String {
     format!("system:serviceaccount:kube-system:{name}")
@@ -28,7 +28,7 @@ pub fn kubelet(node: &str) -> String {
     format!("system:node:{node}")
 }
 
-/// The groups that a real API server would put a user of this name into.
+/// The groups that a real API server would assign to a user of this name.
 #[must_use]
 pub fn groups_of(user: &str) -> Vec<String> {
     let mut groups = Vec::new();
@@ -45,9 +45,9 @@ pub fn groups_of(user: &str) -> Vec<String> {
     groups
 }
 
-/// Gives a client for a user name.
+/// Provides a client for a user name.
 ///
-/// The answers matter to the actors (a webhook's 429 on a delete becomes an Event), so the clients given here should not
+/// The actors evaluate error responses (a webhook's 429 on a delete becomes an Event), so these clients should not
 /// retry by themselves: build them from a `kube::Config` with `default_retry: false`.
 #[derive(Clone)]
 pub struct Identities {
@@ -56,20 +56,20 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// Clients from a function of the user name, for servers where each user has a token of their own.
+    /// Clients from a function of the user name, for servers where each user has its own token.
     pub fn new(client_of: impl Fn(&str) -> Client + Send + Sync + 'static) -> Self {
         Self { client_of: Arc::new(client_of), runtime: None }
     }
 
-    /// Every user by impersonation through one client, which must have the right to impersonate.
+    /// Impersonates every user through one client, which must have the permission to impersonate.
     ///
-    /// All of them share that client's connections: a thousand kubelets cost no more than one.
+    /// All users share that client's connections: a thousand kubelets cost no more than one.
     #[must_use]
     pub fn impersonating(client: Client) -> Self {
         Self::new(move |user| impersonate(client.clone(), user))
     }
 
-    /// Everything as the one user that this client is.
+    /// Uses this client, and therefore its user, for all users.
     #[must_use]
     pub fn everyone_as(client: Client) -> Self {
         Self::new(move |_| client.clone())
@@ -82,8 +82,8 @@ impl Identities {
         (self.client_of)(user)
     }
 
-    /// A client belongs to the runtime that it is made in, and ends with it. These are all made in this one, so that a
-    /// node that a test adds from a runtime of its own outlives that test.
+    /// Creates all clients in this runtime. A client ends with the runtime in which it is created. A node that a test
+    /// adds from its own runtime must outlive that test.
     pub(crate) fn within(&self, runtime: Handle) -> Self {
         Self { client_of: self.client_of.clone(), runtime: Some(runtime) }
     }
@@ -98,7 +98,7 @@ impl std::fmt::Debug for Identities {
 fn impersonate(client: Client, user: &str) -> Client {
     const USER: HeaderName = HeaderName::from_static("impersonate-user");
     const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
-    // A name that cannot stand in a header cannot be a user either; the server then sees the impersonator's own name.
+    // A name that is invalid in a header cannot be a user either. The server then sees the impersonator's own name.
     let user_header = HeaderValue::from_str(user).ok();
     let groups: Vec<_> =
         groups_of(user).iter().filter_map(|group| HeaderValue::from_str(group).ok()).collect();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_follow_from_the_name() {
+    fn groups_are_derived_from_the_user_name() {
         assert_eq!(groups_of(&kubelet("a")), ["system:nodes", "system:authenticated"]);
         assert_eq!(
             groups_of(&controller("job-controller")),

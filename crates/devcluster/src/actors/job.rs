@@ -1,7 +1,7 @@
-//! Jobs, as far as groups of pods need them: so many at a time, so many in all, with an index each if asked for.
+//! Jobs, as far as groups of pods need them: parallelism, completions and, for indexed jobs, an index for each pod.
 //!
-//! Pods carry no tracking finalizer: one that is deleted after it succeeded is forgotten, unless the status has counted it
-//! already. Pod failure policies, deadlines, TTLs and success policies are not looked at.
+//! Pods have no tracking finalizer: a pod that is deleted after it succeeded does not count, unless the status has
+//! already counted it. Pod failure policies, deadlines, TTLs and success policies are ignored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ enum JobOutcome {
 
 #[derive(Debug, Default)]
 struct Plan {
-    /// Pods to make, each with its index if the job is indexed.
+    /// Pods to create, each with its index if the job is indexed.
     create: Vec<Option<i32>>,
     delete: Vec<Arc<Pod>>,
     outcome: Option<JobOutcome>,
@@ -156,7 +156,7 @@ fn plan(spec: &JobSpec, before: &JobStatus, mine: &[Arc<Pod>]) -> Plan {
         plan.delete = active;
         return plan;
     }
-    // Once one pod of a job without a number has succeeded, the others finish and none is added.
+    // In a job without completions, once one pod has succeeded, the others finish and no pod is added.
     let wanted = if any_order && plan.succeeded > 0 {
         0
     } else if any_order {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_at_a_time_and_so_many_in_all() {
+    fn parallelism_and_completions_limit_the_pods() {
         let spec = json!({"parallelism": 2, "completions": 3});
         assert_eq!(planned(spec.clone(), &[]).create.len(), 2);
         assert_eq!(planned(spec.clone(), &[pod("Running", None), pod("Succeeded", None)]).create.len(), 1);
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn an_indexed_job_makes_the_missing_indexes() {
+    fn an_indexed_job_creates_pods_for_the_missing_indexes() {
         let spec = json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"});
         let pods = [pod("Running", Some(0)), pod("Failed", Some(1)), pod("Succeeded", Some(2))];
         assert_eq!(planned(spec, &pods).create, [Some(1)]);
     }
 
     #[test]
-    fn too_many_failures_end_a_job() {
+    fn a_job_fails_above_its_backoff_limit() {
         let plan = planned(json!({"backoffLimit": 0}), &[pod("Failed", None), pod("Running", None)]);
         assert_eq!((plan.outcome, plan.delete.len()), (Some(JobOutcome::Failed), 1));
     }

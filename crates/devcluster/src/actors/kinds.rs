@@ -1,6 +1,6 @@
 //! The workload kinds, with the fields that their controllers read.
 //!
-//! Pod templates stay JSON, so that they reach the pods whole.
+//! Pod templates stay JSON, so that all their fields reach the pods.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -8,7 +8,7 @@ use kube::core::{ApiResource, GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// An object of which only some fields are known.
+/// An object with only the fields that the controller reads.
 pub(crate) type ReplicaSet = Object<ReplicaSetSpec, ReplicaSetStatus>;
 pub(crate) type Deployment = Object<DeploymentSpec, Value>;
 pub(crate) type StatefulSet = Object<StatefulSetSpec, StatefulSetStatus>;
@@ -197,7 +197,7 @@ pub(crate) struct JobCondition {
     pub(crate) last_transition_time: Option<String>,
 }
 
-/// An int, or a percentage of `total`, rounded up or down. What cannot be read is 0, as the API server refuses it anyway.
+/// An int, or a percentage of `total`, rounded up or down. An invalid value is 0: the API server rejects it anyway.
 pub(crate) fn resolve(value: &IntOrString, total: i32, round_up: bool) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_round_as_asked() {
+    fn percentages_round_up_or_down() {
         let percent = |p: &str| IntOrString::String(p.to_owned());
         assert_eq!(resolve(&percent("28%"), 11, true), 4);
         assert_eq!(resolve(&percent("28%"), 11, false), 3);

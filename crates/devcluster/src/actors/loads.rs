@@ -1,4 +1,4 @@
-//! How full the nodes are, kept up to date with every change of a pod, so that placing one does not count them all.
+//! The number of pods on each node, updated with every change of a pod, so that scheduling need not count all pods.
 
 use std::collections::HashMap;
 
@@ -6,15 +6,15 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::pods;
 
-/// How full a node is.
+/// The load of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) pods: usize,
-    /// Pods of the same family.
+    /// Pods of the same family (see [`family`]).
     pub(crate) kin: usize,
 }
 
-/// Pods of one family are spread: those of one controller, or a pod on its own.
+/// The family of a pod, by UID: its controller, or the pod itself. The scheduler spreads the pods of a family.
 pub(crate) fn family(pod: &Pod) -> &str {
     pods::controller_of(pod).map_or_else(|| pods::uid(pod), |owner| owner.uid.as_str())
 }
@@ -23,7 +23,7 @@ pub(crate) fn family(pod: &Pod) -> &str {
 pub(crate) struct Loads {
     by_node: HashMap<String, usize>,
     by_family: HashMap<String, HashMap<String, usize>>,
-    /// Bound by us, and not yet seen bound: pod UID, and its node and family.
+    /// Pods that the scheduler has bound but whose binding is not yet seen: pod UID, with node and family.
     assumed: HashMap<String, (String, String)>,
 }
 
@@ -37,21 +37,21 @@ impl Loads {
         self.assumed.contains_key(uid)
     }
 
-    /// Counts a pod on a node before anyone has seen it there.
+    /// Counts a pod on a node before the watch shows its binding.
     pub(crate) fn assume(&mut self, pod: &Pod, node: &str) {
         let place = (node.to_owned(), family(pod).to_owned());
         self.add(&place.0, &place.1, 1);
         self.assumed.insert(pods::uid(pod).to_owned(), place);
     }
 
-    /// Takes an assumption back: it has been seen, or came to nothing.
+    /// Withdraws an assumption: the binding was seen, or it failed.
     pub(crate) fn settle(&mut self, uid: &str) {
         if let Some((node, family)) = self.assumed.remove(uid) {
             self.add(&node, &family, -1);
         }
     }
 
-    /// Takes in a change of a pod.
+    /// Applies a change of a pod.
     pub(crate) fn change(&mut self, before: Option<&Pod>, after: Option<&Pod>) {
         if let Some(pod) = before
             && let Some(node) = placed(pod)
@@ -86,7 +86,7 @@ impl Loads {
     }
 }
 
-/// The node that a pod takes room on.
+/// The node on which a pod takes up room.
 fn placed(pod: &Pod) -> Option<&str> {
     pods::node_of(pod).filter(|_| !pods::is_terminal(pod))
 }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_counts_once_from_the_decision_to_its_end() {
+    fn a_pod_counts_once_from_the_scheduling_decision_until_it_ends() {
         let mut loads = Loads::default();
         let (waiting, bound, ended) =
             (pod("1", None, "Pending"), pod("1", Some("a"), "Running"), pod("1", Some("a"), "Succeeded"));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_to_nothing_is_not_counted() {
+    fn a_failed_binding_is_not_counted() {
         let mut loads = Loads::default();
         let waiting = pod("1", None, "Pending");
         loads.assume(&waiting, "a");

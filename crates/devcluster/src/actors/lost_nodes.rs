@@ -1,7 +1,7 @@
-//! What becomes of pods whose node repels them or is gone.
+//! Removes pods whose node has NoExecute taints or no longer exists.
 //!
-//! A taint with the effect NoExecute ends the pods that do not bear it, after the time that they do. A pod whose node does
-//! not exist any more is failed and removed, once that has been so for a while.
+//! Pods that do not tolerate a NoExecute taint are deleted. Pods that tolerate it for a limited time are deleted after
+//! that time. A pod whose node has not existed for 40 s is marked Failed and removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use super::queue::Queue;
 use super::request::{self, Deleted, Meaning};
 use super::scheduler::tolerates;
 
-/// How long a node may be missing before its pods are given up.
+/// How long a node may be missing before its pods are removed.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// How long a pod that says nothing stays on a node that is not ready or not reachable. On a real cluster, admission
-/// writes this into every pod.
+/// How long a pod without a toleration stays on a node that is not ready or unreachable. On a real cluster, admission
+/// adds this toleration to every pod.
 const UNSAID: Duration = Duration::from_secs(300);
 
 pub(crate) fn start(context: &ActorContext) {
     let queue: Arc<Queue<Key>> = Queue::new();
     let acting = Arc::new(Acting {
-        // The real one has this name too, and not its own.
+        // The real taint eviction controller also uses this name, not its own.
         taint_eviction: context.identities.client(&controller("node-controller")),
         pod_gc: context.identities.client(&controller("pod-garbage-collector")),
         pods: context.view.pods().clone(),
@@ -75,13 +75,14 @@ struct Acting {
     pod_gc: Client,
     pods: Arc<ObjectCache<Pod>>,
     nodes: Arc<ObjectCache<Node>>,
-    /// Nodes that pods name and that do not exist, since when.
+    /// Nodes that pods name but that do not exist, and since when they are missing.
     missing: Mutex<HashMap<String, Instant>>,
-    /// Pods on nodes that repel them, by their UIDs, since when. Few taints say so themselves.
+    /// Pods on nodes with NoExecute taints: the pod's UID, and since when it is affected. Few taints have a
+    /// `timeAdded`.
     repelled: Mutex<HashMap<Key, (String, Timestamp)>>,
 }
 
-/// How long a pod may still stay on a node with these taints, which were first seen then; none is for ever.
+/// How long a pod may still stay on a node with these taints, which were first seen at `seen`; `None` means forever.
 fn may_stay(pod: &Pod, taints: &[Taint], seen: Timestamp, now: Timestamp) -> Option<Duration> {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     taints.iter().filter_map(|taint| time_left(tolerations, taint, seen, now)).min()
@@ -128,7 +129,7 @@ impl Acting {
         }
     }
 
-    /// Since when the pod has been on a node that repels it.
+    /// Since when the pod has been on a node with NoExecute taints.
     fn repelled_since(&self, key: &Key, pod: &Pod, taints: &[Taint], now: Timestamp) -> Timestamp {
         let mut repelled = self.repelled.lock();
         if taints.is_empty() {
@@ -145,9 +146,9 @@ impl Acting {
         }
     }
 
-    /// A pod on a node that is not there.
+    /// Handles a pod on a node that does not exist.
     async fn orphan(&self, key: &Key, pod: &Pod) -> Reconciled {
-        // A node that comes back meanwhile keeps its pods.
+        // If the node returns during the quarantine, it keeps its pods.
         let node = pods::node_of(pod).unwrap_or_default().to_owned();
         let missing_for = self.missing.lock().entry(node).or_insert_with(Instant::now).elapsed();
         if missing_for < QUARANTINE {
@@ -155,7 +156,7 @@ impl Acting {
         }
         let why = ("DeletionByPodGC", "PodGC: node no longer exists");
         let gone = DeleteParams::default().grace_period(0);
-        tracing::debug!(pod = %key, "its node is gone");
+        tracing::debug!(pod = %key, "node of the pod no longer exists");
         self.end(&self.pod_gc, pod, why, Some("Failed"), &gone).await?;
         Ok(None)
     }
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_stays_as_long_as_it_bears_the_taint() {
+    fn a_pod_stays_as_long_as_it_tolerates_the_taint() {
         let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
         let seen: Timestamp = "2026-01-01T00:00:02Z".parse().unwrap();
         let taint = |key: &str, added: Value| -> Vec<Taint> {
@@ -220,7 +221,7 @@ mod tests {
         let a_while =
             pod(json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 15}]));
         assert_eq!(may_stay(&a_while, &dated("a"), seen, now), Some(Duration::from_secs(5)));
-        // One that does not say since when counts from when it was seen.
+        // A taint without `timeAdded` counts from when it was first seen.
         let undated = taint("a", Value::Null);
         assert_eq!(may_stay(&a_while, &undated, seen, now), Some(Duration::from_secs(7)));
         assert_eq!(may_stay(&pod(json!([{"operator": "Exists"}])), &dated("a"), seen, now), None);

@@ -1,31 +1,33 @@
-//! Scheduler, kubelets and controllers.
+//! Actors: a simulated scheduler, kubelets and controllers.
 //!
-//! They work through an ordinary client, so they play on the in-memory API server and on a real control plane alike. All
-//! of them are driven by watches; what an actor wrote itself it knows from the answer (`shelf`). Each writes under the
-//! user name that the real one has ([`Identities`]).
+//! They use an ordinary client, so they run on the in-memory API server as well as on a real control plane. All actors
+//! are driven by watches. An actor takes the result of its own writes from the response (`cache`). Each actor writes
+//! with the user name of the real component ([`Identities`]).
 //!
-//! - [`Nodes`], [`Kubelets`]: hollow nodes, and what the pods on them do.
+//! - [`Nodes`], [`Kubelets`]: hollow nodes, and the pods on them.
 //! - `scheduler`: binds pods to nodes.
 //! - `replicaset`, `deployment`, `statefulset`, `job`: the workload controllers.
-//! - `gc`: owner references; `namespaces`: the end of a namespace.
-//! - `lost_nodes`: NoExecute taints, and pods whose node is gone.
-//! - `disruption`: the numbers in a PodDisruptionBudget's status.
+//! - `gc`: garbage collection by owner references. `namespaces`: deletion of namespaces.
+//! - `lost_nodes`: NoExecute taints, and pods whose node no longer exists.
+//! - `disruption`: the status of PodDisruptionBudgets.
 //! - `lws`: LeaderWorkerSets. [`Gang`]: groups with the objects of the Workload API.
 //!
-//! # Where they differ from the real ones, on purpose
+//! # Deliberate differences from the real components
 //!
-//! - **Kubelets** run no containers: a pod is Running and Ready after the time that [`Timing`] says, and what its containers
-//!   do is said from outside ([`Kubelets`]). Probes and readiness gates are not looked at; there are no logs and no volumes.
-//! - **The scheduler** looks at readiness, cordons, taints, node selectors, required node affinity and the number of pods;
-//!   not at CPU and memory, pod affinity or topology spread, and it preempts nobody. Gangs are bound pod by pod.
-//! - **Deployments**: a change of replicas in the middle of a rollout is not shared out among the ReplicaSets in
-//!   proportion; the rollout's own rules lead to the same end.
+//! - **Kubelets** run no containers: a pod is Running and Ready after the time in [`Timing`], and tests control its
+//!   containers through [`Kubelets`]. Probes are ignored; there are no logs and no volumes.
+//! - **The scheduler** considers readiness, cordons, taints, node selectors, required node affinity and the number of
+//!   pods. It ignores CPU, memory, pod affinity and topology spread, and never preempts pods. It binds gangs pod by
+//!   pod.
+//! - **Deployments** do not distribute a change of replicas during a rollout proportionally among the ReplicaSets. The
+//!   rules of the rollout lead to the same result.
 //! - **StatefulSets** with `volumeClaimTemplates` get an Event `FailedCreate` that says so, and no pods.
-//! - **Jobs** know parallelism, completions, indexes and a backoff limit; no tracking finalizers, deadlines, TTLs or policies.
+//! - **Jobs** support parallelism, completions, indexes and a backoff limit, but no tracking finalizers, deadlines,
+//!   TTLs or policies.
 //! - **DaemonSets, ReplicationControllers** and the endpoints of Services have no controller here.
-//! - **LeaderWorkerSets** come without subgroups, environment variables, network policies and the headless Service. The
-//!   labels that follow from a pod's name are put on by an update before it is scheduled, not by a webhook.
-//! - **What failed** is tried again after at most 5 s, where the real controllers wait up to 1000 s.
+//! - **LeaderWorkerSets** have no subgroups, environment variables, network policies or headless Service. An update
+//!   adds the labels that depend on a pod's name before the pod is scheduled; the real controller uses a webhook.
+//! - **Retries** come after at most 5 s; the real controllers wait up to 1000 s.
 
 mod cache;
 mod controller;
@@ -62,14 +64,14 @@ pub use kubelet::{Kubelets, NodeTemplate, Nodes, Timing, UnknownPod};
 pub use lws::{install_leader_worker_sets, leader_worker_set_definition};
 use view::{TaskGroup, View};
 
-/// What every actor needs to start.
+/// The dependencies of every actor.
 pub(crate) struct ActorContext {
     pub(crate) view: Arc<View>,
     pub(crate) identities: Identities,
     pub(crate) tasks: TaskGroup,
 }
 
-/// Which actors play.
+/// Selects the actors to run.
 #[derive(Clone, Debug)]
 pub struct ActorOptions {
     /// The scheduler.
@@ -80,18 +82,18 @@ pub struct ActorOptions {
     pub disruption: bool,
     /// Garbage collection by owner references.
     pub garbage_collection: bool,
-    /// The pods of nodes that repel them or are gone.
+    /// Removal of pods from nodes with NoExecute taints and from nodes that no longer exist.
     pub lost_nodes: bool,
-    /// The end of namespaces.
+    /// Deletion of namespaces.
     pub namespaces: bool,
-    /// LeaderWorkerSets. Their definition has to be brought in by [`install_leader_worker_sets`].
+    /// LeaderWorkerSets. [`install_leader_worker_sets`] must create their CustomResourceDefinition first.
     pub leader_worker_sets: bool,
-    /// How long starts and ends of pods take on the hollow nodes.
+    /// How long pods take to start and to terminate on the hollow nodes.
     pub timing: Timing,
 }
 
 impl ActorOptions {
-    /// The whole cast, for an API server that comes alone.
+    /// All actors, for an API server without other components.
     #[must_use]
     pub fn everyone() -> Self {
         Self {
@@ -106,7 +108,7 @@ impl ActorOptions {
         }
     }
 
-    /// Nodes and a scheduler, beside a real controller manager.
+    /// Nodes and a scheduler, for a cluster with a real controller manager.
     #[must_use]
     pub fn beside_controller_manager() -> Self {
         Self {
@@ -120,7 +122,7 @@ impl ActorOptions {
     }
 }
 
-/// The actors at work. They stop when this is dropped; what they made stays.
+/// The running actors. Dropping this stops them; the objects that they created stay.
 pub struct Actors {
     tasks: TaskGroup,
     nodes: Nodes,
@@ -128,7 +130,7 @@ pub struct Actors {
 }
 
 impl Actors {
-    /// Starts them. Has to be called inside a tokio runtime.
+    /// Starts the actors. Must be called inside a tokio runtime.
     #[must_use]
     pub fn start(identities: &Identities, options: &ActorOptions) -> Self {
         let tasks = TaskGroup::default();
@@ -170,7 +172,7 @@ impl Actors {
         &self.nodes
     }
 
-    /// The pods on them.
+    /// The pods on the hollow nodes.
     #[must_use]
     pub fn kubelets(&self) -> &Kubelets {
         &self.kubelets

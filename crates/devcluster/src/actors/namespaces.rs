@@ -1,4 +1,4 @@
-//! The end of a namespace: everything in it is deleted, and when nothing is left its finalizer is taken off.
+//! Deletion of namespaces: deletes all objects in a terminating namespace, then removes the namespace's finalizer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use super::request::{self, Meaning};
 
 type Meta = PartialObjectMeta<DynamicObject>;
 
-/// In `spec.finalizers`, while there may be something left in the namespace.
+/// The finalizer in `spec.finalizers`. It stays while the namespace may still contain objects.
 const FINALIZER: &str = "kubernetes";
-/// How soon to look again for what takes its time to end.
+/// Interval of checks for objects that are still terminating.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// How long what was discovered is believed. A kind that is newer than that may be overlooked once, not twice.
+/// How long discovery results are cached. A newer kind may be missed once, but not twice.
 const DISCOVERED_FOR: Duration = Duration::from_secs(5);
 
 pub(crate) fn start(context: &ActorContext) {
@@ -55,7 +55,7 @@ struct Acting {
 
 struct Kind {
     resource: ApiResource,
-    /// Can be deleted all at once.
+    /// Whether the kind supports `deletecollection`.
     at_once: bool,
 }
 
@@ -107,12 +107,12 @@ impl Acting {
         Ok(kinds)
     }
 
-    /// Deletes all objects of a kind; gives the number of those that are still there.
+    /// Deletes all objects of a kind. Returns the number of objects that existed before.
     async fn empty(&self, namespace: &str, kind: &Kind) -> Result<usize, Error> {
         let api: Api<Meta> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
         let present = match api.list(&ListParams::default()).await {
             Ok(list) => list.items,
-            // A kind that was there a moment ago.
+            // The kind was removed after discovery.
             Err(error) if error.is_not_found() => return Ok(0),
             Err(error) => return Err(error),
         };

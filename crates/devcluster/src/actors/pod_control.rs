@@ -1,4 +1,4 @@
-//! How workload controllers make and remove pods: with an Event about each, and the shelf told at once.
+//! Creates and deletes pods for the workload controllers. Records an Event for each, and updates the cache at once.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::pods;
 use super::recorder::Recorder;
 use super::request::{self, Deleted, Meaning};
 
-/// Requests of one reconciliation on their way at the same time.
+/// Number of parallel requests in one reconciliation.
 const AT_ONCE: usize = 16;
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl PodControl {
         Self { recorder: Recorder::new(client.clone(), component), client, pods }
     }
 
-    /// Makes one pod for its owner.
+    /// Creates one pod for its owner.
     pub(crate) async fn create<K: Resource>(
         &self,
         owner: &K,
@@ -45,7 +45,7 @@ impl PodControl {
                 Ok(())
             }
             Err(error) => {
-                // A taken name will be free, or turns out to be ours: nothing to tell.
+                // If the name is in use, it will become free, or the pod belongs to this owner: no Event is needed.
                 if !error.is_namespace_ending() && !error.is_already_exists() {
                     let message = format!("Error creating: {}", error.message());
                     self.recorder.warn(owner, kind, "FailedCreate", &message).await;
@@ -55,7 +55,7 @@ impl PodControl {
         }
     }
 
-    /// Makes several, and stops making more after the first failure.
+    /// Creates several pods. Stops after the first failure.
     pub(crate) async fn create_all<K: Resource>(
         &self,
         owner: &K,
@@ -77,7 +77,7 @@ impl PodControl {
         Ok(())
     }
 
-    /// Removes one pod of its owner's. A pod that is gone already is fine.
+    /// Deletes one pod for its owner. A pod that no longer exists is not an error.
     pub(crate) async fn delete<K: Resource>(
         &self,
         owner: &K,
@@ -104,7 +104,7 @@ impl PodControl {
         }
     }
 
-    /// Removes several; one that may not go does not keep the others.
+    /// Deletes several pods. A failure for one pod does not stop the others.
     pub(crate) async fn delete_all<K: Resource>(
         &self,
         owner: &K,
@@ -127,7 +127,7 @@ impl PodControl {
         all
     }
 
-    /// Takes orphans of its selector into the owner's care, and lets go of pods that no longer match.
+    /// Adopts orphans that match the selector, and releases pods that no longer match.
     pub(crate) async fn claim(&self, claims: &Claims, controller: &Value) -> Result<(), Error> {
         for pod in &claims.adopt {
             let mut owners: Vec<Value> = pod.owner_references().iter().map(|owner| json!(owner)).collect();
@@ -158,7 +158,7 @@ impl PodControl {
     }
 }
 
-/// Which pods belong to an owner, and which are to come to it or to leave it.
+/// The pods of an owner, the pods that it adopts, and the pods that it releases.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub(crate) mine: Vec<Arc<Pod>>,
@@ -166,7 +166,7 @@ pub(crate) struct Claims {
     pub(crate) release: Vec<Arc<Pod>>,
 }
 
-/// Sorts the pods of a namespace by what they are to this owner.
+/// Sorts the pods of a namespace by their relation to this owner.
 pub(crate) fn sort_claims(
     owner_uid: &str,
     owner_ending: bool,

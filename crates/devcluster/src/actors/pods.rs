@@ -1,4 +1,4 @@
-//! What a pod says about itself, and how a pod comes from a template.
+//! Reads the state of pods, and creates pods from templates.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// Ready for this long. A wait of 0 asks for no time stamp.
+/// Whether the pod has been ready for this long. With 0 seconds, no timestamp is needed.
 pub(crate) fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     is_ready(pod) && available_in(pod, min_ready_seconds, now).is_none()
 }
 
-/// How long a ready pod still has to stay ready until it is available; none if it is, or if it is not even ready.
+/// How long a ready pod must stay ready until it is available. `None` if it is available already, or not ready.
 pub(crate) fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let ready = condition(pod, "Ready").filter(|ready| ready.status == "True")?;
     if min_ready_seconds <= 0 {
@@ -45,7 +45,7 @@ pub(crate) fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Counts as a replica: neither ended nor ending.
+/// Whether the pod counts as a replica: it is neither terminal nor terminating.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
@@ -66,12 +66,12 @@ pub(crate) fn uid<K: Resource>(object: &K) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
 }
 
-/// The owner that manages this object.
+/// The owner that is the controller of this object.
 pub(crate) fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
     object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
-/// The reference that makes `owner` the controller of what carries it.
+/// An owner reference that makes this owner the controller.
 pub(crate) fn controller_ref(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     json!({
         "apiVersion": api_version, "kind": kind, "name": name, "uid": uid,
@@ -79,7 +79,7 @@ pub(crate) fn controller_ref(api_version: &str, kind: &str, name: &str, uid: &st
     })
 }
 
-/// A pod as a template describes it. Of the template's metadata labels, annotations and finalizers go over, nothing else.
+/// Creates a pod from a template. Of the template's metadata, only labels, annotations and finalizers are copied.
 pub(crate) fn from_template(template: &Value, controller: &Value) -> Value {
     let mut metadata = Map::new();
     for field in ["labels", "annotations", "finalizers"] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn available_only_after_min_ready_seconds() {
+    fn a_pod_is_available_only_after_min_ready_seconds() {
         let pod: Pod = serde_json::from_value(json!({"status": {"conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
         .unwrap();

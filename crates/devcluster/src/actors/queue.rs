@@ -1,4 +1,5 @@
-//! What is to be looked at: each key once, never twice at a time, later when asked, later still after failures.
+//! Work queue of a controller. Each key is queued once and never processed twice at the same time. A key can be added
+//! with a delay, and is retried with increasing delays after failures.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -9,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// First pause after a failure; doubles from there.
+/// First delay after a failure; doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The real controllers wait up to 1000 s. Nobody who watches a stage would wait that long.
+/// Maximum delay after failures. The real controllers wait up to 1000 s, which is too long for tests.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Queue<T> {
@@ -23,21 +24,21 @@ struct State<T> {
     ready: VecDeque<T>,
     queued: BTreeSet<T>,
     running: BTreeSet<T>,
-    /// Asked for again while running.
+    /// Keys that were added again while they were being processed.
     again: BTreeSet<T>,
     later: BTreeMap<T, Instant>,
-    /// The same by time.
+    /// The keys of `later`, ordered by time.
     due: BTreeSet<(Instant, T)>,
     failures: BTreeMap<T, u32>,
 }
 
-/// What came of looking at a key.
+/// The result of processing a key.
 pub(crate) enum Outcome {
-    /// Nothing more to do until something changes.
+    /// Nothing to do until something changes.
     Done,
-    /// Look again after this time, even if nothing changes.
+    /// Process the key again after this time, even if nothing changes.
     After(Duration),
-    /// It did not work: look again, each time later.
+    /// Processing failed: retry with increasing delays.
     Failed,
 }
 
@@ -142,7 +143,7 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
         }
     }
 
-    /// Looks at every key that is added, `at_once` of them at a time, for ever.
+    /// Processes every added key, at most `at_once` keys in parallel, forever.
     pub(crate) async fn work<F, Fut>(self: Arc<Self>, at_once: usize, look: F)
     where
         F: Fn(T) -> Fut,
@@ -164,7 +165,7 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
     }
 }
 
-/// Hands the key back even when looking at it panicked: one bad object must not stop its controller.
+/// Returns the key to the queue even if processing panics: one bad object must not stop its controller.
 struct Ticket<T: Ord + Clone + Send + 'static> {
     queue: Arc<Queue<T>>,
     key: Option<T>,
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn failures_come_back_later_and_later() {
+    async fn failures_are_retried_with_increasing_delays() {
         let queue = Queue::new();
         let times = Arc::new(Mutex::new(Vec::new()));
         queue.add("a");
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_added_while_it_is_looked_at_is_looked_at_once_more_and_not_at_the_same_time() {
+    async fn a_key_added_while_it_is_processed_is_processed_once_more_afterwards() {
         let queue = Queue::new();
         let (runs, at_once) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         queue.add(1);
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_is_a_failure_of_that_key_alone() {
+    async fn a_panic_fails_only_its_own_key() {
         let queue = Queue::new();
         let seen = Arc::new(Mutex::new(Vec::new()));
         queue.add("bad");

@@ -1,4 +1,4 @@
-//! Events, as `kubectl describe` shows them: the same thing said again raises a count instead of making a new object.
+//! Records Events, as `kubectl describe` shows them. A repeated Event raises a count instead of creating a new object.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use serde_json::json;
 use super::cache::Key;
 use super::request::{self, Meaning};
 
-/// About one object so much is said in one go, and then once in a pause: as the real recorders do, lest a set of a thousand
-/// pods tell of each.
+/// Maximum burst of Events about one object. After the burst, one Event per `PAUSE` is recorded. The real recorders
+/// have the same limit, so that a set of a thousand pods does not record an Event for each pod.
 const IN_ONE_GO: f64 = 25.0;
 const PAUSE: Duration = Duration::from_secs(300);
-/// More kinds of events than this are not remembered for counting.
+/// Maximum size of the memory. If it is exceeded, all counts are dropped.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]
 struct Memory {
-    /// By what was said, the Event that says it and how often.
+    /// Recorded Events by content, with their count.
     said: HashMap<String, (Key, i32)>,
-    /// By UID, how much more may be said about an object, and as of when.
+    /// Remaining Events per object, by UID, and the time of that value.
     left: HashMap<String, (f64, Instant)>,
 }
 
 impl Memory {
-    /// Whether something more may be said about this object.
+    /// Whether another Event about this object may be recorded.
     fn allows(&mut self, uid: &str, now: Instant) -> bool {
         if self.left.len() > REMEMBERED || self.said.len() > REMEMBERED {
             *self = Self::default();
@@ -119,7 +119,7 @@ impl Recorder {
             "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": self.component}, "reportingComponent": self.component,
         });
-        // Events are a courtesy: nothing may fail for want of one.
+        // Events are optional: a failed Event must not fail the reconciliation.
         match request::create::<Event>(&self.client, &(), &namespace, &event).await {
             Ok(_) => {
                 self.memory.lock().said.insert(what, (Key { namespace, name }, 1));
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_in_one_go_and_then_little() {
+    fn events_are_limited_after_a_burst() {
         let (mut memory, start) = (Memory::default(), Instant::now());
         assert!((0..25).all(|_| memory.allows("a", start)));
         assert!(!memory.allows("a", start));

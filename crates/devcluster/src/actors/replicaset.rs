@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods as asked for.
+//! The ReplicaSet controller: keeps the desired number of pods.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use super::pods;
 use super::queue::Queue;
 use super::request;
 
-/// Lowest cost goes first when a set shrinks.
+/// When a set shrinks, the pods with the lowest cost are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 pub(crate) fn start(context: &ActorContext) {
@@ -61,7 +61,7 @@ fn wake_owner(pod: &Pod, sets: &ObjectCache<ReplicaSet>, queue: &Queue<Key>) {
     match pods::controller_of(pod) {
         Some(owner) if owner.kind == "ReplicaSet" => queue.add(Key::new(&namespace, &owner.name)),
         Some(_) => {}
-        // An orphan: whoever selects it may want it.
+        // An orphan: any set whose selector matches may adopt it.
         None => {
             for set in sets.in_namespace(&namespace) {
                 if matcher(&set.spec.selector)(pod.labels()) {
@@ -90,13 +90,13 @@ impl Acting {
         let owner = pods::controller_ref("apps/v1", "ReplicaSet", &set.name_any(), uid);
         if !claims.adopt.is_empty() || !claims.release.is_empty() {
             self.control.claim(&claims, &owner).await?;
-            // The shelf now shows them changed, and has put this set on the queue again.
+            // The cache now has the changed pods, and its listener has queued this set again.
             return Ok(Some(Duration::ZERO));
         }
         let now = Timestamp::now();
         let plan = plan(set.spec.replicas, &claims.mine);
         let managed = if ending { Ok(()) } else { self.manage(&set, &plan, &owner).await };
-        // What was just made and removed is on the shelf already.
+        // The cache already reflects the pods that were just created and deleted.
         self.report(&set, &self.control.pods.owned_by(uid), now).await?;
         managed?;
         let waits = claims.mine.iter().filter(|pod| pods::is_active(pod));
@@ -122,7 +122,7 @@ impl Acting {
     }
 }
 
-/// What brings a set to its number.
+/// The pods to create or delete to reach the desired number.
 #[derive(Debug, Default)]
 struct Plan {
     create: usize,
@@ -147,7 +147,9 @@ fn plan(replicas: i32, mine: &[Arc<Pod>]) -> Plan {
     Plan { create: 0, delete: active }
 }
 
-/// Pods that are worth least go first: those that serve nobody, then the cheap, the crowded, the restless, the young.
+/// The order of deletion, lowest first. Pods that are unscheduled, pending or not ready come first. Then follow pods
+/// with a low deletion cost, on nodes with many pods of the set, ready only recently, with many restarts, and newly
+/// created.
 fn worth(pod: &Pod, crowd: usize) -> impl Ord + use<> {
     let phase = match pods::phase(pod) {
         "Pending" => 0,
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ending_and_ended_pods_are_replaced() {
+    fn terminating_and_terminal_pods_are_replaced() {
         let pods = [
             pod("ok", Some("a"), true, &json!({})),
             pod(
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_useful_pods_go_first() {
+    fn the_least_useful_pods_are_deleted_first() {
         let pods = [
             pod("ready", Some("a"), true, &json!({})),
             pod("cheap", Some("b"), true, &json!({"metadata": {"annotations": {DELETION_COST: "-5"}}})),

@@ -1,6 +1,6 @@
-//! Requests with bodies that are plain JSON, and what their answers mean.
+//! Requests with plain JSON bodies, and the meaning of their errors.
 //!
-//! Templates are passed on as JSON: a typed Pod would lose the fields that are newer than its type.
+//! Templates are passed on as JSON: a typed Pod would lose fields that are newer than its type.
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Object, Request};
@@ -11,17 +11,17 @@ use serde_json::Value;
 
 use super::cache::Key;
 
-/// What an error from the API server means to a controller.
+/// The meaning of an API server error for a controller.
 pub(crate) trait Meaning {
-    /// The object is not there.
+    /// The object does not exist.
     fn is_not_found(&self) -> bool;
-    /// Someone else was faster, or a precondition failed.
+    /// Another write came first, or a precondition failed.
     fn is_conflict(&self) -> bool;
-    /// The name is taken.
+    /// The name is in use.
     fn is_already_exists(&self) -> bool;
-    /// The namespace is being deleted and takes nothing new.
+    /// The namespace is terminating and accepts no new objects.
     fn is_namespace_ending(&self) -> bool;
-    /// What a person should read.
+    /// The human-readable message.
     fn message(&self) -> String;
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn create<K: Resource + DeserializeOwned>(
     send(client, path::<K>(kind, namespace).create(&PostParams::default(), body(object)?)).await
 }
 
-/// Posts to a subresource that answers with a Status.
+/// Posts to a subresource that returns a Status.
 pub(crate) async fn post_to<K: Resource>(
     client: &Client,
     kind: &K::DynamicType,
@@ -108,8 +108,8 @@ pub(crate) async fn replace<K: Resource + DeserializeOwned>(
     send(client, request).await
 }
 
-/// Writes a status as the built-in controllers do: the whole object, which fails if it has changed meanwhile. They have no
-/// right to patch it.
+/// Writes a status as the built-in controllers do: updates the whole object, and fails if the object has changed in the
+/// meantime. The built-in controllers have no permission to patch it.
 pub(crate) async fn write_status<S, U>(
     client: &Client,
     kind: &ApiResource,
@@ -121,7 +121,7 @@ where
     U: Clone + Default + Serialize + DeserializeOwned,
 {
     let mut whole = serde_json::to_value(object).map_err(Error::SerdeError)?;
-    // Objects from a list come without these two.
+    // Objects from a list do not have these two fields.
     whole["apiVersion"] = Value::String(kind.api_version.clone());
     whole["kind"] = Value::String(kind.kind.clone());
     whole["status"] = status.clone();
@@ -139,7 +139,7 @@ pub(crate) async fn merge<K: Resource + DeserializeOwned>(
     send_patch(client, kind, key, subresource, &Patch::Merge(patch)).await
 }
 
-/// A strategic merge patch: lists such as conditions are merged by their key, so what others wrote there stays.
+/// A strategic merge patch: lists such as conditions are merged by key, so that the entries of other writers stay.
 pub(crate) async fn strategic<K: Resource + DeserializeOwned>(
     client: &Client,
     kind: &K::DynamicType,
@@ -165,11 +165,11 @@ async fn send_patch<K: Resource + DeserializeOwned>(
     send(client, request).await
 }
 
-/// What is left after a delete was accepted.
+/// The state after an accepted delete.
 pub(crate) enum Deleted<K> {
-    /// It ends later: a grace period, or finalizers.
+    /// The object still exists: it has a grace period or finalizers.
     Ending(Box<K>),
-    /// Nothing.
+    /// The object is removed.
     Gone,
 }
 
@@ -182,14 +182,14 @@ pub(crate) async fn delete<K: Resource + DeserializeOwned>(
     let request = path::<K>(kind, &key.namespace).delete(&key.name, params).map_err(Error::BuildRequest)?;
     let Some(object) = client.request_status::<K>(request).await?.left() else { return Ok(Deleted::Gone) };
     let meta = object.meta();
-    // The answer may be the object as it was when it was removed.
+    // The response may be the last state of a removed object.
     let stays = meta.deletion_timestamp.is_some()
         && (meta.finalizers.as_ref().is_some_and(|f| !f.is_empty())
             || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0));
     Ok(if stays { Deleted::Ending(Box::new(object)) } else { Deleted::Gone })
 }
 
-/// Only this very object, not a successor of its name.
+/// Preconditions that match only this object, not a successor with the same name.
 pub(crate) fn only(uid: &str) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), resource_version: None }
 }

@@ -1,4 +1,4 @@
-//! ControllerRevisions: the templates a set has had, so that a pod of an older one can be made again.
+//! ControllerRevisions: the history of a set's templates, so that pods of an older revision can be recreated.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::kinds::{ControllerRevision, controller_revisions};
 use super::pods;
 use super::request::{self, Meaning};
 
-/// A short name for a piece of JSON: the same for the same content, in letters that spell nothing.
+/// A short hash of JSON content. Its characters cannot form words.
 pub(crate) fn hash(content: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut hasher = std::hash::DefaultHasher::new();
@@ -28,7 +28,7 @@ pub(crate) fn hash(content: &Value) -> String {
     text
 }
 
-/// Null and absent are the same to the API.
+/// Hashes a value. Skips nulls: the API treats null and absent fields alike.
 fn feed(value: &Value, hasher: &mut impl Hasher) {
     match value {
         Value::Object(fields) => {
@@ -65,7 +65,7 @@ impl Revisions {
         Self { client, cache, kind: controller_revisions() }
     }
 
-    /// Oldest first.
+    /// The revisions of an owner, oldest first.
     pub(crate) fn of(&self, owner_uid: &str) -> Vec<Arc<ControllerRevision>> {
         let mut revisions = self.cache.owned_by(owner_uid);
         revisions.sort_by_key(|revision| revision.data["revision"].as_i64().unwrap_or(0));
@@ -77,7 +77,7 @@ impl Revisions {
         self.cache.get(&Key::new(namespace, name)).map(|revision| revision.data["data"].clone())
     }
 
-    /// Makes sure that this content is there as the newest revision; gives its name.
+    /// Ensures that this content is the newest revision, and returns the name of that revision.
     pub(crate) async fn newest<K: Resource>(
         &self,
         owner: &K,
@@ -93,7 +93,7 @@ impl Revisions {
             return Ok(name);
         }
         if known.iter().any(|revision| revision.name_any() == name) {
-            // Back to an older template: its revision becomes the newest.
+            // The template is an older one again: its revision becomes the newest.
             let key = Key::new(&namespace, &name);
             let patch = json!({"revision": last + 1});
             let written =
@@ -108,7 +108,8 @@ impl Revisions {
         });
         match request::create::<ControllerRevision>(&self.client, &self.kind, &namespace, &revision).await {
             Ok(made) => self.cache.wrote(made),
-            // Our own, from before the shelf was filled; or a namesake's, which the garbage collector is taking away.
+            // It is the owner's own revision from before the cache was filled, or one of a deleted owner with the same
+            // name, which the garbage collector is about to remove.
             Err(error)
                 if error.is_already_exists() && self.cache.get(&Key::new(&namespace, &name)).is_none() => {}
             Err(error) => return Err(error),
@@ -116,7 +117,7 @@ impl Revisions {
         Ok(name)
     }
 
-    /// Forgets the oldest revisions that nobody uses.
+    /// Deletes the oldest unused revisions.
     pub(crate) async fn trim(&self, owner_uid: &str, in_use: &[&str], limit: usize) -> Result<(), Error> {
         let unused: Vec<_> = self
             .of(owner_uid)
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_fields_and_nulls_do_not_change_a_hash() {
+    fn field_order_and_nulls_do_not_change_a_hash() {
         assert_eq!(hash(&json!({"a": 1, "b": [2]})), hash(&json!({"b": [2], "c": null, "a": 1})));
         assert_ne!(hash(&json!({"a": 1})), hash(&json!({"a": 2})));
         assert_eq!(hash(&json!({})).len(), 10);

@@ -1,7 +1,7 @@
-//! A scheduler: binds pending pods to nodes that may take them, and spreads the pods of one controller.
+//! The scheduler: binds pending pods to suitable nodes, and spreads the pods of one controller.
 //!
-//! It looks at readiness, cordons, taints, the node selector and required node affinity, and at the number of pods a
-//! node takes. It does not look at CPU or memory, at pod affinity or topology spread constraints, and preempts nobody.
+//! It considers readiness, cordons, taints, the node selector, required node affinity, and the number of pods that a
+//! node accepts. It ignores CPU, memory, pod affinity and topology spread constraints, and never preempts pods.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::queue::{Outcome, Queue};
 use super::recorder::Recorder;
 use super::request::{self, Meaning};
 
-/// Bindings on their way at the same time.
+/// Number of parallel bindings.
 const AT_ONCE: usize = 16;
 
 pub(crate) fn start(context: &ActorContext) {
@@ -41,7 +41,7 @@ pub(crate) fn start(context: &ActorContext) {
         match after {
             Some(pod) if is_waiting(pod) => wake.add(Key::of(pod.as_ref())),
             Some(_) => {}
-            // Room on a node: someone may have waited for it.
+            // A node has room again, and pending pods may be waiting for it.
             None => wake_all(&of.pods, &wake),
         }
     });
@@ -68,7 +68,7 @@ fn wake_all(pods: &ObjectCache<Pod>, queue: &Queue<Key>) {
     }
 }
 
-/// What of a node decides whether it takes pods: compared to tell news from heartbeats.
+/// The parts of a node that affect scheduling. Compared to distinguish relevant changes from heartbeats.
 fn takes(
     node: &Node,
 ) -> (bool, bool, Vec<Taint>, Option<String>, std::collections::BTreeMap<String, String>) {
@@ -95,7 +95,7 @@ impl Scheduler {
         let Some(pod) = self.pods.get(key).filter(|pod| is_waiting(pod)) else { return Outcome::Done };
         let uid = pods::uid(pod.as_ref()).to_owned();
         let chosen = {
-            // One decision at a time, so that none rests on room that another has just taken.
+            // One decision at a time, so that no decision uses room that another one has just taken.
             let mut loads = self.loads.lock();
             if loads.is_assumed(&uid) {
                 return Outcome::Done;
@@ -166,7 +166,7 @@ fn is_waiting(pod: &Pod) -> bool {
         && spec.scheduler_name.as_deref().is_none_or(|name| name.is_empty() || name == "default-scheduler")
 }
 
-/// The node for this pod, or why there is none.
+/// The node for this pod, or the reason why no node fits.
 fn choose(pod: &Pod, nodes: &[(&Node, Load)]) -> Result<String, String> {
     let mut reasons: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     let mut fitting = Vec::new();
@@ -185,7 +185,7 @@ fn choose(pod: &Pod, nodes: &[(&Node, Load)]) -> Result<String, String> {
     Err(format!("0/{} nodes are available:{listed}", nodes.len()))
 }
 
-/// Why this node does not take this pod.
+/// The reason why this pod cannot run on this node, if any.
 fn obstacle(pod: &Pod, node: &Node, load: Load) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let node_spec = node.spec.clone().unwrap_or_default();
@@ -247,7 +247,7 @@ fn holds(wanted: &NodeSelectorRequirement, values: &std::collections::BTreeMap<S
     }
 }
 
-/// Whether this toleration bears this taint.
+/// Whether this toleration tolerates this taint.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let effect = given(&toleration.effect).is_none_or(|effect| effect == taint.effect);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn kin_are_spread_first_then_all_pods() {
+    fn pods_of_one_controller_are_spread_first_then_all_pods() {
         let (a, b, c) = (node("a", json!({})), node("b", json!({})), node("c", json!({})));
         let plain = pod(json!({"containers": []}));
         assert_eq!(chosen(&plain, &[(&a, 1, 1), (&b, 1, 0), (&c, 0, 0)]), Ok("c".to_owned()));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn cordons_taints_selectors_and_full_nodes_are_named() {
+    fn the_message_names_cordons_taints_selectors_and_full_nodes() {
         let cordoned = node("a", json!({"unschedulable": true}));
         let tainted = node("b", json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}));
         let plain = node("c", json!({}));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn gated_pods_and_those_of_other_schedulers_wait_for_others() {
+    fn gated_pods_and_pods_of_other_schedulers_are_not_scheduled() {
         assert!(is_waiting(&pod(json!({"containers": []}))));
         assert!(!is_waiting(&pod(json!({"containers": [], "nodeName": "a"}))));
         assert!(!is_waiting(&pod(json!({"containers": [], "schedulingGates": [{"name": "g"}]}))));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn required_node_affinity_is_followed() {
+    fn required_node_affinity_is_respected() {
         let (a, b) = (node("a", json!({})), node("b", json!({})));
         let wants = pod(json!({"containers": [], "affinity": {"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [

@@ -1,4 +1,4 @@
-//! The shelves that the actors share. Each is filled from its first use on.
+//! The caches that the actors share. Each cache starts its watch on first use.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use super::cache::{Cached, ObjectCache, fill};
 use super::kinds::{self, ControllerRevision, Deployment, Job, ReplicaSet, StatefulSet};
 use super::pods;
 
-/// Runs the actors' tasks until they are told to end.
+/// Runs the tasks of the actors until the group is ended.
 #[derive(Clone, Default)]
 pub(crate) struct TaskGroup {
     ended: CancellationToken,
@@ -25,7 +25,7 @@ impl TaskGroup {
         });
     }
 
-    /// Ends with this one, or earlier.
+    /// A group that ends with this one, or earlier.
     pub(crate) fn child(&self) -> Self {
         Self { ended: self.ended.child_token() }
     }
@@ -66,7 +66,7 @@ impl View {
         })
     }
 
-    /// Pods; a drawer holds the pods of one node, and that of the empty name those without one.
+    /// Pods, indexed by node. The drawer with the empty name has the pods without a node.
     pub(crate) fn pods(&self) -> &Arc<ObjectCache<Pod>> {
         self.pods.get_or_init(|| {
             self.start(Api::all(self.client.clone()), |pod| {
@@ -114,7 +114,7 @@ impl View {
         self.start(Api::all_with(self.client.clone(), kind), |_| None)
     }
 
-    /// A shelf of a kind that only one actor reads.
+    /// Starts a cache that is not shared: for a kind that only one actor reads.
     pub(crate) fn start<K: Cached>(
         &self,
         api: Api<K>,

@@ -1,4 +1,4 @@
-//! The core that every request goes through: state, what is served, and the way to each verb.
+//! The core of the server, which handles every request: shared state, served resources, and dispatch to each verb.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::store::{Expect, Store, Stored};
 use super::table;
 use super::users::Users;
 
-/// All that requests share.
+/// State that all requests share.
 pub(crate) struct Api {
     pub(crate) store: Arc<Store>,
     registry: RwLock<Arc<Registry>>,
@@ -31,7 +31,7 @@ pub(crate) struct Api {
     pub(crate) options: Options,
 }
 
-/// What goes back for a request that was granted.
+/// The response to a successful request.
 pub(crate) enum Reply {
     Body { code: u16, bytes: Bytes, warnings: Vec<String> },
     Watch(BoxStream<'static, Bytes>),
@@ -43,7 +43,7 @@ impl Reply {
         Self::Body { code, bytes, warnings: Vec::new() }
     }
 
-    /// `Status` of success, as a deletion answers.
+    /// A `Status` of success, as a deletion returns it.
     pub(crate) fn success(code: u16, details: Value) -> Self {
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
         if details.is_object() {
@@ -81,7 +81,7 @@ impl Api {
         Arc::new(api)
     }
 
-    /// What a new cluster holds.
+    /// Creates the objects that every new cluster has.
     fn found(&self) {
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             let namespace = json!({
@@ -96,7 +96,7 @@ impl Api {
                 "spec": {"finalizers": ["kubernetes"]},
                 "status": {"phase": "Active"},
             });
-            // The store is empty: there is nothing to race with.
+            // The store is empty, so this write cannot conflict.
             let _ = self.store.put(&"namespaces".into(), &Key::new("", name), namespace, Expect::Absent);
         }
         for (name, value) in
@@ -123,7 +123,7 @@ impl Api {
         self.registry.read().clone()
     }
 
-    /// Changes what is served.
+    /// Changes the set of served resources.
     pub(crate) fn change_registry(&self, change: impl FnOnce(&mut Registry)) {
         let mut registry = self.registry.write();
         let mut next = Registry::clone(&registry);
@@ -131,7 +131,7 @@ impl Api {
         *registry = Arc::new(next);
     }
 
-    /// Does what the call wants.
+    /// Executes the call.
     pub(crate) async fn dispatch(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         if !call.subresource.is_empty() {
             return self.subresource(call).await;
@@ -170,12 +170,12 @@ impl Api {
         }
     }
 
-    /// The object the call names.
+    /// The object that the call names.
     pub(crate) fn current(&self, call: &Call) -> Outcome<Arc<Stored>> {
         self.store.get(&call.served.resource.table, &call.key()).ok_or_else(|| call.not_found())
     }
 
-    /// An object in the form the call wants.
+    /// An object in the form that the call requests.
     pub(crate) fn reply(&self, call: &Call, code: u16, stored: &Stored) -> Reply {
         match call.form {
             Form::Object => Reply::Body { code, bytes: call.served.bytes(stored), warnings: Vec::new() },
@@ -192,7 +192,7 @@ impl Api {
         }
     }
 
-    /// An object that is not (or no longer) stored, in the form the call wants.
+    /// An object that is not (or no longer) stored, in the form that the call requests.
     pub(crate) fn reply_value(&self, call: &Call, code: u16, value: Value) -> Reply {
         let value = call.served.present_value(value);
         match call.form {
@@ -205,7 +205,7 @@ impl Api {
         }
     }
 
-    /// The namespace object, or the refusal for a request in one that is not there.
+    /// The namespace object, if it exists.
     pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Stored>> {
         self.store.get(&"namespaces".into(), &Key::new("", name))
     }
@@ -221,7 +221,7 @@ pub(crate) fn metadata_only(object: &Value, kind: &str) -> Value {
     json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// What faults see of a call.
+/// The parts of a call that faults can match.
 pub(crate) fn asked(call: &Call) -> RequestInfo<'_> {
     RequestInfo {
         verb: call.verb.text(),

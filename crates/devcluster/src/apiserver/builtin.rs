@@ -1,4 +1,4 @@
-//! The built-in kinds: one row each.
+//! The built-in kinds, one row for each.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, batch::v1 as batch,
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::options::WorkloadApi;
 use super::resource::{Nature, Registry, Resource, StatusMeta};
 
-/// Reads a value as its type and writes it again: types are checked, unknown fields fall away.
+/// Deserializes a value into its type and serializes it again. This checks the types and drops unknown fields.
 type ThroughType = fn(Value) -> Result<Value, String>;
 
 /// The rules of one built-in resource.
@@ -32,7 +32,7 @@ pub(crate) struct BuiltIn {
     pub(crate) status: Option<StatusMeta>,
     pub(crate) subresources: &'static [&'static str],
     pub(crate) fields: &'static [&'static str],
-    /// `None` for kinds of newer releases, whose shape is checked by hand.
+    /// `None` for kinds of newer releases: hand-written code validates them.
     pub(crate) through_type: Option<ThroughType>,
 }
 
@@ -41,7 +41,7 @@ fn through<T: DeserializeOwned + Serialize>(value: Value) -> Result<Value, Strin
     serde_json::to_value(typed).map_err(|e| e.to_string())
 }
 
-/// What most rows have.
+/// The values that most rows share.
 const PLAIN: BuiltIn = BuiltIn {
     group: "",
     versions: &["v1"],
@@ -59,7 +59,7 @@ const PLAIN: BuiltIn = BuiltIn {
     through_type: None,
 };
 
-/// What the workload kinds have in common.
+/// The values that the workload kinds share.
 const WORKLOAD: BuiltIn = BuiltIn {
     group: "apps",
     categories: &["all"],
@@ -386,7 +386,7 @@ static BUILT_INS: &[BuiltIn] = &[
     },
 ];
 
-/// The gang-scheduling kinds, whose group version depends on the release one plays.
+/// The gang-scheduling kinds. Their group version depends on the simulated release.
 const GANG: BuiltIn =
     BuiltIn { group: "scheduling.k8s.io", generation: true, unconditional_update: false, ..PLAIN };
 
@@ -411,7 +411,7 @@ static POD_GROUP_V1BETA1: BuiltIn = BuiltIn {
     ..GANG
 };
 
-/// Everything that is served before the first CustomResourceDefinition.
+/// All resources that are served before the first CustomResourceDefinition is created.
 pub(crate) fn registry(workload_api: WorkloadApi) -> Registry {
     let mut registry = Registry::default();
     for row in BUILT_INS {
@@ -431,7 +431,7 @@ pub(crate) fn registry(workload_api: WorkloadApi) -> Registry {
 
 fn resource(row: &'static BuiltIn) -> Resource {
     let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
-    // Both event APIs show the same objects.
+    // Both event APIs serve the same objects.
     let group_of_table = if row.kind == "Event" { "" } else { row.group };
     Resource {
         group: row.group.to_owned(),

@@ -1,4 +1,4 @@
-//! The Common Expression Language, as webhooks' match conditions and custom resources' rules use it.
+//! The Common Expression Language, for match conditions of webhooks and validation rules of custom resources.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -8,18 +8,18 @@ use cel::{Context, Env, Program};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// The environment: the standard library, and what Kubernetes adds that the library has.
+/// The environment: the standard library, and the Kubernetes additions that the `cel` crate supports.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
-    // An extension that cannot be added is one that expressions cannot use; they then say so.
+    // If the extension cannot be added, expressions that use it fail with their own error.
     let _ = env.add_extension(cel::extensions::strings);
     Arc::new(env)
 });
 
-/// Compiled expressions; parsing costs far more than running.
+/// Cache of compiled expressions: parsing costs far more than evaluation.
 static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
 
-/// Compiles an expression; the error is for people.
+/// Compiles an expression. The error is human-readable.
 pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
     if let Some(program) = PROGRAMS.lock().get(source) {
         return Ok(program.clone());
@@ -29,7 +29,7 @@ pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
     Ok(program)
 }
 
-/// Runs an expression that must say yes or no.
+/// Evaluates an expression that must return a boolean.
 pub(crate) fn holds(source: &str, variables: &[(&str, &Value)]) -> Result<bool, String> {
     match evaluate(source, variables)? {
         cel::Value::Bool(answer) => Ok(answer),
@@ -37,7 +37,7 @@ pub(crate) fn holds(source: &str, variables: &[(&str, &Value)]) -> Result<bool, 
     }
 }
 
-/// Runs an expression that gives text.
+/// Evaluates an expression that must return a string.
 pub(crate) fn text(source: &str, variables: &[(&str, &Value)]) -> Result<String, String> {
     match evaluate(source, variables)? {
         cel::Value::String(text) => Ok(text.to_string()),
@@ -54,7 +54,7 @@ fn evaluate(source: &str, variables: &[(&str, &Value)]) -> Result<cel::Value, St
     program.execute(&context).map_err(|e| e.to_string())
 }
 
-/// JSON as CEL sees it: whole numbers are signed, as in a structural schema.
+/// Converts JSON to CEL. Whole numbers become signed integers, as in a structural schema.
 fn to_cel(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn expressions_as_webhooks_use_them() {
+    fn expressions_of_webhooks_are_evaluated() {
         let request =
             json!({"operation": "DELETE", "userInfo": {"username": "system:node:n1", "groups": ["a", "b"]}});
         let old = json!({"metadata": {"name": "x"}});

@@ -1,4 +1,4 @@
-//! The server's clock: the system's, or one that a test holds in its hand.
+//! The server's clock: the system clock, or one that a test controls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-/// Where the server takes the time of day from. Cloning shares the clock.
+/// The server's source of the current time. Clones share the clock.
 #[derive(Clone)]
 pub struct Clock {
     source: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -26,14 +26,14 @@ impl std::fmt::Debug for Clock {
 }
 
 impl Clock {
-    /// The system's clock.
+    /// The system clock.
     pub fn system() -> Self {
         Self::from_source(Timestamp::now)
     }
 
-    /// A clock that starts at `start` and follows tokio's time, so that a paused runtime holds it still.
+    /// A clock that starts at `start` and follows tokio's time. A paused runtime stops it.
     ///
-    /// Must be made inside a tokio runtime.
+    /// Must be created inside a tokio runtime.
     pub fn following_tokio(start: Timestamp) -> Self {
         let began = tokio::time::Instant::now();
         Self::from_source(move || {
@@ -42,12 +42,12 @@ impl Clock {
         })
     }
 
-    /// A clock that asks `source` every time.
+    /// A clock that reads `source` each time.
     pub fn from_source(source: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { source: Arc::new(source), offset: Arc::new(Mutex::new(SignedDuration::ZERO)) }
     }
 
-    /// The time now, with every step that is in force.
+    /// The current time, including all active steps.
     pub fn now(&self) -> Timestamp {
         let now = (self.source)();
         now.saturating_add(*self.offset.lock()).unwrap_or(now)
@@ -59,7 +59,7 @@ impl Clock {
         *offset = offset.saturating_add(step);
     }
 
-    /// The time now as `metav1.Time` writes it: whole seconds.
+    /// The current time as `metav1.Time` writes it: in whole seconds.
     pub(crate) fn now_text(&self) -> String {
         seconds_text(self.now())
     }

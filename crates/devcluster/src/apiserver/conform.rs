@@ -1,4 +1,4 @@
-//! From bytes to an object of the right kind: decoding, types, unknown fields, defaults.
+//! Converts bytes to an object of the right kind: decoding, types, unknown fields, defaults.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::request::Call;
 use super::resource::Nature;
 use super::strategy;
 
-/// What a client wants done about fields that nobody knows.
+/// How a client wants the server to handle unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldValidation {
     Ignore,
@@ -60,11 +60,10 @@ pub(crate) fn parse_json(body: &[u8]) -> Outcome<Value> {
 }
 
 impl Api {
-    /// Brings an object that a client sent into stored form, types checked, unknown fields dropped, defaults set.
+    /// Converts an object from a client to stored form: checks types, drops unknown fields, sets defaults.
     pub(crate) fn conform(&self, call: &Call, value: Value, warnings: &mut Vec<String>) -> Outcome<Value> {
         let served = &call.served;
         let mut value = check_kind(call, value)?;
-        // Who owns which field is recorded by server-side apply alone.
         let validation = FieldValidation::of(call)?;
         value = served.store_form(value);
         numbers_to_quantities(&mut value, false);
@@ -120,7 +119,7 @@ impl Api {
         let mut clean = through_type(value.clone()).map_err(|e| {
             Failure::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {e}"))
         })?;
-        // Fields of newer releases than the types know, kept where that release is played.
+        // The types do not have these fields of newer releases. They are kept if that release is simulated.
         for path in self.newer_fields() {
             for root in ["", "/spec/template"] {
                 keep_path(value, &mut clean, &format!("{root}{path}"));
@@ -165,7 +164,7 @@ fn check_kind(call: &Call, mut value: Value) -> Outcome<Value> {
     Ok(value)
 }
 
-/// Copies what is at `path` (slash-separated) where the parent is there in both.
+/// Copies the value at `path` (slash-separated) if its parent exists in both objects.
 fn keep_path(from: &Value, to: &mut Value, path: &str) {
     let Some(found) = from.pointer(path).filter(|v| !v.is_null()) else { return };
     let Some((parent, field)) = path.rsplit_once('/') else { return };
@@ -174,7 +173,7 @@ fn keep_path(from: &Value, to: &mut Value, path: &str) {
     }
 }
 
-/// Paths that were in `sent` and are not in `known`; nulls and empties mean nothing.
+/// Collects the paths that are in `sent` but not in `known`. Ignores nulls and empty values.
 fn find_unknown(sent: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
     match (sent, known) {
         (Value::Object(sent), Value::Object(known)) => {
@@ -206,7 +205,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// `cpu: 1` is as good as `cpu: "1"` to the real one.
+/// The real API server accepts `cpu: 1` as well as `cpu: "1"`.
 fn numbers_to_quantities(value: &mut Value, in_quantities: bool) {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! Create.
+//! The create verb.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::resource::Resource;
 use super::store::{Expect, Stored};
 use super::strategy;
 
-/// The letters of generated names: none that make words.
+/// The characters of generated names. They cannot form words.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How often a generated name that is taken is generated again.
+/// Maximum attempts to generate a name that is not in use.
 const NAME_ATTEMPTS: usize = 8;
 
 impl Api {
@@ -31,7 +31,7 @@ impl Api {
         Ok(reply.with_warnings(warnings))
     }
 
-    /// The whole way of a new object, from what the client sent to the store.
+    /// Processes a new object from the client's request to the store.
     pub(crate) async fn create_object(
         self: &Arc<Self>,
         call: &Call,
@@ -81,7 +81,7 @@ impl Api {
                 }
                 return Ok(Created::DryRun(value));
             }
-            // The namespace may have begun to end while webhooks were asked.
+            // The namespace may have started to terminate during the webhook calls.
             self.check_namespace_open(call, &key.name)?;
             match self.store.put(&resource.table, &key, value, Expect::Absent) {
                 Ok(stored) => {
@@ -103,7 +103,7 @@ impl Api {
         }
     }
 
-    /// Refuses to create in a namespace that is not there or that is ending.
+    /// Rejects a create in a namespace that does not exist or is terminating.
     fn check_namespace_open(&self, call: &Call, name: &str) -> Outcome<()> {
         if call.namespace.is_empty() {
             return Ok(());
@@ -129,13 +129,13 @@ impl Api {
     }
 }
 
-/// What came of a create.
+/// The result of a create.
 pub(crate) enum Created {
     Stored(Arc<Stored>),
     DryRun(Value),
 }
 
-/// Takes away what only the server may say.
+/// Removes the fields that only the server may set.
 fn wipe_system_fields(value: &mut Value) {
     for field in [
         "uid",
@@ -165,7 +165,7 @@ fn check_namespace(call: &Call, value: &mut Value) -> Outcome<()> {
     Ok(())
 }
 
-/// `prefix` and five letters; a long prefix is cut.
+/// `prefix` and five random characters. A long prefix is truncated.
 fn generate_name(prefix: &str) -> String {
     let mut prefix = prefix;
     while prefix.len() > 58 || !prefix.is_char_boundary(prefix.len()) {
@@ -189,7 +189,7 @@ mod tests {
     use super::generate_name;
 
     #[test]
-    fn generated_names_stay_short() {
+    fn generated_names_are_at_most_63_characters() {
         let name = generate_name(&"ä".repeat(60));
         assert!(name.starts_with('ä') && name.len() <= 63, "{name}");
         assert_eq!(generate_name("web-").len(), 9);

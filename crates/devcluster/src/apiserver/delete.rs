@@ -1,4 +1,4 @@
-//! Delete: preconditions, grace, propagation, finalizers.
+//! The delete verb: preconditions, grace period, propagation, finalizers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::request::{Call, Query};
 use super::resource::Resource;
 use super::store::{Expect, Stored};
 
-/// How a deletion is wanted.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
@@ -25,19 +25,19 @@ pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
 }
 
-/// How far a deletion got.
+/// The result of a deletion.
 pub(crate) enum Deleted {
-    /// Still there, waiting for its grace period or finalizers.
+    /// The object still exists and waits for its grace period or finalizers.
     Marked(Arc<Stored>),
-    /// Gone; the last state.
+    /// The object is removed; this is its last state.
     Gone(Value),
-    /// It would have been one of the two.
+    /// Without the dry run, the result would have been one of the two above.
     DryRun(Value),
 }
 
-/// What to do about one object, decided on one state of it.
+/// The next step for one object, based on one state of the object.
 enum Step {
-    /// Already on its way out, and the request asks for nothing sooner.
+    /// The object is already terminating, and the request does not shorten its grace period.
     Nothing,
     Mark {
         value: Value,
@@ -96,7 +96,7 @@ impl DeleteOptions {
         })
     }
 
-    /// The options as webhooks see them.
+    /// The options as webhooks receive them.
     fn review(&self) -> Value {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
         if let Some(grace) = self.grace {
@@ -121,7 +121,7 @@ impl DeleteOptions {
         options
     }
 
-    /// Refuses where the object is not the one the caller means.
+    /// Rejects the request if the object does not match the caller's preconditions.
     pub(crate) fn check(&self, resource: &Resource, current: &Stored) -> Outcome<()> {
         let name = &current.key.name;
         if let Some(uid) = &self.uid
@@ -146,7 +146,7 @@ impl DeleteOptions {
     }
 }
 
-/// The options in the body, which typed Go clients send as protobuf.
+/// Reads the options in the body. Typed Go clients send them as protobuf.
 fn options_body(call: &Call) -> Outcome<Value> {
     if call.body.is_empty() {
         return Ok(json!({}));
@@ -165,7 +165,7 @@ fn invalid(error: &FieldError) -> Failure {
 impl Api {
     pub(crate) async fn delete(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         let body = options_body(call)?;
-        // Where there is a body, nobody looks at the query.
+        // If the request has a body, the API server ignores the query.
         let query = if call.body.is_empty() { call.query.clone() } else { Query::default() };
         let options = DeleteOptions::of(&body, &query)?;
         let attributes = Attributes::of(call, Operation::Delete, &call.name).dry_run(options.dry_run);
@@ -192,14 +192,14 @@ impl Api {
 
     pub(crate) async fn delete_collection(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         let body = options_body(call)?;
-        // Where there is a body, nobody looks at the query.
+        // If the request has a body, the API server ignores the query.
         let query = if call.body.is_empty() { call.query.clone() } else { Query::default() };
         let options = DeleteOptions::of(&body, &query)?;
         let selection = Selection::of(call)?;
         let resource = &call.served.resource;
         let snapshot = self.store.list(&resource.table, &call.namespace);
         let chosen: Vec<_> = snapshot.objects.iter().filter(|o| selection.matches(&o.value)).collect();
-        // Webhooks are asked for each object, with no name in the request.
+        // Webhooks are called for each object; the admission request has no name.
         let attributes = Attributes::of(call, Operation::Delete, "").dry_run(options.dry_run);
         let mut items = Vec::new();
         let mut warnings = Vec::new();
@@ -219,7 +219,8 @@ impl Api {
         Ok(Reply::json(200, &list).with_warnings(warnings))
     }
 
-    /// Takes one object as far out as the options and its own waits allow. No attributes: admission is not asked.
+    /// Deletes one object as far as the options, its grace period and its finalizers allow. `None` for `attributes`
+    /// skips admission.
     pub(crate) async fn delete_object(
         self: &Arc<Self>,
         call: &Call,
@@ -234,7 +235,7 @@ impl Api {
         loop {
             let Some(current) = self.store.get(&resource.table, key) else {
                 if marked_here {
-                    // Marked by us with no grace, and somebody else was faster to remove it.
+                    // This request marked the object without a grace period, and another request removed it first.
                     return Ok(Deleted::Gone(json!({})));
                 }
                 return Err(call.served.not_found(&key.name));
@@ -273,7 +274,8 @@ impl Api {
                             if !then_remove {
                                 return Ok(Deleted::Marked(stored));
                             }
-                            // The mark is ours; a precondition on the version now means the marked one.
+                            // This request wrote the mark, so a precondition on the version now applies to the marked
+                            // object.
                             options.version = options.version.map(|_| stored.revision.to_string());
                             marked_here = true;
                         }
@@ -297,7 +299,7 @@ impl Api {
         }
     }
 
-    /// What deleting means for an object in this state.
+    /// The step that deletes an object in this state.
     fn step(&self, resource: &Resource, current: &Stored, options: &mut DeleteOptions) -> Step {
         let mut value = current.value.clone();
         if resource.is("", "namespaces") {
@@ -333,7 +335,7 @@ impl Api {
         Step::Remove
     }
 
-    /// A namespace waits for its contents, which a controller clears away.
+    /// A namespace waits until a controller has deleted its contents.
     fn step_namespace(&self, mut value: Value) -> Step {
         let waits = value["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
             || !object::finalizers(&value).is_empty();
@@ -366,7 +368,7 @@ impl Api {
         object::set_meta(value, "deletionGracePeriodSeconds", grace);
     }
 
-    /// A shorter grace period counts from when the deletion began.
+    /// A shorter grace period counts from the start of the deletion.
     fn bring_forward(&self, value: &mut Value, grace: i64) {
         let before = value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         let ends: Option<jiff::Timestamp> = object::meta_str(value, "deletionTimestamp").parse().ok();
@@ -378,7 +380,7 @@ impl Api {
     }
 }
 
-/// How long a pod gets: none where no kubelet will ever answer.
+/// The grace period of a pod. It is zero if no kubelet will confirm the termination.
 fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     let grace = asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
     let unscheduled = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
@@ -392,7 +394,7 @@ fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     }
 }
 
-/// Sets the finalizers that tell the garbage collector what to do; says whether that changed any.
+/// Sets the finalizers that direct the garbage collector. Returns whether that changed any.
 fn set_propagation(resource: &Resource, value: &mut Value, policy: Option<&str>) -> bool {
     let before: Vec<String> = object::finalizers(value).iter().map(|&f| f.to_owned()).collect();
     let orphans_by_default = resource.is("batch", "jobs") || resource.is("", "replicationcontrollers");
@@ -424,7 +426,7 @@ fn set_propagation(resource: &Resource, value: &mut Value, policy: Option<&str>)
     true
 }
 
-/// Kinds whose deletion answers with the object rather than with a `Status`.
+/// Whether a deletion of this kind returns the object instead of a `Status`.
 fn returns_deleted(resource: &Resource) -> bool {
     resource.group.is_empty()
         && matches!(

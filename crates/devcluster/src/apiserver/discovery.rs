@@ -1,4 +1,4 @@
-//! What there is: group, version and resource lists, plain and aggregated.
+//! Discovery: group, version and resource lists, plain and aggregated.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::reviews;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// The content type by which clients know an aggregated answer.
+/// The content type by which clients recognize an aggregated response.
 pub(crate) const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Whether a client understands aggregated discovery.
+/// Whether a client accepts aggregated discovery.
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
     accept.split(',').any(|clause| {
         let clause: String = clause.chars().filter(|c| !c.is_whitespace()).collect();
@@ -132,7 +132,7 @@ impl Api {
     }
 }
 
-/// Groups and their versions, the preferred one first.
+/// Groups and their versions, the preferred version first.
 pub(crate) fn groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let served = registry.all().flat_map(|r| r.versions.iter().map(|v| (r.group.clone(), v.clone())));
@@ -149,7 +149,7 @@ pub(crate) fn groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// How mature a version is: `v2` before `v1` before `v1beta1` before `v1alpha1` before anything else.
+/// The priority of a version by maturity: `v2` before `v1` before `v1beta1` before `v1alpha1` before all others.
 pub(crate) fn priority(version: &str) -> (u8, u64, u64) {
     let parse = || {
         let rest = version.strip_prefix('v')?;
@@ -196,7 +196,7 @@ fn plain_entry(resource: &Resource, version: &str) -> Value {
     entry
 }
 
-/// Group, version and kind that a subresource speaks, and its verbs; empty group and version: the resource's own.
+/// Group, version and kind of a subresource, and its verbs. Empty group and version: the same as the resource.
 fn subresource_shape<'a>(
     resource: &'a Resource,
     name: &str,
@@ -263,14 +263,14 @@ mod tests {
     use super::{priority, wants_aggregated};
 
     #[test]
-    fn versions_by_maturity() {
+    fn versions_are_ordered_by_maturity() {
         let mut versions = ["v1alpha1", "v2", "foo", "v1", "v1beta2", "v1beta1", "v10"];
         versions.sort_by_key(|v| std::cmp::Reverse(priority(v)));
         assert_eq!(versions, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha1", "foo"]);
     }
 
     #[test]
-    fn aggregated_only_for_those_who_ask() {
+    fn only_clients_that_accept_aggregated_discovery_get_it() {
         assert!(wants_aggregated(
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
         ));

@@ -1,4 +1,4 @@
-//! One event, two shapes: `v1` as it is stored, and `events.k8s.io/v1`.
+//! Converts events between `v1`, the stored form, and `events.k8s.io/v1`.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// From the stored shape to `events.k8s.io/v1`.
+/// Converts the stored form to `events.k8s.io/v1`.
 pub(crate) fn to_events_v1(event: &mut Value) {
     let event = as_map(event);
     for (core, events) in RENAMED {
@@ -22,7 +22,7 @@ pub(crate) fn to_events_v1(event: &mut Value) {
     }
 }
 
-/// From `events.k8s.io/v1` to the stored shape.
+/// Converts `events.k8s.io/v1` to the stored form.
 pub(crate) fn from_events_v1(event: &mut Value) {
     let event = as_map(event);
     for (core, events) in RENAMED {

@@ -1,4 +1,4 @@
-//! Eviction, in the order of the real API server: admission, the pod, the budgets, the deletion.
+//! Eviction, with the steps in the order of the real API server: admission, pod, budgets, deletion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use super::selector::Labels;
 use super::store::Stored;
 use super::users::User;
 
-/// A budget takes no more unconfirmed evictions than this.
+/// Maximum number of unconfirmed evictions of a budget.
 const MAX_DISRUPTED: usize = 2000;
-/// How often a conflict is tried again.
+/// Maximum attempts after conflicts.
 const ATTEMPTS: usize = 20;
-/// How long between tries. The real one waits half a second each time.
+/// Pause between attempts. The real API server waits half a second each time.
 const PAUSE: Duration = Duration::from_millis(5);
 
 const DENIED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 const CAUSE: &str = "DisruptionBudget";
 const BUDGETS: About<'static> = About { group: "policy", resource: "poddisruptionbudgets" };
 
-/// What the budget says about a pod.
+/// The result of the budget check of a pod.
 enum Budget {
-    /// Spent, or there is none.
+    /// A disruption was charged to the budget, or the pod has no budget.
     Paid,
-    /// The pod is not ready anyway and may go, as long as it stays as it was seen.
+    /// The pod is not ready and may be evicted, provided that it does not change before the deletion.
     Unready,
 }
 
@@ -68,7 +68,7 @@ impl Api {
             }
             let mut options = options.clone();
             if is_pending(&pod.value) && !caller_pins {
-                // It may be running by the time it is deleted; then its budget counts after all.
+                // The pod may be running by the time of the deletion. Its budget then applies, so pin the version.
                 options.version = Some(pod.revision.to_string());
             }
             match self.condemn_and_delete(call, &options).await {
@@ -94,7 +94,7 @@ impl Api {
         }
     }
 
-    /// The budgets of the namespace whose selector takes the pod in.
+    /// The budgets of the namespace whose selector matches the pod.
     fn budgets_of(&self, pod: &Stored) -> Vec<Arc<Stored>> {
         let table = super::builtin::table_id(BUDGETS.group, BUDGETS.resource);
         let mut budgets = self.store.list(&table, &pod.key.namespace).objects;
@@ -149,7 +149,7 @@ impl Api {
         Ok(Budget::Paid)
     }
 
-    /// The budget with one disruption less, or why there is none to give.
+    /// The budget with one allowed disruption less, or the reason why no disruption is allowed.
     fn spend(&self, budget: &Stored, pod: &str) -> Outcome<Value> {
         let name = &budget.key.name;
         let status = &budget.value["status"];
@@ -181,7 +181,7 @@ impl Api {
         Ok(spent)
     }
 
-    /// Writes the budget's status as the server itself, through admission like anybody else.
+    /// Writes the budget's status as the API server's own user. Admission applies as for any other user.
     async fn write_budget(self: &Arc<Self>, call: &Call, budget: Value) -> Outcome<()> {
         let write = Call {
             user: User::new("system:apiserver", &["system:masters", "system:authenticated"]),
@@ -204,7 +204,7 @@ impl Api {
         self.update(&write).await.map(|_| ())
     }
 
-    /// Says on the pod what is about to happen, then deletes it. Neither is asked of admission.
+    /// Sets the `DisruptionTarget` condition on the pod, then deletes it. Neither write goes through admission.
     async fn condemn_and_delete(self: &Arc<Self>, call: &Call, options: &DeleteOptions) -> Outcome<()> {
         let resource = &call.served.resource;
         let mut options = options.clone();
@@ -251,7 +251,7 @@ fn parse_eviction(call: &Call) -> Outcome<Value> {
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
-    // Whatever version was sent, it is this one from here on.
+    // Convert v1beta1, too: all later steps use v1.
     eviction["apiVersion"] = "policy/v1".into();
     eviction["kind"] = "Eviction".into();
     for field in ["uid", "creationTimestamp", "deletionTimestamp"] {
@@ -277,7 +277,7 @@ fn refuse_unsafe(eviction: &Value, name: &str) -> Outcome<()> {
     ))
 }
 
-/// A dry run may be asked for in the query or in the body, but not differently in both.
+/// A dry run can be requested in the query or in the body. Both must not differ.
 fn propagate_dry_run(call: &Call, eviction: &mut Value) -> Outcome<()> {
     if !call.dry_run {
         return Ok(());
@@ -301,7 +301,7 @@ fn is_pending(pod: &Value) -> bool {
     pod["status"]["phase"] == "Pending" && !object::is_terminating(pod)
 }
 
-/// Pods that a budget does not count: not yet running, no longer running, or on their way out.
+/// Whether budgets ignore the pod: it is not running yet, no longer running, or terminating.
 fn ignores_budgets(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
         || object::is_terminating(pod)
@@ -323,7 +323,7 @@ fn still_processed(budget: &str) -> Failure {
     denied(&format!("The disruption budget {budget} is still being processed by the server.")).retry_after(10)
 }
 
-/// Why a budget has nothing left to give.
+/// The reason why a budget allows no disruption.
 fn exhausted(budget: &Value) -> String {
     let name = object::name(budget);
     let status = &budget["status"];
@@ -373,7 +373,7 @@ fn set_not_allowed(status: &mut serde_json::Map<String, Value>, generation: i64,
     }
 }
 
-/// The pod with the condition that tells its owner why it goes.
+/// The pod with the condition that states why it is deleted.
 fn condemned(pod: &Value, now: &str) -> Value {
     let mut pod = pod.clone();
     let status = map_mut(&mut pod, "status");

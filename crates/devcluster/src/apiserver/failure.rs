@@ -1,11 +1,11 @@
-//! What goes back when a request is refused: `metav1.Status` with the texts of the real API server.
+//! Error responses: `metav1.Status` with the texts of the real API server.
 
 use serde_json::{Value, json};
 
-/// The outcome of anything a request can make fail.
+/// The result of an operation that can fail a request.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// A refusal: one `Status` of kind Failure.
+/// An error response: one `Status` with status Failure.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure(Box<Parts>);
 
@@ -17,7 +17,7 @@ struct Parts {
     details: Value,
 }
 
-/// Names what a refusal is about: the resource (for most) or the kind (for validation).
+/// The subject of an error: the resource (for most errors) or the kind (for validation errors).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) group: &'a str,
@@ -49,7 +49,7 @@ impl About<'_> {
 }
 
 impl Failure {
-    /// A refusal with everything said by the caller.
+    /// An error with code, reason and message from the caller.
     pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
@@ -80,7 +80,7 @@ impl Failure {
         self
     }
 
-    /// Says when to come back; more than zero becomes the `Retry-After` header.
+    /// Sets the seconds until a retry. A value above zero becomes the `Retry-After` header.
     pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
         if seconds > 0 {
             if !self.0.details.is_object() {
@@ -96,7 +96,7 @@ impl Failure {
         Self::new(404, "NotFound", message).about(about, name)
     }
 
-    /// The path names no resource that is served.
+    /// The path does not name a served resource.
     pub(crate) fn no_such_resource() -> Self {
         let mut failure = Self::new(404, "NotFound", "the server could not find the requested resource");
         failure.0.details = json!({});
@@ -131,7 +131,7 @@ impl Failure {
         Self::new(403, "Forbidden", message).about(about, name)
     }
 
-    /// Validation refused an object; `kind` is the Kind, not the resource.
+    /// Validation rejected an object; `kind` is the Kind, not the resource.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let about = About { group, resource: kind };
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -156,7 +156,7 @@ impl Failure {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
-    /// Something the real API server does and this one deliberately does not.
+    /// A feature of the real API server that this one deliberately lacks.
     pub(crate) fn not_implemented(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("this API server does not implement {what}"))
     }
@@ -186,7 +186,7 @@ impl Failure {
         Self::new(429, "TooManyRequests", message)
     }
 
-    /// A `Status` somebody else made (a webhook), as it is apart from what must hold of any failure.
+    /// Takes over a `Status` from a webhook, with `default_code` if it has no valid code.
     pub(crate) fn from_status(mut status: Value, default_code: u16) -> Self {
         let code = status["code"].as_u64().and_then(|c| u16::try_from(c).ok()).unwrap_or(default_code);
         Self(Box::new(Parts {
@@ -210,12 +210,12 @@ impl Failure {
         &self.0.message
     }
 
-    /// Seconds for the `Retry-After` header, where there are any.
+    /// Seconds for the `Retry-After` header, if set.
     pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
         self.0.details["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0)
     }
 
-    /// The refusal as the object that goes over the wire.
+    /// The error as the `Status` object that the client receives.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",
@@ -235,7 +235,7 @@ impl Failure {
     }
 }
 
-/// One thing wrong with one field.
+/// One validation error of one field.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldError {
     kind: FieldErrorKind,
@@ -362,7 +362,7 @@ mod tests {
     use super::{About, Failure, FieldError};
 
     #[test]
-    fn validation_reads_like_the_real_one() {
+    fn validation_errors_have_the_texts_of_the_real_api_server() {
         let failure = Failure::invalid(
             "policy",
             "PodDisruptionBudget",

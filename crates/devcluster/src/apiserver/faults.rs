@@ -1,4 +1,4 @@
-//! Bad days on demand. Every fault is a guard: it holds while the guard lives and ends with its scope.
+//! Fault injection. Each fault is active while its guard lives, and ends when the guard is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::failure::Failure;
 use super::store::Store;
 
-/// What a request wants, for choosing the ones to hit.
+/// The properties of a request that a filter can match.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestInfo<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
@@ -24,15 +24,15 @@ pub struct RequestInfo<'a> {
     pub subresource: &'a str,
     /// The namespace, empty for cluster-scoped requests.
     pub namespace: &'a str,
-    /// The object's name, empty where the request names none.
+    /// The object's name, empty if the request has none.
     pub name: &'a str,
-    /// Who asks.
+    /// The user that sends the request.
     pub user: &'a str,
 }
 
 type Test = Arc<dyn Fn(&RequestInfo<'_>) -> bool + Send + Sync>;
 
-/// Chooses requests. Everything that is said must hold.
+/// Selects requests. A request must meet all conditions.
 #[derive(Clone, Default)]
 pub struct RequestFilter {
     tests: Vec<Test>,
@@ -50,7 +50,7 @@ impl RequestFilter {
         Self::default()
     }
 
-    /// Requests for which `test` holds too.
+    /// Requests for which `test` also holds.
     pub fn and(mut self, test: impl Fn(&RequestInfo<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.tests.push(Arc::new(test));
         self
@@ -85,7 +85,7 @@ impl RequestFilter {
         self.and(move |asked| asked.namespace == namespace)
     }
 
-    /// Requests for the object of this name.
+    /// Requests for the object with this name.
     pub fn name(self, name: &str) -> Self {
         let name = name.to_owned();
         self.and(move |asked| asked.name == name)
@@ -102,46 +102,46 @@ impl RequestFilter {
     }
 }
 
-/// What happens to a request that is hit.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Refused with 409 Conflict; nothing is done.
+    /// The request fails with 409 Conflict and has no effect.
     Conflict,
-    /// Refused with 403 Forbidden, as an API server does whose RBAC caches are not synced; nothing is done.
+    /// The request fails with 403 Forbidden, as on an API server whose RBAC caches are not synced, and has no effect.
     Forbidden,
-    /// Refused with 429, and a `Retry-After` where seconds are given; nothing is done.
+    /// The request fails with 429, and with `Retry-After` if seconds are given, and has no effect.
     TooManyRequests {
         /// Seconds for `Retry-After`.
         retry_after: Option<u32>,
     },
-    /// Refused with 500; nothing is done.
+    /// The request fails with 500 and has no effect.
     InternalError,
-    /// Refused with 503; nothing is done.
+    /// The request fails with 503 and has no effect.
     Unavailable,
-    /// Refused with 504; nothing is done.
+    /// The request fails with 504 and has no effect.
     Timeout,
-    /// Done, after a while.
+    /// The request is executed after this delay.
     Delay(Duration),
-    /// Done, but the answer never arrives: the connection breaks.
+    /// The request is executed, but the response is lost: the connection breaks.
     LoseReply,
-    /// Not done; the connection breaks.
+    /// The request is not executed; the connection breaks.
     Disconnect,
-    /// Not done; no answer comes while the guard lives, then the connection breaks.
+    /// The request is not executed. No response comes while the guard lives; then the connection breaks.
     Hang,
 }
 
-/// What happens to the watches that are hit.
+/// The effect of a fault on a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFault {
-    /// Nothing arrives, neither events nor bookmarks, while the guard lives; then all of it.
+    /// No events and no bookmarks arrive while the guard lives; then all of them arrive.
     Hold,
-    /// What happens while the guard lives is never delivered.
+    /// Changes that occur while the guard lives are never delivered.
     Drop,
-    /// Everything arrives later by this much.
+    /// All events arrive with this delay.
     Delay(Duration),
 }
 
-/// How a live watch is ended.
+/// How an active watch is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Close,
@@ -177,7 +177,7 @@ struct Inner {
     clock: Clock,
 }
 
-/// The switchboard of faults.
+/// Injects faults into a server.
 #[derive(Clone)]
 pub struct Faults {
     inner: Arc<Inner>,
@@ -189,7 +189,7 @@ impl std::fmt::Debug for Faults {
     }
 }
 
-/// A fault in force.
+/// An active fault.
 #[must_use = "dropping the guard ends the fault"]
 pub struct FaultGuard {
     inner: Arc<Inner>,
@@ -206,7 +206,7 @@ impl std::fmt::Debug for FaultGuard {
 }
 
 impl FaultGuard {
-    /// Lets the fault strike only so many more times.
+    /// Limits the fault to `count` more hits.
     pub fn times(self, count: usize) -> Self {
         let mut state = self.inner.state.lock();
         for rule in state.rules.iter_mut().filter(|rule| self.ids.contains(&rule.id)) {
@@ -216,14 +216,14 @@ impl FaultGuard {
         self
     }
 
-    /// How often the fault has struck.
+    /// The number of hits so far.
     pub fn hits(&self) -> usize {
         *self.hits.borrow()
     }
 
-    /// Waits until the fault has struck so often.
+    /// Waits until the fault has at least `count` hits.
     pub async fn struck(&mut self, count: usize) {
-        // The sender lives in the rule, and the rule as long as this guard.
+        // The rule owns the sender and lives as long as this guard, so the wait cannot fail.
         let _ = self.hits.wait_for(|hits| *hits >= count).await;
     }
 }
@@ -274,24 +274,24 @@ impl Faults {
         FaultGuard { inner: self.inner.clone(), ids, hits: seen, undo_step: None, end_watches: None }
     }
 
-    /// Hits the chosen requests.
+    /// Applies a fault to the selected requests.
     pub fn requests(&self, which: RequestFilter, fault: Fault) -> FaultGuard {
         self.install(vec![(which, What::Request(fault))])
     }
 
-    /// Hits the chosen watches, those that run and those that begin.
+    /// Applies a fault to the selected watches, both active and new ones.
     pub fn watches(&self, which: RequestFilter, fault: WatchFault) -> FaultGuard {
         self.install(vec![(which, What::Watch(fault))])
     }
 
-    /// Leaves a group, or one resource of it, out of discovery. Its objects are served as ever: this is what an API
-    /// server that has just started answers, and one whose aggregated API servers do not.
+    /// Omits a group, or one resource of the group, from discovery. Its objects are still served. A real API server
+    /// behaves like this just after its start, or while an aggregated API server does not respond.
     pub fn partial_discovery(&self, group: &str, resource: Option<&str>) -> FaultGuard {
         let what = What::Discovery { group: group.to_owned(), resource: resource.map(str::to_owned) };
         self.install(vec![(RequestFilter::any(), what)])
     }
 
-    /// Cuts a user off: requests get no answer and watches fall silent. When it is over, connections break.
+    /// Isolates a user: requests get no response, and watches deliver nothing. When the fault ends, connections break.
     pub fn partition(&self, user: &str) -> FaultGuard {
         let which = RequestFilter::any().user(user);
         let mut guard = self.install(vec![
@@ -302,7 +302,7 @@ impl Faults {
         guard
     }
 
-    /// Moves the server's clock while the guard lives.
+    /// Moves the server's clock by `step` while the guard lives.
     pub fn step_clock(&self, step: SignedDuration) -> FaultGuard {
         self.inner.clock.step(step);
         let mut guard = self.install(Vec::new());
@@ -310,22 +310,22 @@ impl Faults {
         guard
     }
 
-    /// Ends the chosen watches that run now, as a restarted API server would.
+    /// Ends the selected active watches, as a restart of the API server would.
     pub fn cut_watches(&self, which: RequestFilter) {
         self.inner.end_watches(which, End::Close);
     }
 
-    /// Ends the chosen watches that run now with 410 Expired: their clients list again.
+    /// Ends the selected active watches with 410 Expired, so that their clients list again.
     pub fn expire_watches(&self, which: RequestFilter) {
         self.inner.end_watches(which, End::Expire);
     }
 
-    /// Forgets all history: every watch gets 410 Expired, and so does a list that continues an older one.
+    /// Drops all history. Every watch gets 410 Expired, and so does a list that continues an older list.
     pub fn compact(&self) {
         self.inner.store.compact();
     }
 
-    /// What strikes this request, delays first. Counts as struck.
+    /// The faults for this request, delays first. Counts one hit for each.
     pub(crate) fn strike(&self, asked: &RequestInfo<'_>) -> Vec<(u64, Fault)> {
         let mut state = self.inner.state.lock();
         let mut struck = Vec::new();
@@ -342,7 +342,7 @@ impl Faults {
         struck
     }
 
-    /// What is in force for this watch now.
+    /// The active fault for this watch.
     pub(crate) fn on_watch(&self, asked: &RequestInfo<'_>) -> Option<WatchFault> {
         let state = self.inner.state.lock();
         state.rules.iter().find_map(|rule| match &rule.what {
@@ -357,7 +357,7 @@ impl Faults {
         })
     }
 
-    /// Whether discovery leaves this group, or this resource of it, out now.
+    /// Whether discovery currently omits this group, or this resource of the group.
     pub(crate) fn hides(&self, group: &str, resource: Option<&str>) -> bool {
         let state = self.inner.state.lock();
         let mut hidden = false;
@@ -371,23 +371,23 @@ impl Faults {
         hidden
     }
 
-    /// A mark for `ended_since`.
+    /// The current position, as an argument for `ended_since`.
     pub(crate) fn mark(&self) -> u64 {
         self.inner.state.lock().last_id
     }
 
-    /// Whether a watch that began at `mark` was ended since.
+    /// How a watch that started at `mark` was ended since then, if it was.
     pub(crate) fn ended_since(&self, mark: u64, asked: &RequestInfo<'_>) -> Option<End> {
         let state = self.inner.state.lock();
         state.ends.iter().find(|(id, which, _)| *id > mark && which.matches(asked)).map(|(_, _, how)| *how)
     }
 
-    /// Tells when anything about faults changes.
+    /// Notifies of every change to the faults.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.inner.epoch.subscribe()
     }
 
-    /// Waits until a rule is no longer in force.
+    /// Waits until a rule is no longer active.
     pub(crate) async fn until_over(&self, id: u64) {
         let mut epoch = self.subscribe();
         loop {
@@ -403,7 +403,7 @@ impl Faults {
 }
 
 impl Fault {
-    /// The refusal this fault answers with, where it is one.
+    /// The error response of this fault, if it has one.
     pub(crate) fn refusal(&self, asked: &RequestInfo<'_>) -> Option<Failure> {
         let about = super::failure::About { group: asked.group, resource: asked.resource };
         Some(match self {

@@ -1,4 +1,4 @@
-//! The HTTP face: from a request to a reply and back.
+//! The HTTP layer: converts HTTP requests to calls, and replies to HTTP responses.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use super::reviews;
 /// The body of a response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// The largest body that is read; the real one stops at 3 MiB.
+/// Maximum size of a request body: 3 MiB, as in the real API server.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// No answer is given: the connection breaks.
+/// The request gets no response: the connection breaks.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was broken on demand")]
 pub(crate) struct Broken;
 
-/// Answers one request.
+/// Handles one request.
 pub(crate) async fn handle<B>(api: Arc<Api>, request: Request<B>) -> Result<Response<Body>, Broken>
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
@@ -99,7 +99,7 @@ where
     let outcome = if matches!(call.verb, Verb::Get | Verb::List | Verb::Watch) {
         api.dispatch(&call).await
     } else {
-        // What was begun is finished, whether or not the client still waits.
+        // A started request runs to completion even if the client disconnects.
         let task = tokio::spawn(async move { api.dispatch(&call).await });
         task.await.unwrap_or_else(|e| Err(Failure::internal(e)))
     };
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// Paths that are about the server rather than about resources.
+/// Handles the paths that do not belong to a resource.
 fn other(api: &Api, path: &str, accept: &str) -> Response<Body> {
     let path = path.trim_end_matches('/');
     match path {

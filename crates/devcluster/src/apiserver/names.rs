@@ -1,4 +1,4 @@
-//! What names and label values may look like.
+//! The syntax rules of names and label values.
 
 /// Lower-case letters, digits and `-`, beginning and ending with a letter or digit; at most 63.
 pub(crate) fn is_label(text: &str) -> bool {
@@ -30,13 +30,13 @@ pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || (text.len() <= 63 && is_qualified_name(text))
 }
 
-/// What `is_subdomain` wants, in the words users know.
+/// The rule of `is_subdomain`, in Kubernetes' words.
 pub(crate) const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// What `is_label` wants, in the words users know.
+/// The rule of `is_label`, in Kubernetes' words.
 pub(crate) const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
-/// What `is_label_value` wants, in the words users know.
+/// The rule of `is_label_value`, in Kubernetes' words.
 pub(crate) const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
     use super::{is_label, is_label_value, is_subdomain};
 
     #[test]
-    fn names_by_rule() {
+    fn names_and_label_values_follow_the_rules() {
         assert!(
             is_subdomain("a.b-c.d") && !is_subdomain("A") && !is_subdomain("-a") && !is_subdomain("a..b")
         );

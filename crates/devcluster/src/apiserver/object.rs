@@ -1,4 +1,4 @@
-//! Reading and writing the metadata of an object that is only JSON.
+//! Reads and writes the metadata of an untyped JSON object.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ impl Key {
     }
 }
 
-/// A string in the metadata; empty where there is none.
+/// A string in the metadata; empty if absent.
 pub(crate) fn meta_str<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
@@ -64,18 +64,18 @@ pub(crate) fn label_map(object: &Value) -> BTreeMap<&str, &str> {
         .unwrap_or_default()
 }
 
-/// The metadata as a map, made where it is missing or no map at all.
+/// The metadata as a map. Creates the map if it is missing or not a map.
 pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     map_mut(object, "metadata")
 }
 
-/// The map under `field`, made where it is missing or something else. `object` becomes a map if it is none.
+/// The map under `field`. Creates the map if it is missing or not a map. Also turns `object` into a map if necessary.
 pub(crate) fn map_mut<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let slot = as_map(object).entry(field.to_owned()).or_insert(Value::Null);
     as_map(slot)
 }
 
-/// The value as a map; whatever else it was is dropped.
+/// The value as a map. Any value that is not a map is dropped.
 pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -94,14 +94,14 @@ pub(crate) fn unset_meta(object: &mut Value, field: &str) {
     meta_mut(object).remove(field);
 }
 
-/// Puts `value` under `field` unless something stands there already.
+/// Sets `field` to `value` unless it already has a value.
 pub(crate) fn default_field(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     if map.get(field).is_none_or(Value::is_null) {
         map.insert(field.to_owned(), value.into());
     }
 }
 
-/// Takes `field` of `from` over into `to`, absence included.
+/// Copies `field` from `from` to `to`. Removes it from `to` if `from` does not have it.
 pub(crate) fn carry(from: &Value, to: &mut Value, field: &str) {
     match from.get(field) {
         Some(value) => {
@@ -113,7 +113,7 @@ pub(crate) fn carry(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// Takes one metadata field of `from` over into `to`, absence included.
+/// Copies one metadata field from `from` to `to`. Removes it from `to` if `from` does not have it.
 pub(crate) fn carry_meta(from: &Value, to: &mut Value, field: &str) {
     match from["metadata"].get(field) {
         Some(value) => {
@@ -125,12 +125,12 @@ pub(crate) fn carry_meta(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// The condition of that type in `status.conditions`.
+/// The condition of this type in `status.conditions`.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
 }
 
-/// Drops nulls and empty maps that mean nothing, at the top of the metadata.
+/// Drops nulls and empty maps at the top level of the metadata: they have no meaning.
 pub(crate) fn tidy_meta(object: &mut Value) {
     let meta = meta_mut(object);
     meta.retain(|_, value| match value {

@@ -1,4 +1,4 @@
-//! OpenAPI documents, as far as clients ask for them: which parameters a patch takes, and the schemas of custom kinds.
+//! OpenAPI documents, as far as clients need them: the parameters of a patch, and the schemas of custom kinds.
 
 use serde_json::{Map, Value, json};
 
@@ -11,12 +11,12 @@ const PATCHES: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 impl Api {
-    /// `/openapi/v2`: no definitions; clients then leave checking to the server.
+    /// `/openapi/v2`: no definitions, so that clients leave validation to the server.
     pub(crate) fn openapi_v2(&self) -> Value {
         json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": self.options.version}, "paths": {}, "definitions": {}})
     }
 
-    /// `/openapi/v3`: where the document of each group version is.
+    /// `/openapi/v3`: the address of the document of each group version.
     pub(crate) fn openapi_v3(&self) -> Value {
         let mut paths = Map::new();
         let revision = self.store.revision();

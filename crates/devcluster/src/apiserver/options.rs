@@ -1,14 +1,14 @@
-//! How a server is made.
+//! The options of a server.
 
 use std::time::Duration;
 
 use super::clock::Clock;
 use super::users::User;
 
-/// Which form of the gang-scheduling API is served; releases differ.
+/// The version of the gang-scheduling API that is served. It differs between releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkloadApi {
-    /// None, as on a default cluster; the links from pods to groups are dropped.
+    /// Not served, as on a default cluster. The links from pods to groups are dropped.
     #[default]
     Off,
     /// `scheduling.k8s.io/v1alpha1` Workload, as in 1.35.
@@ -19,22 +19,22 @@ pub enum WorkloadApi {
     V1Beta1,
 }
 
-/// How a server is made; the default is a plain cluster of the current release.
+/// The options of a server. The default is a plain cluster of the current release.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Tokens that are known from the start.
+    /// Bearer tokens that are valid from the start.
     pub tokens: Vec<(String, User)>,
-    /// Which gang-scheduling API is served.
+    /// The gang-scheduling API that is served.
     pub workload_api: WorkloadApi,
-    /// Where the time of day comes from.
+    /// The source of the current time.
     pub clock: Clock,
-    /// How many changes per resource a watch can catch up on.
+    /// Number of changes per resource that are kept for watches to catch up.
     pub history: usize,
-    /// How often a watch that asked for bookmarks gets one.
+    /// Interval of bookmarks, for watches that request them.
     pub bookmark_every: Duration,
-    /// What `/version` says.
+    /// The version that `/version` reports.
     pub version: String,
-    /// The port of the HTTP face; zero takes a free one.
+    /// The HTTP port; zero selects a free one.
     pub port: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Get and list.
+//! The verbs get and list.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::selector::{Fields, Labels};
 use super::store::{Snapshot, Stored};
 use super::table;
 
-/// Which objects of a resource a request means.
+/// The objects of a resource that a request selects.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     pub(crate) labels: Labels,
@@ -24,7 +24,7 @@ impl Selection {
     pub(crate) fn of(call: &Call) -> Outcome<Self> {
         let known = call.served.resource.selectable_fields(&call.served.version);
         let mut fields = call.query.text("fieldSelector").to_owned();
-        // A watch of one object by its path is a watch with that name selected.
+        // A watch on the path of one object is a watch with a field selector on its name.
         if !call.name.is_empty() {
             fields = format!("metadata.name={}", call.name);
         }
@@ -43,7 +43,7 @@ impl Selection {
     }
 }
 
-/// Where a list goes on.
+/// The position at which a list continues.
 struct Continue {
     revision: u64,
     after: Key,
@@ -51,7 +51,7 @@ struct Continue {
 
 impl Continue {
     fn token(&self) -> String {
-        // Opaque to clients; hexadecimal keeps it safe in a query.
+        // Clients treat the token as opaque. Hexadecimal needs no escaping in a query.
         let text = format!("{}/{}/{}", self.revision, self.after.namespace, self.after.name);
         text.bytes().map(|b| format!("{b:02x}")).collect()
     }
@@ -68,7 +68,7 @@ impl Continue {
     }
 }
 
-/// Reads a resource version that a client sent.
+/// Parses a resource version from a client.
 pub(crate) fn parse_version(text: &str) -> Outcome<u64> {
     text.parse().map_err(|_| {
         Failure::bad_request(format!(
@@ -84,7 +84,7 @@ impl Api {
         Ok(self.reply(call, 200, &stored))
     }
 
-    /// A version that has not happened yet cannot be served.
+    /// Rejects a resource version that is newer than the current one.
     pub(crate) fn check_not_from_the_future(&self, version: &str) -> Outcome<()> {
         if version.is_empty() {
             return Ok(());
@@ -135,7 +135,7 @@ impl Api {
         Ok(self.list_reply(call, &chosen, &meta))
     }
 
-    /// The objects a list reads, and the key it goes on after.
+    /// The objects of a list, and the key after which it continues.
     fn snapshot(&self, call: &Call, limited: bool) -> Outcome<(Snapshot, Option<Key>)> {
         let table = &call.served.resource.table;
         let version = call.query.text("resourceVersion");
@@ -163,7 +163,7 @@ impl Api {
         let exact = match matching {
             "Exact" => true,
             "NotOlderThan" => false,
-            // With a limit and no match the version is exact, for the sake of old clients.
+            // With a limit and without resourceVersionMatch the version is exact, for compatibility with old clients.
             "" => limited && !matches!(version, "" | "0"),
             other => {
                 return Err(Failure::bad_request(format!(
@@ -240,7 +240,7 @@ mod tests {
     use crate::apiserver::object::Key;
 
     #[test]
-    fn a_continue_token_comes_back_whole() {
+    fn a_continue_token_survives_the_round_trip() {
         let token = Continue { revision: 7, after: Key::new("ns", "a.b-c") }.token();
         let back = Continue::parse(&token).unwrap();
         assert_eq!((back.revision, back.after), (7, Key::new("ns", "a.b-c")));

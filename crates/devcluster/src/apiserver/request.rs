@@ -1,4 +1,4 @@
-//! A request as the API means it: verb, resource, name, options.
+//! The parsed form of a request: verb, resource, name, options.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -7,7 +7,7 @@ use super::failure::{Failure, Outcome};
 use super::resource::{Registry, Served};
 use super::users::User;
 
-/// What a request wants to do.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -35,7 +35,7 @@ impl Verb {
     }
 }
 
-/// Which form of an object the caller wants back.
+/// The form of the response that the caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Object,
@@ -43,7 +43,7 @@ pub(crate) enum Form {
     Metadata,
 }
 
-/// The query of a request.
+/// The query parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -64,7 +64,7 @@ impl Query {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// The value of a parameter, empty where there is none.
+    /// The value of a parameter; empty if absent.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
@@ -82,7 +82,7 @@ impl Query {
         }
     }
 
-    /// Whether nothing may be written; the one allowed value is `All`.
+    /// Whether this is a dry run. The only allowed value is `All`.
     pub(crate) fn dry_run(&self) -> Outcome<bool> {
         let mut asked = false;
         for (_, value) in self.0.iter().filter(|(k, _)| k == "dryRun") {
@@ -103,7 +103,7 @@ impl Query {
     }
 }
 
-/// Decodes `%41`; what is not valid stays as it is.
+/// Decodes escapes such as `%41`. Invalid escapes stay as they are.
 pub(crate) fn percent_decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();
@@ -128,12 +128,12 @@ pub(crate) fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A path under `/api` or `/apis`, taken apart but not yet looked up.
+/// A path under `/api` or `/apis`, parsed but not yet resolved.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// `/api/v1` or `/apis/G/V`.
     Group { group: String, version: String },
-    /// A resource, an object, or something below it.
+    /// A resource, an object, or a subresource.
     Resource(ResourcePath),
     /// Anything else.
     Other,
@@ -160,7 +160,7 @@ impl Path {
         };
         let (namespace, rest) = match rest {
             [] => return Self::Group { group: group.to_owned(), version: version.to_owned() },
-            // `namespaces/x` and its own subresources are about the namespace, all else is in it.
+            // `namespaces/x` and its own subresources address the namespace; all other paths are inside it.
             ["namespaces", _] | ["namespaces", _, "status" | "finalize"] if group.is_empty() => ("", rest),
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             _ => ("", rest),
@@ -199,7 +199,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Finds out what a request to a resource wants.
+    /// Parses a request to a resource.
     pub(crate) fn new(
         user: User,
         method: &Method,
@@ -269,7 +269,7 @@ fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Outcome<Verb> {
     })
 }
 
-/// Picks the first form of the `Accept` header that can be given.
+/// Selects the first form in the `Accept` header that the server supports.
 pub(crate) fn form(accept: &str) -> Outcome<Form> {
     if accept.trim().is_empty() {
         return Ok(Form::Object);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_parsed() {
         let s = |a: &str, b: &str, c: &str, d: &str, e: &str| {
             (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned(), e.to_owned())
         };
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_and_escapes() {
+    fn queries_are_parsed_and_escapes_decoded() {
         let query = Query::parse(Some("labelSelector=a%3Db%2Cc&watch=1&x=%zz+1"));
         assert_eq!(query.text("labelSelector"), "a=b,c");
         assert!(query.flag("watch"));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_form_that_can_be_given() {
+    fn the_first_supported_form_is_selected() {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(form(kubectl).unwrap(), Form::Table);
         assert_eq!(form("application/vnd.kubernetes.protobuf,application/json").unwrap(), Form::Object);

@@ -1,4 +1,4 @@
-//! What is served: resources, their versions, and how an object looks in each.
+//! The served resources, their versions, and the form of an object in each version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
     /// Served versions, the preferred one first.
     pub(crate) versions: Vec<String>,
-    /// The version objects are stored in.
+    /// The version in which objects are stored.
     pub(crate) storage_version: String,
     pub(crate) table: TableId,
     pub(crate) nature: Nature,
 }
 
-/// Where the rules of a resource come from.
+/// The source of a resource's rules.
 #[derive(Debug)]
 pub(crate) enum Nature {
     BuiltIn(&'static BuiltIn),
     Custom(Arc<CustomType>),
 }
 
-/// What a status write may change besides the status.
+/// The metadata that a status write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusMeta {
-    /// Labels and annotations too, as for pods and nodes.
+    /// Labels and annotations, as for pods and nodes.
     Free,
-    /// Annotations only; labels stay.
+    /// Annotations only; labels do not change.
     KeepLabels,
-    /// Nothing of the metadata.
+    /// No metadata.
     KeepAll,
 }
 
-/// A resource in the version a request speaks.
+/// A resource in the version of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) resource: Arc<Resource>,
@@ -74,7 +74,7 @@ impl Resource {
         }
     }
 
-    /// Whether this is the built-in resource of that group and plural.
+    /// Whether this is the built-in resource with this group and plural.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural && self.builtin().is_some()
     }
@@ -83,22 +83,22 @@ impl Resource {
         self.is("", "pods")
     }
 
-    /// Whether a PUT without a resource version is taken.
+    /// Whether a PUT without a resource version is accepted.
     pub(crate) fn unconditional_update(&self) -> bool {
         self.builtin().is_some_and(|b| b.unconditional_update)
     }
 
-    /// Whether a PUT to a name that is not there creates it.
+    /// Whether a PUT to a name that does not exist creates the object.
     pub(crate) fn create_on_update(&self) -> bool {
         self.builtin().is_some_and(|b| b.create_on_update)
     }
 
-    /// Whether `metadata.generation` counts the changes of what the user wants.
+    /// Whether `metadata.generation` counts the changes of the desired state.
     pub(crate) fn counts_generations(&self) -> bool {
         self.builtin().is_none_or(|b| b.generation)
     }
 
-    /// Whether the status is written through its own subresource, and what may change with it.
+    /// Whether the status has its own subresource, and which metadata a status write may change.
     pub(crate) fn status_rule(&self, version: &str) -> Option<StatusMeta> {
         match &self.nature {
             Nature::BuiltIn(builtin) => builtin.status,
@@ -108,7 +108,7 @@ impl Resource {
         }
     }
 
-    /// The paths that a field selector may name.
+    /// The paths that a field selector may use.
     pub(crate) fn selectable_fields(&self, version: &str) -> Vec<&str> {
         match &self.nature {
             Nature::BuiltIn(builtin) => builtin.fields.to_vec(),
@@ -119,7 +119,7 @@ impl Resource {
         }
     }
 
-    /// The subresources a version has, by name.
+    /// The names of the subresources of a version.
     pub(crate) fn subresources(&self, version: &str) -> Vec<&'static str> {
         let mut all = Vec::new();
         if self.status_rule(version).is_some() {
@@ -146,19 +146,19 @@ impl Served {
         self.resource.group == "events.k8s.io"
     }
 
-    /// Whether stored bytes can go out as they are.
+    /// Whether the stored bytes can be sent unchanged.
     fn is_stored_form(&self, value: &Value) -> bool {
-        // A definition may have had another storage version when the object was written.
+        // The definition may have had another storage version when this object was written.
         !self.is_events_v1()
             && (self.resource.builtin().is_some() || value["apiVersion"] == self.api_version())
     }
 
-    /// A stored object as this version shows it.
+    /// A stored object in this version.
     pub(crate) fn present(&self, stored: &Stored) -> Value {
         self.present_value(stored.value.clone())
     }
 
-    /// An object in stored form as this version shows it.
+    /// Converts an object from stored form to this version.
     pub(crate) fn present_value(&self, mut value: Value) -> Value {
         if self.is_stored_form(&value) {
             return value;
@@ -170,7 +170,7 @@ impl Served {
         value
     }
 
-    /// The bytes of a stored object as this version shows it.
+    /// The bytes of a stored object in this version.
     pub(crate) fn bytes(&self, stored: &Stored) -> Bytes {
         if self.is_stored_form(&stored.value) {
             return stored.bytes.clone();
@@ -178,7 +178,7 @@ impl Served {
         serde_json::to_vec(&self.present(stored)).map(Bytes::from).unwrap_or_default()
     }
 
-    /// An object that came in this version, in stored form.
+    /// Converts an object from this version to stored form.
     pub(crate) fn store_form(&self, mut value: Value) -> Value {
         if !self.is_events_v1() && self.version == self.resource.storage_version {
             return value;
@@ -202,7 +202,7 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Everything that is served right now. Replaced as a whole when a CustomResourceDefinition changes.
+/// All resources that are currently served. Replaced as a whole when a CustomResourceDefinition changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     resources: BTreeMap<(String, String), Arc<Resource>>,
@@ -218,7 +218,7 @@ impl Registry {
         self.resources.remove(&(group.to_owned(), plural.to_owned()));
     }
 
-    /// The resource as a path names it, if that version is served.
+    /// The resource that a path names, if this version is served.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Served> {
         let resource = self.resources.get(&(group.to_owned(), plural.to_owned()))?;
         resource

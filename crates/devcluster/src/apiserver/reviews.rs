@@ -1,6 +1,6 @@
-//! Questions that store nothing: who am I, may I, whose token is this.
+//! Review resources, which are answered and not stored: the requesting user, access, and tokens.
 //!
-//! Nothing is enforced here, so every "may I" is answered with yes, and the answer says why.
+//! The server does not enforce authorization, so every access review is allowed, and the response says why.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::protobuf;
 use super::request::ResourcePath;
 use super::users::User;
 
-/// A resource one can only create, to get it back answered.
+/// A resource that clients can only create. The response is the same object with its status filled in.
 pub(crate) struct Review {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
@@ -32,14 +32,14 @@ pub(crate) static ALL: &[Review] = &[
     review("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", true),
 ];
 
-/// The review a path names.
+/// The review resource that a path names.
 pub(crate) fn find(path: &ResourcePath) -> Option<&'static Review> {
     ALL.iter().find(|r| r.group == path.group && r.version == path.version && r.plural == path.plural)
 }
 
 impl Api {
     pub(crate) fn review(&self, review: &Review, user: &User, body: &[u8]) -> Outcome<Reply> {
-        // A question with nothing in it is all that typed Go clients send as protobuf here.
+        // Here, typed Go clients send only empty self subject reviews as protobuf.
         let mut value: Value = if review.plural == "selfsubjectreviews" && protobuf::is_envelope(body) {
             json!({})
         } else {

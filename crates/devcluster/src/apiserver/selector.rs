@@ -31,7 +31,7 @@ impl Labels {
         self.requirements.is_empty()
     }
 
-    /// Reads `a=b,c!=d,e in (f,g),!h` and the other forms of a query string.
+    /// Parses `a=b,c!=d,e in (f,g),!h` and the other forms of a query string.
     pub(crate) fn parse(text: &str) -> Outcome<Self> {
         let mut requirements = Vec::new();
         for part in split_outside_parentheses(text) {
@@ -48,7 +48,7 @@ impl Labels {
         Ok(Self { requirements })
     }
 
-    /// Reads a `metav1.LabelSelector`; `Err` says what is wrong with it.
+    /// Reads a `metav1.LabelSelector`; `Err` describes what is invalid.
     pub(crate) fn from_object(selector: &Value) -> Result<Self, String> {
         let mut requirements = Vec::new();
         if let Some(map) = selector["matchLabels"].as_object() {
@@ -83,7 +83,7 @@ impl Labels {
         Ok(Self { requirements })
     }
 
-    /// Whether an object with these labels is meant.
+    /// Whether the selector matches an object with these labels.
     pub(crate) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = labels.and_then(|map| map.get(&requirement.key)).and_then(Value::as_str);
@@ -98,7 +98,7 @@ impl Labels {
         })
     }
 
-    /// The selector in the form of a query string, as `Scale.status.selector` carries it.
+    /// The selector in the form of a query string, as in `Scale.status.selector`.
     pub(crate) fn text(&self) -> String {
         let parts: Vec<String> = self
             .requirements
@@ -170,7 +170,7 @@ fn requirement(part: &str) -> Option<Requirement> {
     new(part, Test::Exists)
 }
 
-/// Says what is wrong with a label key, if anything.
+/// Validates a label key.
 pub(crate) fn check_label_key(key: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("{key:?} is not a valid label key: {why}"));
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
@@ -189,7 +189,7 @@ pub(crate) fn check_label_key(key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A field selector: paths that must, or must not, have a value.
+/// A field selector: paths that must, or must not, have certain values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields {
     tests: Vec<(String, bool, String)>,
@@ -200,7 +200,7 @@ impl Fields {
         self.tests.is_empty()
     }
 
-    /// Reads `a=b,c!=d`; `known` are the paths that the resource supports besides name and namespace.
+    /// Parses `a=b,c!=d`; `known` are the paths that the resource supports besides name and namespace.
     pub(crate) fn parse(text: &str, known: &[&str]) -> Outcome<Self> {
         let mut tests = Vec::new();
         for part in text.split(',').filter(|p| !p.is_empty()) {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_in_all_their_forms() {
+    fn label_selectors_are_parsed_in_all_forms() {
         let labels = || json!({"app": "web", "n": "5"});
         for yes in [
             "app=web",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_know_their_paths() {
+    fn field_selectors_accept_only_supported_paths() {
         let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}});
         let known = ["spec.nodeName"];
         assert!(Fields::parse("spec.nodeName=n1,metadata.name!=b", &known).unwrap().matches(&pod));

@@ -1,4 +1,4 @@
-//! A running server: its listener, its clients, its end.
+//! A running server: its listener, its clients, its shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::http::{Body, Broken, handle};
 use super::options::Options;
 use super::users::User;
 
-/// A server could not be made or reached.
+/// A server or a client could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The HTTP face has no port to listen on.
+    /// The server cannot listen on the HTTP port.
     #[error("cannot listen on 127.0.0.1:{port}")]
     Listen {
-        /// The port that was asked for; zero asks for any.
+        /// The requested port; zero means any free port.
         port: u16,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A client could not be made.
-    #[error("cannot make a client")]
+    /// A client could not be created.
+    #[error("cannot create a client")]
     Client(#[from] kube::Error),
 }
 
-/// An API server that runs in this process. It ends when this is dropped.
+/// An API server that runs in this process. Dropping this value stops it.
 pub struct Server {
     api: Arc<Api>,
     address: SocketAddr,
@@ -55,7 +55,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When there is no port to listen on.
+    /// If the server cannot listen on the port.
     pub async fn start(options: Options) -> Result<Self, ServerError> {
         let port = options.port;
         let listening = async {
@@ -70,21 +70,21 @@ impl Server {
         Ok(Self { api, address, stop })
     }
 
-    /// Where the HTTP face is.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A client over TCP that acts as this user, and does not retry by itself.
+    /// A client over TCP that acts as this user and does not retry by itself.
     ///
     /// # Errors
     ///
-    /// When the client cannot be made.
+    /// If the client cannot be created.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Result<kube::Client, ServerError> {
         Ok(kube::Client::try_from(self.config_as(user, groups))?)
     }
 
-    /// What [`Server::client_as`] is made from, for whoever wants other settings.
+    /// The configuration of [`Server::client_as`], for callers that need other settings.
     pub fn config_as(&self, user: &str, groups: &[&str]) -> kube::Config {
         let mut url = http::uri::Parts::default();
         url.scheme = Some(http::uri::Scheme::HTTP);
@@ -96,7 +96,7 @@ impl Server {
         config
     }
 
-    /// A client without TCP in between, for tests that hold time still. It acts as this user.
+    /// A client that acts as this user and does not use TCP, for tests that pause time.
     pub fn local_client_as(&self, user: &str, groups: &[&str]) -> kube::Client {
         let authorization = format!("Bearer {}", self.token_for(user, groups));
         let api = self.api.clone();
@@ -110,14 +110,14 @@ impl Server {
         kube::Client::new(service, "default")
     }
 
-    /// A bearer token that stands for this user.
+    /// A bearer token for this user.
     pub fn token_for(&self, user: &str, groups: &[&str]) -> String {
         self.api.users.token_for(&User::new(user, groups))
     }
 
     /// A kubeconfig, as JSON, with which `kubectl` acts as this user.
     ///
-    /// `kubectl` sends no token over plain HTTP, so the user is impersonated.
+    /// `kubectl` does not send a token over plain HTTP, so the kubeconfig impersonates the user.
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Value {
         json!({
             "apiVersion": "v1",
@@ -129,7 +129,7 @@ impl Server {
         })
     }
 
-    /// Bad days on demand.
+    /// Fault injection.
     pub fn faults(&self) -> &Faults {
         &self.api.faults
     }
@@ -151,7 +151,7 @@ impl Drop for Server {
     }
 }
 
-/// Takes connections until it is told to stop; then all of them break.
+/// Accepts connections until `stop` is cancelled; then all connections break.
 async fn serve(listener: TcpListener, api: Arc<Api>, stop: CancellationToken) {
     loop {
         let accepted = tokio::select! {
@@ -159,11 +159,11 @@ async fn serve(listener: TcpListener, api: Arc<Api>, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of descriptors, most likely; others may give some back.
+            // Most likely the process is out of file descriptors; other tasks may release some.
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };
-        // Small answers go out at once.
+        // Small responses are sent without delay.
         let _ = stream.set_nodelay(true);
         let (api, stop) = (api.clone(), stop.clone());
         tokio::spawn(async move {
@@ -173,7 +173,7 @@ async fn serve(listener: TcpListener, api: Arc<Api>, stop: CancellationToken) {
             let builder = auto::Builder::new(TokioExecutor::new());
             let connection = builder.serve_connection(TokioIo::new(stream), service);
             tokio::select! {
-                // A client that goes away, or a reply lost on demand, is no news.
+                // Ignore errors: clients disconnect, and faults break connections.
                 _ = connection => {}
                 () = stop.cancelled() => {}
             }

@@ -1,8 +1,8 @@
-//! The one place that holds state: objects, their history, and one revision for all of them.
+//! The store of all state: objects, their history, and one revision for all of them.
 //!
-//! Objects are immutable once stored, with their bytes beside them, so that a read, a list and any number of watches
-//! share them. Watches pull from the history of their resource and are only told that there is more; nothing here waits
-//! for anybody, and no lock is held across an await.
+//! A stored object is immutable and includes its serialized bytes, so that reads, lists and any number of watches share
+//! it. Watches pull changes from the history of their resource; the store only notifies them that there are new
+//! changes. The store never waits for a watch, and holds no lock across an await.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::object::{self, Key};
 
-/// Which table an object is in: `plural.group`, or the plural alone for the core group.
+/// The table of a resource: `plural.group`, or the plural alone for the core group.
 pub(crate) type TableId = Arc<str>;
 
 /// One object at one revision.
@@ -41,31 +41,31 @@ pub(crate) enum ChangeKind {
     Deleted,
 }
 
-/// One step in the history of a table.
+/// One change in the history of a table.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) kind: ChangeKind,
     pub(crate) revision: u64,
-    /// The object after the change; for a deletion its last state, at the revision of the deletion.
+    /// The object after the change. For a deletion: its last state, at the revision of the deletion.
     pub(crate) object: Arc<Stored>,
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
-/// What a write expects to find.
+/// The state that a write expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     Absent,
     At(u64),
 }
 
-/// Somebody else was faster.
+/// Another write came first.
 #[derive(Debug)]
 pub(crate) struct Raced;
 
-/// History that far back is gone.
+/// The history no longer reaches back to the requested revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooOld {
-    /// The oldest revision one may still ask for.
+    /// The oldest revision that is still available.
     pub(crate) floor: u64,
 }
 
@@ -100,7 +100,7 @@ impl Inner {
         self.tables.entry(id.clone()).or_insert_with(|| Table {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
-            // A table that was never written to has lost nothing.
+            // A table without writes has no changes that history could have lost.
             floor: floor.min(1),
             latest: watch::Sender::new(floor),
         })
@@ -125,7 +125,7 @@ impl Inner {
 }
 
 impl Store {
-    /// An empty store that remembers `history_len` changes per table.
+    /// An empty store that keeps `history_len` changes per table.
     pub(crate) fn new(history_len: usize) -> Self {
         Self {
             inner: RwLock::new(Inner { revision: 1, tables: HashMap::new() }),
@@ -141,7 +141,7 @@ impl Store {
         self.inner.read().tables.get(id)?.objects.get(key).cloned()
     }
 
-    /// Writes `value`, if what stands there is what the writer expects. A write that changes nothing is none.
+    /// Writes `value` if the stored state is the expected one. A write that changes nothing does not create a revision.
     pub(crate) fn put(
         &self,
         id: &TableId,
@@ -172,7 +172,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Removes the object, if it is still at the expected revision; gives back its last state.
+    /// Removes the object if it is still at the expected revision, and returns its last state.
     pub(crate) fn remove(
         &self,
         id: &TableId,
@@ -198,26 +198,26 @@ impl Store {
         Ok(gone)
     }
 
-    /// Removes a whole table, one deletion per object.
+    /// Removes all objects of a table, with one deletion per object.
     pub(crate) fn clear(&self, id: &TableId) {
         let doomed: Vec<(Key, u64)> = match self.inner.read().tables.get(id) {
             Some(table) => table.objects.values().map(|o| (o.key.clone(), o.revision)).collect(),
             None => return,
         };
         for (key, revision) in doomed {
-            // A race means that somebody removed or rewrote it meanwhile; the next round of the caller sees it.
+            // On a conflict, another request has removed or rewritten the object in the meantime.
             let _ = self.remove(id, &key, revision, None);
         }
     }
 
-    /// The objects of a namespace, or of all with an empty one, as they are now.
+    /// The current objects of a namespace; an empty namespace means all.
     pub(crate) fn list(&self, id: &TableId, namespace: &str) -> Snapshot {
         let inner = self.inner.read();
         let objects = inner.tables.get(id).map(|t| in_namespace(&t.objects, namespace)).unwrap_or_default();
         Snapshot { revision: inner.revision, objects }
     }
 
-    /// The objects of a namespace as they were at `revision`, by undoing what came later.
+    /// The objects of a namespace as they were at `revision`. Undoes all later changes.
     pub(crate) fn list_at(&self, id: &TableId, namespace: &str, revision: u64) -> Result<Snapshot, TooOld> {
         let inner = self.inner.read();
         let Some(table) = inner.tables.get(id) else {
@@ -239,8 +239,8 @@ impl Store {
         Ok(Snapshot { revision, objects: in_namespace(&objects, namespace) })
     }
 
-    /// Everything that happened in a table after `revision`, oldest first, at most `limit`, and the global revision that
-    /// this reaches up to.
+    /// The changes of a table after `revision`, oldest first, at most `limit`, and the global revision up to which they
+    /// are complete.
     pub(crate) fn changes_after(
         &self,
         id: &TableId,
@@ -261,7 +261,7 @@ impl Store {
         Ok((batch, reached))
     }
 
-    /// Tells when a table has changed.
+    /// Notifies of every change to a table.
     pub(crate) fn subscribe(&self, id: &TableId) -> watch::Receiver<u64> {
         if let Some(table) = self.inner.read().tables.get(id) {
             return table.latest.subscribe();
@@ -269,7 +269,7 @@ impl Store {
         self.inner.write().table(id).latest.subscribe()
     }
 
-    /// Opens a table for a kind that is new: there is no history before now.
+    /// Opens a table for a new kind. It has no history before the current revision.
     pub(crate) fn open(&self, id: &TableId) {
         let mut inner = self.inner.write();
         if !inner.tables.contains_key(id) {
@@ -278,10 +278,10 @@ impl Store {
         }
     }
 
-    /// Forgets all history: whoever continues from an older revision must list again.
+    /// Drops all history. A client that continues from an older revision must list again.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.write();
-        // Compaction makes a revision of its own, so that "the revision I last saw" is behind it for everybody.
+        // Compaction creates its own revision, so that the last revision of every client is older.
         inner.revision += 1;
         let revision = inner.revision;
         for table in inner.tables.values_mut() {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_revision_for_all_tables_and_no_write_without_a_change() {
+    fn all_tables_share_one_revision_and_an_unchanged_write_creates_none() {
         let store = Store::new(100);
         let key = Key::new("d", "a");
         let first = store.put(&pods(), &key, json!({"metadata": {}, "x": 1}), Expect::Absent).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_list_can_be_read_until_its_history_is_gone() {
+    fn an_older_list_can_be_read_while_its_history_is_kept() {
         let store = Store::new(100);
         let a = store.put(&pods(), &Key::new("d", "a"), json!({"x": 1}), Expect::Absent).unwrap();
         let then = a.revision;
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_history_forgets_the_oldest() {
+    fn a_full_history_drops_the_oldest_change() {
         let store = Store::new(2);
         for n in 0..4 {
             store.put(&pods(), &Key::new("d", &n.to_string()), json!({}), Expect::Absent).unwrap();

@@ -1,4 +1,4 @@
-//! Binding, scale, namespace finalization, service account tokens.
+//! Subresources: binding, scale, namespace finalization, service account tokens.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl Api {
         }
     }
 
-    /// The last word of the namespace controller: nothing is left in it.
+    /// Finalizes a namespace. The namespace controller calls this when the namespace is empty.
     pub(crate) async fn finalize_namespace(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         let body = parse_body(call)?;
         let resource = &call.served.resource;
@@ -130,7 +130,7 @@ impl Api {
             }
             _ => return Err(Failure::method_not_allowed()),
         };
-        // Written through the object itself, so that all its rules hold; the scale is what admission sees.
+        // The write goes through the object itself, so that all its rules apply. Admission sees the scale.
         let plain = Call { subresource: String::new(), ..call.clone() };
         let mut warnings = Vec::new();
         let current = self.current(call)?;
@@ -192,7 +192,7 @@ impl Api {
     }
 }
 
-/// Adds or turns a condition to True.
+/// Sets a condition to True, and adds it if necessary.
 fn set_condition(object: &mut Value, kind: &str, now: &str) {
     let status = map_mut(object, "status");
     let list = status.entry("conditions").or_insert_with(|| json!([]));
@@ -201,10 +201,10 @@ fn set_condition(object: &mut Value, kind: &str, now: &str) {
     list.push(json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
 }
 
-/// Makes the scale that is wanted from the one that is.
+/// Creates the wanted scale from the current one.
 type Propose<'a> = dyn Fn(&Value) -> Outcome<Value> + Send + Sync + 'a;
 
-/// Where a kind keeps what a `Scale` shows.
+/// The paths in a kind that hold the values of its `Scale`.
 struct ScalePaths {
     wanted: Vec<String>,
     seen: JsonPath,

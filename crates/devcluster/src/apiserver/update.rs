@@ -1,4 +1,4 @@
-//! Update and patch, of an object or of its status.
+//! The verbs update and patch, for an object or its status.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::resource::{Resource, StatusMeta};
 use super::store::{Expect, Stored};
 use super::strategy;
 
-/// How often a patch that lost a race is tried again.
+/// Maximum attempts of a patch that conflicts with other writes.
 const PATCH_ATTEMPTS: usize = 5;
 
 impl Api {
@@ -65,7 +65,8 @@ impl Api {
         }
     }
 
-    /// Reads, proposes, admits, validates and writes; again where somebody else was faster and the caller does not mind.
+    /// Reads, proposes, admits, validates and writes. Retries after a conflict unless the caller pins a resource
+    /// version.
     pub(crate) async fn rewrite(
         self: &Arc<Self>,
         call: &Call,
@@ -75,7 +76,7 @@ impl Api {
         self.rewrite_with(call, warnings, propose, true).await
     }
 
-    /// The same without asking webhooks: they were asked about the subresource.
+    /// Same as `rewrite`, but without webhooks: they were already called for the subresource.
     pub(crate) async fn rewrite_unasked(
         self: &Arc<Self>,
         call: &Call,
@@ -152,7 +153,7 @@ impl Api {
         self.commit(resource, current, value).map_err(|_| RewriteError::Raced)
     }
 
-    /// What of the proposed object counts, given which part of it the request may write.
+    /// Reduces the proposed object to the parts that the request may write; the rest comes from the old object.
     fn settle(&self, call: &Call, old: &Value, mut value: Value) -> Value {
         let resource = &call.served.resource;
         for field in [
@@ -212,7 +213,7 @@ impl Api {
         value
     }
 
-    /// Writes the object, or removes it where this was the last thing it waited for.
+    /// Writes the object, or removes it if this write removes the last reason to keep a terminating object.
     pub(crate) fn commit(
         &self,
         resource: &Arc<Resource>,
@@ -236,14 +237,14 @@ impl Api {
     }
 }
 
-/// Somebody else wrote first.
+/// Another write came first.
 #[derive(Debug)]
 pub(crate) struct Lost;
 
-/// What came of an update.
+/// The result of an update.
 pub(crate) enum Written {
     Stored(Arc<Stored>),
-    /// Not stored: a dry run, or the object went with this update.
+    /// Not stored: the request was a dry run, or the update removed the object.
     Value(Value),
 }
 
@@ -304,14 +305,14 @@ fn check_preconditions(call: &Call, current: &Stored, proposed: &Value) -> Outco
     }
 }
 
-/// Whether anything changed that the generation counts: neither metadata nor, where it stands apart, status.
+/// Whether a field changed that the generation counts: any field except metadata and, if it is a subresource, status.
 fn wants_changed(old: &Value, new: &Value, status_apart: bool) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
     let counted = |field: &str| field != "metadata" && !(status_apart && field == "status");
     old.keys().chain(new.keys()).filter(|field| counted(field)).any(|field| old.get(field) != new.get(field))
 }
 
-/// Whether an object that is being deleted has nothing left to wait for.
+/// Whether a terminating object has nothing left to wait for.
 fn ends_with_this(resource: &Resource, value: &Value) -> bool {
     object::is_terminating(value)
         && object::finalizers(value).is_empty()

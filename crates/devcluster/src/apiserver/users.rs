@@ -1,4 +1,4 @@
-//! Who asks: bearer tokens, impersonation headers, and nobody.
+//! The users of requests, from bearer tokens and impersonation headers; otherwise anonymous.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use http::HeaderMap;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-/// A user as admission webhooks see it.
+/// A user as admission webhooks receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user's name, for instance `system:node:n1`.
     pub name: String,
-    /// The user's groups; `system:authenticated` is added for everyone who has a token.
+    /// The user's groups. `system:authenticated` is added for every user with a token.
     pub groups: Vec<String>,
 }
 
 impl User {
-    /// A user in some groups.
+    /// A user with these groups.
     pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
         Self { name: name.into(), groups: groups.iter().map(|&g| g.to_owned()).collect() }
     }
 
-    /// A cluster administrator, as `kubeadm` makes them.
+    /// A cluster administrator, as `kubeadm` creates it.
     pub fn admin() -> Self {
         Self::new("kubernetes-admin", &["system:masters"])
     }
@@ -52,19 +52,19 @@ impl User {
     }
 }
 
-/// The tokens the server knows.
+/// The valid tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     by_token: RwLock<BTreeMap<String, User>>,
 }
 
 impl Users {
-    /// Makes `token` mean `user`.
+    /// Registers `token` for `user`.
     pub(crate) fn add(&self, token: String, user: User) {
         self.by_token.write().insert(token, user.authenticated());
     }
 
-    /// A token for `user`, the same one each time.
+    /// A token for `user`; always the same one.
     pub(crate) fn token_for(&self, user: &User) -> String {
         let user = user.clone().authenticated();
         let mut known = self.by_token.write();
@@ -76,12 +76,12 @@ impl Users {
         token
     }
 
-    /// Whom a token stands for.
+    /// The user of a token.
     pub(crate) fn by_token(&self, token: &str) -> Option<User> {
         self.by_token.read().get(token).cloned()
     }
 
-    /// Who sent a request with these headers; `None` for a token nobody gave out.
+    /// The user of a request with these headers; `None` for an unknown token.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<User> {
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
         if let Some(name) = text("impersonate-user") {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_token_is_nobody_and_no_token_is_anonymous() {
+    fn an_unknown_token_is_invalid_and_no_token_is_anonymous() {
         let users = Users::default();
         let mut headers = HeaderMap::new();
         assert_eq!(users.of_request(&headers).unwrap().name, "system:anonymous");

@@ -1,4 +1,4 @@
-//! Watches: a stream of changes, pulled from the history of a table.
+//! The watch verb: a stream of changes, pulled from the history of a table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::request::{Call, Form};
 use super::store::{Change, ChangeKind, Stored};
 use super::table;
 
-/// How many changes are turned into one chunk at most.
+/// Maximum number of changes in one chunk.
 const BATCH: usize = 512;
-/// How long before the end of a watch its last bookmark comes.
+/// Time between the last bookmark and the end of a watch.
 const LAST_BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// How long a watch lasts when the client does not say.
+/// Duration of a watch if the client does not set one.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
 struct Watching {
@@ -32,18 +32,18 @@ struct Watching {
     changed: watch::Receiver<u64>,
     faults_changed: watch::Receiver<u64>,
     faults_mark: u64,
-    /// What is sent before the first change.
+    /// Data to send before the first change.
     initial: Option<BytesMut>,
     bookmarks: bool,
     next_bookmark: Instant,
-    /// One more, shortly before the end, so that the next watch can go on from there.
+    /// Time of an additional bookmark shortly before the end, so that the next watch can continue from there.
     last_bookmark: Option<Instant>,
     deadline: Instant,
     table_head_sent: bool,
     over: bool,
 }
 
-/// Where a watch starts, by its parameters.
+/// The start of a watch, from its parameters.
 struct Start {
     version: Option<u64>,
     initial_events: bool,
@@ -95,7 +95,7 @@ impl Api {
         let start = Start::of(call)?;
         let table = &call.served.resource.table;
         self.check_not_from_the_future(call.query.text("resourceVersion"))?;
-        // Subscribed before the state is read: nothing can fall in between.
+        // Subscribe before reading the state, so that no change in between is missed.
         let changed = self.store.subscribe(table);
         let timeout = call
             .query
@@ -192,7 +192,7 @@ impl Watching {
         self.last_bookmark.map_or(self.next_bookmark, |last| last.min(self.next_bookmark))
     }
 
-    /// What can be sent right now.
+    /// The data that can be sent now.
     fn ready_chunk(&mut self, fault: Option<WatchFault>) -> Option<Bytes> {
         if let Some(initial) = self.initial.take() {
             return Some(initial.freeze());
@@ -240,7 +240,7 @@ impl Watching {
         }
     }
 
-    /// The object is still there and no longer selected: the client sees its last selected state go.
+    /// The object still exists but is no longer selected: the client gets a deletion with its last selected state.
     fn push_left(&mut self, chunk: &mut BytesMut, change: &Change) {
         let Some(previous) = &change.previous else { return };
         let mut value = previous.value.clone();
@@ -260,7 +260,7 @@ impl Watching {
         }
     }
 
-    /// An object in the form this watch was asked for.
+    /// An object in the form that the client requested for this watch.
     fn shown(&mut self, value: &Value) -> Value {
         match self.call.form {
             Form::Object => value.clone(),
@@ -274,7 +274,7 @@ impl Watching {
                     self.api.clock.now(),
                     &self.call.query,
                 );
-                // Only the first event says what the columns are.
+                // Only the first event has the column definitions.
                 if std::mem::replace(&mut self.table_head_sent, true) {
                     shown["columnDefinitions"] = json!([]);
                 }
@@ -302,7 +302,7 @@ impl Watching {
         push_event(chunk, "BOOKMARK", object.to_string().as_bytes());
     }
 
-    /// The last event of a watch that cannot go on.
+    /// The last event of a watch that cannot continue.
     fn expire(&mut self, why: &str) -> Bytes {
         self.over = true;
         let mut chunk = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Custom resources.
+//! Tests of custom resources.
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use quorate_devcluster::apiserver::Server;
@@ -112,7 +112,7 @@ async fn objects_are_pruned_defaulted_and_validated() {
 }
 
 #[tokio::test]
-async fn rules_about_change_see_the_old_object() {
+async fn transition_rules_see_the_old_object() {
     let (_server, client) = defined().await;
     let api = dynamic(&client, "example.com", "v1", "Gadget", "gadgets");
     api.create(&PostParams::default(), &gadget("a", json!({"mode": "A"}))).await.unwrap();
@@ -122,7 +122,7 @@ async fn rules_about_change_see_the_old_object() {
 }
 
 #[tokio::test]
-async fn status_stands_apart_and_a_failed_test_writes_nothing() {
+async fn status_is_a_subresource_and_a_failed_patch_test_writes_nothing() {
     let (server, client) = defined().await;
     let api = dynamic(&client, "example.com", "v1", "Gadget", "gadgets");
     let with_status = object(json!({
@@ -152,7 +152,7 @@ async fn status_stands_apart_and_a_failed_test_writes_nothing() {
 }
 
 #[tokio::test]
-async fn scale_goes_by_the_paths_of_the_definition() {
+async fn scale_uses_the_paths_of_the_definition() {
     let (_server, client) = defined().await;
     let api = dynamic(&client, "example.com", "v1", "Gadget", "gadgets");
     api.create(&PostParams::default(), &gadget("a", json!({"replicas": 3}))).await.unwrap();
@@ -192,7 +192,7 @@ async fn versions_are_views_of_one_object() {
 }
 
 #[tokio::test]
-async fn columns_are_printed() {
+async fn printer_columns_are_in_the_table() {
     let (_server, client) = defined().await;
     let api = dynamic(&client, "example.com", "v1", "Gadget", "gadgets");
     api.create(&PostParams::default(), &gadget("a", json!({"replicas": 3}))).await.unwrap();
@@ -206,7 +206,7 @@ async fn columns_are_printed() {
 }
 
 #[tokio::test]
-async fn a_definition_takes_its_objects_with_it() {
+async fn removing_a_definition_removes_its_objects() {
     let (_server, client) = defined().await;
     let api = dynamic(&client, "example.com", "v1", "Gadget", "gadgets");
     api.create(&PostParams::default(), &gadget("a", json!({}))).await.unwrap();
@@ -219,7 +219,7 @@ async fn a_definition_takes_its_objects_with_it() {
 }
 
 #[tokio::test]
-async fn definitions_that_make_no_sense_are_refused() {
+async fn invalid_definitions_are_rejected() {
     let server = server().await;
     let client = admin(&server);
     let mut wrong_name = definition();

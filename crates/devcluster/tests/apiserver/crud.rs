@@ -1,4 +1,4 @@
-//! Create, read, update, patch, delete.
+//! Tests of create, read, update, patch and delete.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod};
@@ -11,7 +11,7 @@ use crate::stage::{
 };
 
 #[tokio::test]
-async fn a_pod_gets_what_the_server_gives_every_pod() {
+async fn a_pod_gets_the_defaults_of_the_server() {
     let server = server().await;
     let client = admin(&server);
     let made = pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -29,7 +29,7 @@ async fn a_pod_gets_what_the_server_gives_every_pod() {
 }
 
 #[tokio::test]
-async fn names_are_generated_and_bad_ones_refused() {
+async fn names_are_generated_and_invalid_names_rejected() {
     let server = server().await;
     let client = admin(&server);
     let mut wanted = pod("x");
@@ -52,7 +52,7 @@ async fn names_are_generated_and_bad_ones_refused() {
 }
 
 #[tokio::test]
-async fn wrong_types_and_unknown_fields() {
+async fn wrong_types_and_strictly_unknown_fields_are_rejected() {
     let server = server().await;
     let client = admin(&server);
     let body = json!({"metadata": {"name": "a"}, "spec": {"containers": "none"}});
@@ -98,7 +98,7 @@ async fn a_stale_update_conflicts_and_a_patch_does_not() {
 }
 
 #[tokio::test]
-async fn a_budget_cannot_be_updated_blindly() {
+async fn a_budget_cannot_be_updated_without_a_resource_version() {
     let server = server().await;
     let client = admin(&server);
     let wanted: PodDisruptionBudget = object(json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1}}));
@@ -112,7 +112,7 @@ async fn a_budget_cannot_be_updated_blindly() {
 }
 
 #[tokio::test]
-async fn budgets_are_validated_as_by_the_real_one() {
+async fn budgets_are_validated_as_by_the_real_api_server() {
     let server = server().await;
     let client = admin(&server);
     for (bad, text) in [
@@ -140,7 +140,7 @@ async fn budgets_are_validated_as_by_the_real_one() {
 }
 
 #[tokio::test]
-async fn generation_counts_the_spec_and_status_stands_apart() {
+async fn generation_counts_the_spec_and_status_is_a_subresource() {
     let server = server().await;
     let client = admin(&server);
     let api = budgets(&client);
@@ -148,7 +148,7 @@ async fn generation_counts_the_spec_and_status_stands_apart() {
         json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1}, "status": {"currentHealthy": 5}}),
     );
     let made = api.create(&PostParams::default(), &wanted).await.unwrap();
-    assert_eq!(made.status.unwrap().current_healthy, 0, "the status is not the creator's to set");
+    assert_eq!(made.status.unwrap().current_healthy, 0, "a create ignores the status");
     let patched = api
         .patch(
             "b",
@@ -204,7 +204,7 @@ async fn json_patches_test_and_remove_strictly() {
 }
 
 #[tokio::test]
-async fn a_pods_spec_is_nearly_frozen() {
+async fn most_of_a_pods_spec_is_immutable() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_pods_spec_is_nearly_frozen() {
 }
 
 #[tokio::test]
-async fn lists_in_pages_are_one_snapshot() {
+async fn the_pages_of_a_list_are_one_snapshot() {
     let server = server().await;
     let client = admin(&server);
     for n in 0..5 {
@@ -253,7 +253,7 @@ async fn lists_in_pages_are_one_snapshot() {
 }
 
 #[tokio::test]
-async fn lists_by_label_and_field() {
+async fn lists_select_by_label_and_field() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -274,7 +274,7 @@ async fn lists_by_label_and_field() {
 }
 
 #[tokio::test]
-async fn graceful_deletion_of_a_running_pod() {
+async fn a_running_pod_is_deleted_gracefully() {
     let server = server().await;
     let client = admin(&server);
     let made = running(&client, "a", true).await;
@@ -293,7 +293,7 @@ async fn graceful_deletion_of_a_running_pod() {
     let marked = pods(&client).delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
     assert_eq!(marked.metadata.deletion_grace_period_seconds, Some(30));
     assert_eq!(marked.metadata.generation, Some(2));
-    // A longer grace period does not bring it back, a shorter one counts.
+    // A longer grace period has no effect; a shorter one has.
     let longer =
         pods(&client).delete("a", &DeleteParams::default().grace_period(60)).await.unwrap().left().unwrap();
     assert_eq!(longer.metadata.deletion_grace_period_seconds, Some(30));
@@ -310,7 +310,7 @@ async fn graceful_deletion_of_a_running_pod() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object_back() {
+async fn finalizers_delay_the_removal_of_an_object() {
     let server = server().await;
     let client = admin(&server);
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
@@ -376,7 +376,7 @@ async fn dry_runs_change_nothing() {
 }
 
 #[tokio::test]
-async fn namespaces_open_and_close() {
+async fn only_an_active_namespace_accepts_objects() {
     let server = server().await;
     let client = admin(&server);
     let in_it: Api<Pod> = Api::namespaced(client.clone(), "x");
@@ -442,7 +442,7 @@ async fn a_pod_is_bound_once() {
 }
 
 #[tokio::test]
-async fn server_side_apply_by_two_managers() {
+async fn server_side_apply_tracks_two_managers() {
     let server = server().await;
     let client = admin(&server);
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
@@ -460,16 +460,16 @@ async fn server_side_apply_by_two_managers() {
     assert_eq!((clash.code, clash.reason.as_str()), (409, "Conflict"));
     assert!(clash.message.contains("conflict with \"one\": .data.b"), "{}", clash.message);
     let fewer = apply("one", json!({"a": "1"}), false).await.unwrap().data.unwrap();
-    assert_eq!(fewer.keys().collect::<Vec<_>>(), ["a", "c"], "what nobody applies any more goes");
+    assert_eq!(fewer.keys().collect::<Vec<_>>(), ["a", "c"], "a field that no manager applies is removed");
     let forced = apply("two", json!({"a": "3"}), true).await.unwrap().data.unwrap();
     assert_eq!(forced["a"], "3");
     let before = server.revision();
     apply("two", json!({"a": "3"}), false).await.unwrap();
-    assert_eq!(server.revision(), before, "the same again is no write");
+    assert_eq!(server.revision(), before, "applying the same again writes nothing");
 }
 
 #[tokio::test]
-async fn a_status_is_applied_apart() {
+async fn a_status_is_applied_through_its_subresource() {
     let server = server().await;
     let client = admin(&server);
     let api = budgets(&client);
@@ -492,13 +492,13 @@ async fn a_status_is_applied_apart() {
 }
 
 #[tokio::test]
-async fn a_patch_cannot_rename_and_a_body_speaks_alone() {
+async fn a_patch_cannot_rename_and_a_delete_body_overrides_the_query() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
     let rename = Patch::Merge(json!({"metadata": {"name": "b"}}));
     assert_eq!(refusal(pods(&client).patch("a", &PatchParams::default(), &rename).await).code, 400);
-    // Where a deletion has a body, its options are not looked for in the query.
+    // If a deletion has a body, options in the query are ignored.
     let path = "/api/v1/namespaces/default/pods/a?dryRun=All";
     assert_eq!(raw(&client, http::Request::delete(path), String::new()).await.0, 200);
     pods(&client).get("a").await.unwrap();

@@ -1,4 +1,4 @@
-//! Eviction and native budgets, behaviour by behaviour.
+//! Tests of eviction and native budgets, one per behaviour.
 
 use kube::api::PostParams;
 use quorate_devcluster::apiserver::{Fault, RequestFilter};
@@ -15,7 +15,7 @@ fn cause(status: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn pods_that_no_budget_counts_go_at_once() {
+async fn pods_that_no_budget_counts_are_evicted_at_once() {
     let server = server().await;
     let client = admin(&server);
     budget(&client, json!({}), numbers(0, 3, 3)).await;
@@ -72,7 +72,7 @@ async fn an_exhausted_budget_denies_with_its_numbers() {
 }
 
 #[tokio::test]
-async fn a_granted_eviction_is_charged_and_says_so_on_the_pod() {
+async fn an_allowed_eviction_is_charged_and_sets_a_pod_condition() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -88,12 +88,12 @@ async fn a_granted_eviction_is_charged_and_says_so_on_the_pod() {
     let target =
         gone.status.unwrap().conditions.unwrap().into_iter().find(|c| c.type_ == "DisruptionTarget").unwrap();
     assert_eq!((target.status.as_str(), target.reason.as_deref()), ("True", Some("EvictionByEvictionAPI")));
-    // Already on its way: no second charge, no denial.
+    // The pod is already terminating: no second charge, no denial.
     assert_eq!(evict(&client, "a", json!({}), "").await.0, 201);
 }
 
 #[tokio::test]
-async fn unready_pods_by_policy() {
+async fn unready_pods_are_evicted_according_to_the_policy() {
     for (spec, status, code) in [
         (json!({}), numbers(0, 2, 2), 201),
         (json!({}), numbers(0, 1, 2), 429),
@@ -108,12 +108,12 @@ async fn unready_pods_by_policy() {
         budget(&client, spec.clone(), status.clone()).await;
         assert_eq!(evict(&client, "a", json!({}), "").await.0, code, "{spec} {status}");
         let after = budgets(&client).get("foo").await.unwrap().status.unwrap();
-        assert!(after.disrupted_pods.is_none(), "an unready pod costs nothing");
+        assert!(after.disrupted_pods.is_none(), "an unready pod is not charged");
     }
 }
 
 #[tokio::test]
-async fn selectors_two_budgets_and_a_budget_not_seen_yet() {
+async fn an_empty_selector_two_budgets_and_an_unobserved_budget_deny() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -140,7 +140,7 @@ async fn selectors_two_budgets_and_a_budget_not_seen_yet() {
 }
 
 #[tokio::test]
-async fn preconditions_names_and_versions() {
+async fn preconditions_names_and_versions_are_checked() {
     let server = server().await;
     let client = admin(&server);
     let made = running(&client, "a", true).await;
@@ -173,7 +173,7 @@ async fn preconditions_names_and_versions() {
 }
 
 #[tokio::test]
-async fn v1beta1_bodies_and_dry_runs() {
+async fn v1beta1_bodies_and_dry_runs_are_supported() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -188,7 +188,7 @@ async fn v1beta1_bodies_and_dry_runs() {
 }
 
 #[tokio::test]
-async fn a_conflict_on_the_budget_is_tried_again() {
+async fn a_conflict_on_the_budget_is_retried() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;

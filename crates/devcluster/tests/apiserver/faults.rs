@@ -1,4 +1,4 @@
-//! Bad days on demand.
+//! Tests of fault injection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::stage::{admin, budgets, pod, pods, refusal, server};
 
 #[tokio::test]
-async fn chosen_requests_fail_as_often_as_asked() {
+async fn selected_requests_fail_the_requested_number_of_times() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -41,7 +41,7 @@ async fn chosen_requests_fail_as_often_as_asked() {
 }
 
 #[tokio::test]
-async fn a_forbidden_verb_of_a_kind_is_refused_as_rbac_does() {
+async fn a_forbidden_verb_of_a_kind_is_rejected_as_by_rbac() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_forbidden_verb_of_a_kind_is_refused_as_rbac_does() {
     assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
     let says = r#"pods is forbidden: User "kubernetes-admin" cannot list resource "pods" in API group "" in the namespace "default""#;
     assert_eq!(status.message, says);
-    // Other verbs and other kinds are as ever.
+    // Other verbs and other kinds are not affected.
     pods(&client).get("a").await.unwrap();
     budgets(&client).list(&ListParams::default()).await.unwrap();
     drop(guard);
@@ -67,7 +67,7 @@ async fn a_forbidden_verb_of_a_kind_is_refused_as_rbac_does() {
 }
 
 #[tokio::test]
-async fn discovery_leaves_out_what_it_is_told_to_and_the_objects_are_served() {
+async fn discovery_omits_the_selected_kinds_and_their_objects_are_served() {
     let server = server().await;
     let client = admin(&server);
     let names = || async {
@@ -102,7 +102,7 @@ async fn discovery_leaves_out_what_it_is_told_to_and_the_objects_are_served() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_a_write_all_the_same() {
+async fn a_request_with_a_lost_reply_is_executed() {
     let server = server().await;
     let client = admin(&server);
     let guard = server.faults().requests(RequestFilter::any().verb("create"), Fault::LoseReply);
@@ -116,7 +116,7 @@ async fn a_lost_reply_is_a_write_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_partitioned_user_hears_nothing_until_it_heals() {
+async fn a_partitioned_user_gets_no_response_until_the_fault_ends() {
     let server = server().await;
     let client = admin(&server);
     let jane = server.client_as("jane", &[]).unwrap();
@@ -136,7 +136,7 @@ async fn a_partitioned_user_hears_nothing_until_it_heals() {
 }
 
 #[tokio::test]
-async fn held_watches_catch_up_and_dropped_events_are_gone() {
+async fn held_watches_catch_up_and_dropped_events_are_lost() {
     let server = server().await;
     let client = admin(&server);
     let stream = pods(&client).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
@@ -156,7 +156,7 @@ async fn held_watches_catch_up_and_dropped_events_are_gone() {
     let hits = guard.hits();
     pods(&client).create(&PostParams::default(), &pod("lost")).await.unwrap();
     guard.struck(hits + 1).await;
-    // The watch passes over what it drops as soon as it looks; one more look shows that it has.
+    // The watch drops events as soon as it processes them; one more hit shows that it has.
     pods(&client).create(&PostParams::default(), &pod("lost-too")).await.unwrap();
     guard.struck(hits + 2).await;
     assert!(tokio::time::timeout(Duration::from_millis(50), stream.next()).await.is_err());
@@ -166,7 +166,7 @@ async fn held_watches_catch_up_and_dropped_events_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_watch_shows_everything_later() {
+async fn a_delayed_watch_delivers_all_events_later() {
     let server = server().await;
     let client = server.local_client_as("jane", &[]);
     let stream = pods(&client).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_delayed_watch_shows_everything_later() {
 }
 
 #[tokio::test]
-async fn expired_watches_list_again_and_others_go_on() {
+async fn expired_watches_list_again_and_others_continue() {
     let server = server().await;
     let (client, jane) = (admin(&server), server.client_as("jane", &[]).unwrap());
     let from = server.revision().to_string();
@@ -197,7 +197,7 @@ async fn expired_watches_list_again_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_list_breaks_off_half_way() {
+async fn an_interrupted_list_continues_until_compaction() {
     let server = server().await;
     let client = admin(&server);
     for name in ["a", "b", "c"] {
@@ -214,7 +214,7 @@ async fn a_list_breaks_off_half_way() {
 }
 
 #[tokio::test]
-async fn a_hanging_request_breaks_off_when_the_fault_is_over() {
+async fn a_hanging_request_breaks_when_the_fault_ends() {
     let server = server().await;
     let client = admin(&server);
     let mut guard = server.faults().requests(RequestFilter::any().verb("create"), Fault::Hang);
@@ -226,11 +226,11 @@ async fn a_hanging_request_breaks_off_when_the_fault_is_over() {
     assert!(!asking.is_finished());
     drop(guard);
     assert!(!matches!(asking.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))));
-    assert_eq!(refusal(pods(&client).get("a").await).code, 404, "and nothing was done");
+    assert_eq!(refusal(pods(&client).get("a").await).code, 404, "the request was not executed");
 }
 
 #[tokio::test]
-async fn the_clock_steps_and_comes_back() {
+async fn the_clock_steps_and_returns() {
     let server = server().await;
     let client = admin(&server);
     let before = server.clock().now();
@@ -243,7 +243,7 @@ async fn the_clock_steps_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_client_works_while_time_stands_still() {
+async fn a_local_client_works_while_time_is_paused() {
     let server = server().await;
     let client = server.local_client_as("jane", &["dev"]);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();

@@ -1,10 +1,10 @@
-//! The API server as its clients see it: through kube-rs, over TCP.
+//! Tests of the API server through its clients: kube-rs over TCP.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::needless_pass_by_value,
-    reason = "what the tests share fails a test like the tests themselves, and takes JSON written in place"
+    reason = "the shared helpers may fail a test, as the tests do, and take inline JSON"
 )]
 
 mod crds;
@@ -16,7 +16,7 @@ mod stage;
 mod watches;
 mod webhooks;
 
-/// A test file that is not a module here would never run.
+/// A test file that is not declared as a module would never run.
 #[test]
 fn every_file_is_a_module() {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver");

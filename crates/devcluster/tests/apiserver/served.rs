@@ -1,4 +1,4 @@
-//! Discovery, tables, users, other forms, and what is refused.
+//! Tests of discovery, tables, users, other response forms, and rejected requests.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams, PostParams};
@@ -10,7 +10,7 @@ use crate::stage::{admin, dynamic, get, object, pod, pods, post, raw, refusal, r
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 #[tokio::test]
-async fn discovery_both_ways() {
+async fn discovery_is_served_plain_and_aggregated() {
     let server = server().await;
     let client = admin(&server);
     let plain = kube::Discovery::new(client.clone()).run().await.unwrap();
@@ -33,7 +33,7 @@ async fn discovery_both_ways() {
 }
 
 #[tokio::test]
-async fn tables_for_kubectl_get() {
+async fn tables_are_served_for_kubectl_get() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -56,7 +56,7 @@ async fn tables_for_kubectl_get() {
 }
 
 #[tokio::test]
-async fn an_event_has_two_faces() {
+async fn an_event_is_served_in_both_event_apis() {
     let server = server().await;
     let client = admin(&server);
     let body = json!({
@@ -78,7 +78,7 @@ async fn an_event_has_two_faces() {
 }
 
 #[tokio::test]
-async fn who_one_is() {
+async fn users_come_from_tokens_and_impersonation() {
     let server = server().await;
     let (_, answer) = post(
         &server.client_as("jane", &["dev"]).unwrap(),
@@ -113,7 +113,7 @@ async fn who_one_is() {
 }
 
 #[tokio::test]
-async fn what_is_not_done_is_refused_clearly() {
+async fn unsupported_and_invalid_requests_are_rejected_clearly() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -149,7 +149,7 @@ async fn what_is_not_done_is_refused_clearly() {
 }
 
 #[tokio::test]
-async fn gang_scheduling_in_the_shape_of_each_release() {
+async fn gang_scheduling_is_served_in_the_version_of_each_release() {
     for (api, link, kept) in [
         (WorkloadApi::Off, json!({"schedulingGroup": {"podGroupName": "g"}}), false),
         (WorkloadApi::V1Alpha1, json!({"workloadRef": {"name": "w", "podGroup": "g"}}), true),
@@ -173,7 +173,7 @@ async fn gang_scheduling_in_the_shape_of_each_release() {
 }
 
 #[tokio::test]
-async fn pod_groups_are_checked() {
+async fn pod_groups_are_validated() {
     let server =
         Server::start(Options { workload_api: WorkloadApi::V1Alpha2, ..Options::default() }).await.unwrap();
     let client = admin(&server);
@@ -203,7 +203,7 @@ async fn pod_groups_are_checked() {
 }
 
 #[tokio::test]
-async fn the_server_ends_with_its_handle() {
+async fn the_server_stops_when_its_handle_is_dropped() {
     let server = server().await;
     let client = admin(&server);
     let all: Api<Pod> = Api::all(client);

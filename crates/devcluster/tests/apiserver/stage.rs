@@ -1,4 +1,4 @@
-//! What the tests share: a server, objects, and a webhook to point it at.
+//! Shared test helpers: a server, objects, and a webhook that the server can call.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(crate) fn budgets(client: &kube::Client) -> Api<PodDisruptionBudget> {
     Api::namespaced(client.clone(), "default")
 }
 
-/// A pod that is bound to a node and running, ready or not.
+/// Creates a pod that is bound to a node and running, ready or not.
 pub(crate) async fn running(client: &kube::Client, name: &str, ready: bool) -> Pod {
     let api = pods(client);
     api.create(&PostParams::default(), &pod(name)).await.unwrap();
@@ -58,7 +58,7 @@ pub(crate) async fn running(client: &kube::Client, name: &str, ready: bool) -> P
     api.patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap()
 }
 
-/// A budget over all `app=web` pods, with the status that a controller would have written.
+/// Creates a budget for all `app=web` pods, with the status that a controller would write.
 pub(crate) async fn budget(client: &kube::Client, spec: Value, status: Value) {
     let mut spec = spec;
     if spec.get("selector").is_none() {
@@ -72,7 +72,7 @@ pub(crate) async fn budget(client: &kube::Client, spec: Value, status: Value) {
     api.patch_status("foo", &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await.unwrap();
 }
 
-/// Sends an eviction; the answer as it came.
+/// Sends an eviction. Returns the code and body of the response.
 pub(crate) async fn evict(client: &kube::Client, name: &str, options: Value, query: &str) -> (u16, Value) {
     let body = json!({
         "apiVersion": "policy/v1",
@@ -102,11 +102,11 @@ pub(crate) async fn raw(
     (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))))
 }
 
-/// The `Status` of a refusal.
+/// The `Status` of a rejected request.
 pub(crate) fn refusal<T: std::fmt::Debug>(outcome: Result<T, kube::Error>) -> Status {
     match outcome {
         Err(kube::Error::Api(status)) => *status,
-        other => panic!("not refused: {other:?}"),
+        other => panic!("not rejected: {other:?}"),
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn dynamic(
 
 type Answers = dyn Fn(&Value) -> Value + Send + Sync;
 
-/// A webhook over TLS that remembers what it was asked.
+/// A webhook over TLS that records its requests.
 pub(crate) struct Webhook {
     pub(crate) asked: Arc<Mutex<Vec<Value>>>,
     pub(crate) port: u16,
@@ -146,7 +146,7 @@ impl Drop for Webhook {
 }
 
 impl Webhook {
-    /// Answers each request with what `answer` makes of it; the uid is echoed.
+    /// Starts a webhook that responds to each request with the result of `answer`, with the uid of the request.
     pub(crate) async fn start(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
         let names = vec!["127.0.0.1".to_owned(), "hook.default.svc".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -200,7 +200,7 @@ impl Webhook {
         serde_json::to_value(k8s_openapi::ByteString(self.ca.clone().into_bytes())).unwrap()
     }
 
-    /// Registers this webhook; `more` is merged over the usual fields.
+    /// Registers this webhook. `more` is merged over the default fields.
     pub(crate) async fn register(&self, client: &kube::Client, mutating: bool, more: Value) {
         let mut hook = json!({
             "name": "hook.example.com",

@@ -1,4 +1,4 @@
-//! Watches.
+//! Tests of watches.
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
@@ -25,7 +25,7 @@ fn said(event: &WatchEvent<Pod>) -> String {
 }
 
 #[tokio::test]
-async fn a_selector_turns_changes_into_arrivals_and_departures() {
+async fn a_selector_turns_changes_into_added_and_deleted_events() {
     let server = server().await;
     let client = admin(&server);
     let params = WatchParams::default().labels("app=web").disable_bookmarks();
@@ -42,7 +42,7 @@ async fn a_selector_turns_changes_into_arrivals_and_departures() {
 }
 
 #[tokio::test]
-async fn initial_events_end_with_a_mark() {
+async fn initial_events_end_with_a_marked_bookmark() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -58,7 +58,7 @@ async fn initial_events_end_with_a_mark() {
 }
 
 #[tokio::test]
-async fn an_old_version_is_expired_in_the_stream() {
+async fn a_watch_from_an_old_version_expires_in_the_stream() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -73,7 +73,7 @@ async fn an_old_version_is_expired_in_the_stream() {
 }
 
 #[tokio::test]
-async fn a_watcher_recovers_from_compaction_with_nothing_lost() {
+async fn a_watcher_recovers_from_compaction_without_loss() {
     let server = server().await;
     let client = admin(&server);
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_watcher_recovers_from_compaction_with_nothing_lost() {
 }
 
 #[tokio::test]
-async fn cut_watches_end_and_others_go_on() {
+async fn cut_watches_end_and_others_continue() {
     let server = server().await;
     let client = admin(&server);
     let other = server.client_as("jane", &[]).unwrap();
@@ -142,7 +142,7 @@ async fn bookmarks_carry_the_global_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_bookmark_comes_before_the_end() {
+async fn the_last_bookmark_comes_before_the_watch_ends() {
     let server = server().await;
     let client = server.local_client_as("jane", &[]);
     let params = WatchParams::default().timeout(5);
@@ -152,7 +152,7 @@ async fn the_last_bookmark_comes_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_new_kind_has_no_history_before_it() {
+async fn a_new_kind_has_no_history_before_its_definition() {
     let server = server().await;
     let client = admin(&server);
     let definition = json!({

@@ -1,4 +1,4 @@
-//! Admission webhooks, as the real API server asks them and as clients see the answers.
+//! Tests of admission webhooks: how the server calls them, and what clients see of their responses.
 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn patch(operations: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_denied_eviction_comes_through_word_for_word() {
+async fn the_denial_of_an_eviction_reaches_the_client_word_for_word() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -49,7 +49,7 @@ async fn a_denied_eviction_comes_through_word_for_word() {
 }
 
 #[tokio::test]
-async fn an_eviction_asks_once_and_its_delete_asks_nobody() {
+async fn an_eviction_calls_webhooks_once_and_its_delete_does_not() {
     let server = server().await;
     let client = admin(&server);
     running(&client, "a", true).await;
@@ -65,12 +65,12 @@ async fn an_eviction_asks_once_and_its_delete_asks_nobody() {
     assert_eq!(
         operations,
         [("CREATE", "eviction"), ("CREATE", "eviction")],
-        "also for a pod that is not there"
+        "also for a pod that does not exist"
     );
 }
 
 #[tokio::test]
-async fn deletes_are_asked_with_the_old_object_and_twice_without_grace() {
+async fn deletes_call_webhooks_with_the_old_object_and_twice_without_grace() {
     let server = server().await;
     let client = admin(&server);
     let made = running(&client, "a", true).await;
@@ -78,7 +78,7 @@ async fn deletes_are_asked_with_the_old_object_and_twice_without_grace() {
     hook.register(&client, false, json!({})).await;
     pods(&client).delete("a", &DeleteParams::default()).await.unwrap();
     pods(&client).delete("a", &DeleteParams::default()).await.unwrap();
-    assert_eq!(hook.asked.lock().len(), 1, "a repeat that asks for nothing sooner is not asked about");
+    assert_eq!(hook.asked.lock().len(), 1, "a repeat that does not shorten the grace period is not reviewed");
     pods(&client).delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
     {
         let asked = hook.asked.lock();
@@ -95,7 +95,7 @@ async fn deletes_are_asked_with_the_old_object_and_twice_without_grace() {
     pods(&client).delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     let asked = hook.asked.lock();
     assert_eq!(asked.len(), 1);
-    assert!(asked[0].get("name").is_none(), "a collection names nobody");
+    assert!(asked[0].get("name").is_none(), "deletecollection has no name");
     assert_eq!(asked[0]["oldObject"]["metadata"]["name"], "b");
 }
 
@@ -146,7 +146,7 @@ async fn a_mutating_webhook_changes_a_new_pod_before_it_is_validated() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_not_there_counts_by_its_policy() {
+async fn the_failure_policy_applies_to_an_unreachable_webhook() {
     let server = server().await;
     let client = admin(&server);
     let hook = Webhook::start(|_| allow()).await;
@@ -165,7 +165,7 @@ async fn a_webhook_that_is_not_there_counts_by_its_policy() {
 }
 
 #[tokio::test]
-async fn conditions_and_selectors_decide_who_is_asked() {
+async fn conditions_and_selectors_decide_which_requests_reach_the_webhook() {
     let server = server().await;
     let client = admin(&server);
     let hook = Webhook::start(|_| json!({"allowed": false})).await;
@@ -191,13 +191,13 @@ async fn conditions_and_selectors_decide_who_is_asked() {
     let mut unselected = pod("c");
     unselected.metadata.labels = None;
     pods(&client).create(&PostParams::default(), &unselected).await.unwrap();
-    // The old object counts as well: taking the label away does not get past.
+    // The old object is matched, too: removing the label does not bypass the webhook.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"app": null}}}));
     assert_eq!(refusal(pods(&client).patch("a", &PatchParams::default(), &patch).await).code, 400);
 }
 
 #[tokio::test]
-async fn a_condition_that_cannot_be_told_fails_closed() {
+async fn a_condition_that_cannot_be_evaluated_fails_closed() {
     let server = server().await;
     let client = admin(&server);
     let hook = Webhook::start(|_| allow()).await;
@@ -222,7 +222,7 @@ async fn namespaces_are_selected_by_label() {
 }
 
 #[tokio::test]
-async fn a_service_is_found_through_its_endpoints() {
+async fn a_service_is_resolved_through_its_endpoints() {
     let server = server().await;
     let client = admin(&server);
     let hook = Webhook::start(|_| json!({"allowed": false, "status": {"message": "found"}})).await;
@@ -253,7 +253,7 @@ async fn a_service_is_found_through_its_endpoints() {
 }
 
 #[tokio::test]
-async fn configurations_that_make_no_sense_are_refused() {
+async fn invalid_configurations_are_rejected() {
     let server = server().await;
     let client = admin(&server);
     let body = json!({"metadata": {"name": "x"}, "webhooks": [{

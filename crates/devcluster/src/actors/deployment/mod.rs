@@ -1,6 +1,7 @@
-//! Deployments: ReplicaSets, one for each template, rolled from one to the next.
+//! The Deployment controller: one ReplicaSet for each template, and rollouts from one to the next.
 //!
-//! A change of replicas in the middle of a rollout is not shared out in proportion; the rollout's own rules lead there.
+//! A change of replicas during a rollout is not distributed proportionally. The rules of the rollout lead to the same
+//! result.
 
 mod plan;
 
@@ -55,7 +56,7 @@ pub(crate) fn start(context: &ActorContext) {
             wake.add(Key::new(&set.namespace().unwrap_or_default(), &owner.name));
         }
     });
-    // Recreate waits for the last pod to be gone.
+    // The strategy Recreate waits until the last pod is removed.
     let (wake, sets) = (queue.clone(), acting.sets.clone());
     acting.pods.listen(move |before, after| {
         if let (Some(gone), None) = (before, after)
@@ -88,7 +89,7 @@ struct Acting {
     pods: Arc<ObjectCache<Pod>>,
 }
 
-/// The same for a Deployment's template and for those of the ReplicaSets made from it.
+/// The hash of a template. It is the same for a Deployment's template and for its ReplicaSets' templates.
 fn template_hash(template: &Value) -> String {
     let mut plain = template.clone();
     if let Some(labels) = plain.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
@@ -109,7 +110,7 @@ impl Acting {
         owned.sort_by_key(|set| (set.creation_timestamp().map(|time| time.0), revision(set), set.name_any()));
         if deployment.metadata.deletion_timestamp.is_none() {
             let mut facts: Vec<_> = owned.iter().map(|set| self.facts(set, &wanted_hash)).collect();
-            // Two sets of one template: the older one is the one in use.
+            // If two sets have the same template, the older one is used.
             let first_new = facts.iter().position(|set| set.is_new);
             for (at, set) in facts.iter_mut().enumerate() {
                 set.is_new = Some(at) == first_new;
@@ -204,7 +205,8 @@ impl Acting {
         Ok(())
     }
 
-    /// The newest revision is that of the present template; the Deployment carries its number.
+    /// Gives the ReplicaSet of the current template the highest revision number, and copies the number to the
+    /// Deployment.
     async fn mark(&self, deployment: &Deployment, new: &ReplicaSet, last: i64) -> Result<(), Error> {
         let mut number = revision(new);
         if number < last || number == 0 {
@@ -219,7 +221,8 @@ impl Acting {
         if deployment.annotations().get(REVISION) == Some(&number.to_string()) {
             return Ok(());
         }
-        // The real controller may update Deployments, not patch them; and what we hold of one is not the whole of it.
+        // The real controller has permission to update Deployments, not to patch them. The cached Deployment lacks some
+        // fields, so read the whole object for the update.
         let key = Key::of(deployment);
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &self.kind);
         let mut whole = api.get(&key.name).await?;
@@ -259,7 +262,7 @@ impl Acting {
     }
 
     async fn report(&self, deployment: &Deployment, wanted_hash: &str) -> Result<(), Error> {
-        // The mark above may have changed it.
+        // `mark` may have changed the Deployment.
         let Some(deployment) = self.deployments.get(&Key::of(deployment)) else { return Ok(()) };
         let sets = self.sets.owned_by(pods::uid(deployment.as_ref()));
         let status = status(&deployment, &sets, wanted_hash, Timestamp::now());
@@ -331,7 +334,7 @@ fn status(deployment: &Deployment, sets: &[Arc<ReplicaSet>], wanted_hash: &str, 
         ("availableReplicas", available),
         ("unavailableReplicas", unavailable),
     ];
-    // Zeros are left out, as the API server leaves them out.
+    // Zeros are omitted, as in the real API server.
     for (name, number) in numbers.iter().filter(|(_, number)| *number != 0) {
         status[*name] = json!(number);
     }

@@ -1,4 +1,4 @@
-//! What a Deployment does next with its ReplicaSets: pure.
+//! Plans the next steps of a Deployment. Pure functions.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -8,19 +8,19 @@ use super::super::kinds::{DeploymentSpec, resolve};
 #[derive(Clone, Debug)]
 pub(super) struct Set {
     pub(super) name: String,
-    /// Made from the Deployment's present template.
+    /// Whether the set has the Deployment's current template.
     pub(super) is_new: bool,
     pub(super) wanted: i32,
     pub(super) available: i32,
-    /// Pods that have not ended yet, terminating ones among them.
+    /// Number of pods that have not ended yet, including terminating pods.
     pub(super) lingering: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Makes the ReplicaSet of the present template, with this many pods.
+    /// Create the ReplicaSet of the current template with this many pods.
     Create(i32),
-    /// Gives this ReplicaSet this many.
+    /// Scale this ReplicaSet to this many pods.
     Scale(String, i32),
 }
 
@@ -34,17 +34,17 @@ fn bounds(spec: &DeploymentSpec) -> Bounds {
     let quarter = || IntOrString::String("25%".to_owned());
     let surge = resolve(&rolling.max_surge.unwrap_or_else(quarter), spec.replicas, true);
     let unavailable = resolve(&rolling.max_unavailable.unwrap_or_else(quarter), spec.replicas, false);
-    // With neither there would be no way forward.
+    // If both were 0, the rollout could not progress.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable.min(spec.replicas) };
     Bounds { surge, unavailable }
 }
 
-/// How many pods may be missing.
+/// Maximum number of unavailable pods.
 pub(super) fn max_unavailable(spec: &DeploymentSpec) -> i32 {
     if spec.strategy.kind == "Recreate" { 0 } else { bounds(spec).unavailable }
 }
 
-/// The next steps, given the ReplicaSets from the oldest to the newest. Empty when there is nothing to do now.
+/// The next steps for these ReplicaSets, ordered from oldest to newest. Empty if there is nothing to do now.
 pub(super) fn plan(spec: &DeploymentSpec, sets: &[Set]) -> Vec<Step> {
     let (new, old): (Vec<&Set>, Vec<&Set>) = sets.iter().partition(|set| set.is_new);
     let new = new.last().copied();
@@ -89,7 +89,7 @@ fn recreate(spec: &DeploymentSpec, new: Option<&Set>, old: &[&Set]) -> Vec<Step>
     }
 }
 
-/// Takes from the old sets what the new one makes up for: first what does not work anyway.
+/// Scales down the old sets as far as the new set replaces them. Unavailable pods go first.
 fn shrink(spec: &DeploymentSpec, bounds: &Bounds, new: &Set, old: &[&Set], total: i32) -> Vec<Step> {
     let least = spec.replicas - bounds.unavailable;
     let mut may_go = total - least - (new.wanted - new.available).max(0);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_deployment_and_plain_scaling() {
+    fn a_new_deployment_creates_a_set_and_scales_it() {
         assert_eq!(steps(json!({}), &[]), ["create 4"]);
         assert_eq!(steps(json!({"replicas": 6}), &[set("new", true, 4, 4)]), ["new=6"]);
         assert_eq!(steps(json!({"replicas": 0}), &[set("new", true, 4, 4)]), ["new=0"]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_deployment_scales_but_does_not_roll() {
+    fn a_paused_deployment_scales_but_does_not_roll_out() {
         let paused = json!({"paused": true, "replicas": 5});
         assert_eq!(steps(paused.clone(), &[set("old", false, 4, 4)]), ["old=5"]);
         assert!(steps(paused, &[set("old", false, 4, 4), set("new", true, 1, 1)]).is_empty());

@@ -1,4 +1,4 @@
-//! How many pods the controllers of some pods want.
+//! The expected number of pods, from the scale of the pods' controllers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::super::kinds::{Deployment, ReplicaSet, StatefulSet};
 use super::super::pods;
 use super::super::request::Meaning;
 
-/// Where the scales of controllers are found.
+/// The sources for the scales of controllers.
 pub(super) struct Controllers {
     pub(super) client: Client,
     pub(super) replica_sets: Arc<ObjectCache<ReplicaSet>>,
@@ -23,7 +23,7 @@ pub(super) struct Controllers {
     pub(super) resources: Mutex<BTreeMap<(String, String), ApiResource>>,
 }
 
-/// The sum of the scales, and how many pods have no controller.
+/// The sum of the scales, and the number of pods without a controller.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) scale: i32,
@@ -39,7 +39,7 @@ fn is_of(owner: &OwnerReference, kind: &str, groups: &[&str]) -> bool {
 }
 
 impl Controllers {
-    /// Sums up over the distinct controllers of these pods. The error is what the budget's status will say.
+    /// Sums the scales of the distinct controllers of these pods. The error becomes the message in the budget's status.
     pub(super) async fn tally(&self, namespace: &str, selected: &[Arc<Pod>]) -> Result<Tally, String> {
         let mut tally = Tally::default();
         let mut asked: BTreeMap<String, ()> = BTreeMap::new();
@@ -61,7 +61,7 @@ impl Controllers {
         Ok(tally)
     }
 
-    /// The UID and the scale of what manages a pod: its controller, or the Deployment behind its ReplicaSet.
+    /// The UID and the scale of a pod's controller. For a ReplicaSet with a Deployment, it is the Deployment.
     async fn find(&self, namespace: &str, owner: &OwnerReference) -> Result<Option<(String, i32)>, String> {
         let apps = ["apps", "extensions"];
         if is_of(owner, "ReplicaSet", &apps)
@@ -87,7 +87,7 @@ impl Controllers {
         self.ask_scale(namespace, owner).await
     }
 
-    /// Any other kind is asked for its scale, each time anew, as the real controller does.
+    /// Reads the scale subresource of any other kind. Does not cache it, as the real controller does not.
     async fn ask_scale(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! The status of native PodDisruptionBudgets, which the eviction subresource decides by.
+//! The status of native PodDisruptionBudgets. The eviction subresource decides by this status.
 
 mod controllers;
 mod status;
@@ -51,7 +51,8 @@ pub(crate) fn start(context: &ActorContext) {
     let (wake, wake_stale, budgets) = (queue.clone(), stale.clone(), acting.budgets.clone());
     acting.pods.listen(move |before, after| {
         let Some(pod) = after.or(before) else { return };
-        // The first one alone, as the real controller does; more than one is a mistake that eviction refuses.
+        // Only the first budget, as in the real controller. A pod with more than one budget is an error, and its
+        // eviction fails.
         if let Some(budget) = covering(&budgets, pod).first() {
             wake.add(Key::of(budget.as_ref()));
         }
@@ -86,7 +87,7 @@ struct Acting {
     pods: Arc<ObjectCache<Pod>>,
 }
 
-/// The budget's selector. None selects nothing; an empty one selects everything.
+/// The budget's selector. A missing selector selects nothing; an empty selector selects everything.
 fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, String> {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     selector
@@ -190,7 +191,8 @@ impl Acting {
         }
         let mut whole = budget.clone();
         whole.status = Some(status);
-        // A whole write with the version that was read: an eviction that came in between makes it fail, never undone.
+        // Update the whole object at the version that was read: an eviction in between makes this write fail. The
+        // write never undoes an eviction.
         let mut whole = serde_json::to_value(&whole).map_err(Error::SerdeError)?;
         whole["apiVersion"] = json!("policy/v1");
         whole["kind"] = json!("PodDisruptionBudget");

@@ -1,4 +1,4 @@
-//! The numbers in a budget's status: pure.
+//! Calculates the numbers in a budget's status. Pure functions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use kube::ResourceExt;
 use super::super::kinds::resolve;
 use super::super::pods;
 
-/// An eviction that has not become a deletion within this time is not counted any longer.
+/// If an eviction does not lead to a deletion within this time, it no longer counts.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 const ALLOWED: &str = "DisruptionAllowed";
 
-/// How many pods there should be, and how many of them healthy.
+/// The expected number of pods, and the number of them that must be healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) pods: i32,
@@ -32,7 +32,7 @@ pub(super) fn asks_controllers(budget: &PodDisruptionBudget) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
 
-/// `scale` is the sum over the distinct controllers of the pods, where it is asked for.
+/// The expected numbers. `scale` is the sum of the distinct controllers' scales, if the budget needs it.
 pub(super) fn expected(budget: &PodDisruptionBudget, selected: usize, scale: i32) -> Expected {
     let spec = budget.spec.clone().unwrap_or_default();
     match (spec.max_unavailable, spec.min_available) {
@@ -45,7 +45,7 @@ pub(super) fn expected(budget: &PodDisruptionBudget, selected: usize, scale: i32
     }
 }
 
-/// Evictions that are under way, those that came to nothing, and when the next one would.
+/// The evictions in progress, the failed ones, and when the next one would count as failed.
 #[derive(Debug, Default)]
 pub(super) struct Disrupted {
     pub(super) under_way: BTreeMap<String, Time>,
@@ -73,7 +73,7 @@ pub(super) fn disrupted(budget: &PodDisruptionBudget, selected: &[Arc<Pod>], now
     result
 }
 
-/// Ready, not ending, and not about to be evicted.
+/// The number of healthy pods: ready, not terminating, and without an eviction in progress.
 pub(super) fn healthy(selected: &[Arc<Pod>], under_way: &BTreeMap<String, Time>) -> i32 {
     let names: HashSet<&str> = under_way.keys().map(String::as_str).collect();
     let counts = |pod: &&Arc<Pod>| {
@@ -82,7 +82,7 @@ pub(super) fn healthy(selected: &[Arc<Pod>], under_way: &BTreeMap<String, Time>)
     i32::try_from(selected.iter().filter(counts).count()).unwrap_or(i32::MAX)
 }
 
-/// The status as it should be.
+/// The desired status.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
     expected: Expected,
@@ -106,14 +106,14 @@ pub(super) fn status(
     }
 }
 
-/// The status when the numbers cannot be told: the old ones, and nothing allowed.
+/// The status if the numbers cannot be calculated: the old numbers, and no disruptions allowed.
 pub(super) fn closed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> PodDisruptionBudgetStatus {
     let before = budget.status.clone().unwrap_or_default();
     let conditions = with_condition(&before, "False", "SyncFailed", why, before.observed_generation, now);
     PodDisruptionBudgetStatus { disruptions_allowed: 0, conditions: Some(conditions), ..before }
 }
 
-/// The conditions with ours as it is now. Those of others stay.
+/// The conditions with an updated `DisruptionAllowed`. Conditions of other writers stay.
 fn with_condition(
     before: &PodDisruptionBudgetStatus,
     status: &str,
@@ -142,14 +142,14 @@ fn with_condition(
     conditions
 }
 
-/// An empty map of disrupted pods and none are the same; so are an absent status and an empty one.
+/// Whether the budget already has this status. An empty map of disrupted pods equals an absent map.
 pub(super) fn is_shown(budget: &PodDisruptionBudget, wanted: &PodDisruptionBudgetStatus) -> bool {
     let Some(mut shown) = budget.status.clone() else { return false };
     shown.disrupted_pods = shown.disrupted_pods.filter(|pods| !pods.is_empty());
     shown == *wanted
 }
 
-/// How long until the mark of a disruption that did not happen is to be taken off this pod; none if it has no such mark.
+/// How long until the stale `DisruptionTarget` condition must be removed from this pod. `None` if the pod has none.
 pub(super) fn stale_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let mark = pods::condition(pod, "DisruptionTarget").filter(|mark| mark.status == "True")?;
     if pods::is_terminating(pod)
@@ -186,7 +186,7 @@ mod tests {
         Arc::new(serde_json::from_value(pod).unwrap())
     }
 
-    /// Allowed, current, desired, expected; and that the condition agrees.
+    /// Returns the numbers allowed, current, desired, expected. Asserts that the condition agrees.
     fn numbers(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], scale: i32) -> (i32, i32, i32, i32) {
         let now = at("10:00");
         let disrupted = disrupted(budget, pods, now);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_as_the_disruption_controller_gives_them() {
+    fn the_numbers_are_those_of_the_disruption_controller() {
         type Case = (Value, usize, i32, (i32, i32, i32, i32));
         let table: &[Case] = &[
             (json!({"minAvailable": 3}), 0, 0, (0, 0, 3, 0)),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn evictions_under_way_are_not_healthy_until_they_are_taken_to_have_failed() {
+    fn a_pod_under_eviction_is_not_healthy_until_the_eviction_counts_as_failed() {
         let mut budget = budget(json!({"minAvailable": 1}));
         budget.status = serde_json::from_value(json!({
             "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 0,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay_and_the_same_status_is_not_written_twice() {
+    fn other_conditions_stay_and_the_same_status_is_not_written_twice() {
         let mut budget = budget(json!({"minAvailable": 1}));
         let foreign = json!({"type": "Other", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         budget.status =
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_disruption_is_stale_after_two_minutes() {
+    fn a_disruption_target_condition_is_stale_after_two_minutes() {
         let marked = |status: &str, reason: &str, phase: &str, ending: bool| -> Pod {
             let mut pod = json!({"metadata": {}, "status": {"phase": phase, "conditions": [{"type": "DisruptionTarget",
                 "status": status, "reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});

@@ -1,4 +1,4 @@
-//! Who owns whom, over all kinds: pure.
+//! The graph of owners and dependents over all kinds. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use kube::core::ApiResource;
 
 use super::super::cache::Key;
 
-/// Put on an object that is deleted with Foreground propagation: it waits for those it owns.
+/// Finalizer of an object that is deleted with Foreground propagation: it waits for its dependents.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// Put on an object that is deleted with Orphan propagation: those it owns are to be set free first.
+/// Finalizer of an object that is deleted with Orphan propagation: its dependents must lose their reference first.
 pub(super) const ORPHAN: &str = "orphan";
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Object {
         }
     }
 
-    /// Waits for those it owns.
+    /// Whether the object waits for its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
         self.ending && self.finalizers.iter().any(|finalizer| finalizer == FOREGROUND)
     }
@@ -72,7 +72,7 @@ impl Graph {
         self.dependents(uid).into_iter().filter(blocks).collect()
     }
 
-    /// Takes in an object; gives the UIDs that are to be looked at because of it.
+    /// Adds or updates an object. Returns the UIDs that must be processed because of the change.
     pub(super) fn put(&mut self, uid: &str, object: Object) -> BTreeSet<String> {
         let before = self.remove_links(uid);
         let mut look = BTreeSet::new();
@@ -86,14 +86,15 @@ impl Graph {
             look.insert(uid.to_owned());
         }
         if owners_changed {
-            // An owner that is not here may not exist at all; one that waits for its dependents wants this one gone.
+            // An owner that is not in the graph may not exist. An owner that waits for its dependents needs this
+            // object deleted.
             let doubtful = |owner: &OwnerReference| {
                 self.objects.get(&owner.uid).is_none_or(Object::waits_for_dependents)
             };
             if object.owners.iter().any(doubtful) {
                 look.insert(uid.to_owned());
             }
-            // One that no longer blocks its owner may have been the last.
+            // If this object no longer blocks an owner, it may have been the last blocking one.
             look.extend(before.iter().flat_map(|before| &before.owners).map(|owner| owner.uid.clone()));
         }
         for owner in &object.owners {
@@ -103,7 +104,7 @@ impl Graph {
         look
     }
 
-    /// Forgets an object; gives the UIDs that are to be looked at because of it.
+    /// Removes an object. Returns the UIDs that must be processed because of the removal.
     pub(super) fn remove(&mut self, uid: &str) -> BTreeSet<String> {
         let mut look: BTreeSet<_> = self.dependents(uid).into_iter().collect();
         if let Some(gone) = self.remove_links(uid) {
@@ -128,7 +129,7 @@ impl Graph {
         Some(before)
     }
 
-    /// What the owners of an object are to it. `exists` answers for owners that the graph does not know.
+    /// Classifies the owners of an object. `exists` says whether owners exist that are not in the graph.
     pub(super) fn classify(&self, owners: &[OwnerReference], exists: &BTreeMap<String, bool>) -> Owners {
         let mut sorted = Owners::default();
         for owner in owners {
@@ -143,7 +144,7 @@ impl Graph {
     }
 }
 
-/// The owners of an object.
+/// The owners of an object: existing, absent, and waiting for their dependents.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     pub(super) solid: Vec<OwnerReference>,
@@ -151,14 +152,14 @@ pub(super) struct Owners {
     pub(super) waiting: Vec<OwnerReference>,
 }
 
-/// What becomes of an object because of its owners.
+/// The consequence of an object's owners for the object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fate {
-    /// It stays as it is.
+    /// The object stays unchanged.
     Stays,
-    /// It stays, but these owners are no owners any more.
+    /// The object stays, and keeps only these owners.
     Keeps(Vec<OwnerReference>),
-    /// It goes; with Foreground propagation where others depend on it.
+    /// The object is deleted, with Foreground propagation if an owner waits and the object has dependents.
     Goes { foreground: bool },
 }
 
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_owner_brings_its_dependents_up() {
+    fn the_removal_of_an_owner_queues_its_dependents() {
         let mut graph = Graph::default();
         assert_eq!(graph.put("owner", object(json!({"name": "owner"}))), set(&[]));
         assert_eq!(
@@ -211,21 +212,21 @@ mod tests {
     }
 
     #[test]
-    fn foreground_deletion_waits_for_those_that_block_it() {
+    fn foreground_deletion_waits_for_blocking_dependents() {
         let mut graph = Graph::default();
         graph.put("owner", object(json!({})));
         graph.put("blocks", object(json!({"ownerReferences": [owner("owner", true)]})));
         graph.put("free", object(json!({"ownerReferences": [owner("owner", false)]})));
         let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FOREGROUND]});
         assert_eq!(graph.put("owner", object(ending.clone())), set(&["owner", "blocks", "free"]));
-        assert_eq!(graph.put("owner", object(ending)), set(&[]), "said once is enough");
+        assert_eq!(graph.put("owner", object(ending)), set(&[]), "queued only once");
         assert_eq!(graph.blocking("owner"), ["blocks"]);
         assert_eq!(graph.remove("blocks"), set(&["owner"]));
         assert!(graph.blocking("owner").is_empty());
     }
 
     #[test]
-    fn fates() {
+    fn the_fate_of_an_object_depends_on_its_owners() {
         let mut graph = Graph::default();
         graph.put("solid", object(json!({})));
         graph.put(

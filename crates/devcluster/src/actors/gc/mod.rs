@@ -1,8 +1,9 @@
-//! Garbage collection by owner references, over every kind that can be listed, watched and deleted.
+//! Garbage collection by owner references, for every kind that can be listed, watched and deleted.
 //!
-//! Background: an object whose owners are all gone goes. Foreground: an owner with the finalizer `foregroundDeletion`
-//! waits for its dependents that block it, which go first. Orphan: dependents lose the reference, then the owner goes.
-//! Before anything is deleted, the object and the owners that the watches do not show are read from the API server.
+//! Background: an object is deleted when all its owners are gone. Foreground: an owner with the finalizer
+//! `foregroundDeletion` waits for its blocking dependents, which are deleted first. Orphan: the dependents lose the
+//! reference, then the owner is deleted. Before each deletion, the collector reads the object from the API server, and
+//! also the owners that are not in the caches.
 
 mod graph;
 
@@ -30,11 +31,11 @@ use graph::{FOREGROUND, Fate, Graph, ORPHAN, Object, fate};
 
 type Meta = PartialObjectMeta<DynamicObject>;
 
-/// Objects that are looked at at the same time.
+/// Number of objects that are processed in parallel.
 const AT_ONCE: usize = 16;
-/// New kinds are looked for this long after a definition changed, then twice as long, and so on…
+/// Delay of the search for new kinds after a definition changed. It doubles with each search…
 const SOON: Duration = Duration::from_millis(250);
-/// …up to this, and so on for ever: an API server may learn of kinds by other ways.
+/// …up to this interval, and continues forever: an API server can get new kinds in other ways, too.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(30);
 
 pub(crate) fn start(context: &ActorContext) {
@@ -74,7 +75,7 @@ pub(crate) fn start(context: &ActorContext) {
 struct Collector {
     client: Client,
     graph: Mutex<Graph>,
-    /// By group and kind, and by plural, as several versions of a kind are one kind.
+    /// By group and kind: several versions of a kind are one kind.
     kinds: RwLock<BTreeMap<(String, String), Kind>>,
     queue: Arc<Queue<String>>,
 }
@@ -88,12 +89,12 @@ struct Kind {
 }
 
 impl Collector {
-    /// Starts to watch kinds that are new and ends the watches of those that are gone. True if it found any.
+    /// Starts watches for new kinds, and ends the watches of removed kinds. Returns whether it found new kinds.
     async fn find_kinds(self: &Arc<Self>, tasks: &TaskGroup) -> bool {
         let discovery = match Discovery::new(self.client.clone()).run().await {
             Ok(discovery) => discovery,
             Err(error) => {
-                tracing::debug!(%error, "garbage collector cannot see the kinds yet");
+                tracing::debug!(%error, "garbage collector cannot discover the kinds yet");
                 return false;
             }
         };
@@ -157,19 +158,19 @@ impl Collector {
     }
 
     async fn look(&self, uid: &str) -> Outcome {
-        // A dependent that the watches have not shown yet would be overlooked.
+        // Without this wait, a dependent that is not yet in a cache would be missed.
         let unfilled = |kind: &&Kind| !kind.cache.is_filled();
         let caches: Vec<_> =
             self.kinds.read().values().filter(unfilled).map(|kind| kind.cache.clone()).collect();
         for cache in caches {
-            // A kind that cannot be listed must not hold up all others.
+            // A kind that cannot be listed must not block all others.
             let _ = tokio::time::timeout(Duration::from_secs(2), cache.filled()).await;
         }
         let Some(object) = self.graph.lock().get(uid).cloned() else { return Outcome::Done };
         match self.collect(uid, &object).await {
             Ok(()) => Outcome::Done,
             Err(error) => {
-                tracing::debug!(%error, object = %object.key, kind = object.kind.kind, "garbage collector will try again");
+                tracing::debug!(%error, object = %object.key, kind = object.kind.kind, "garbage collection failed, retrying");
                 Outcome::Failed
             }
         }
@@ -226,7 +227,8 @@ impl Collector {
         }
     }
 
-    /// The watch has missed its end, or is about to tell of it; its dependents need not wait.
+    /// Removes an object that no longer exists. The watch has missed its deletion or will report it soon; its
+    /// dependents need not wait for that.
     fn vanished(&self, uid: &str) -> Result<(), Error> {
         let look = self.graph.lock().remove(uid);
         for dependent in look {
@@ -235,7 +237,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Asks for the owners that no watch has shown.
+    /// Reads the owners that are not in the graph.
     async fn look_up(&self, object: &Object) -> Result<BTreeMap<String, bool>, Error> {
         let mut exists = BTreeMap::new();
         for owner in &object.owners {
@@ -250,7 +252,8 @@ impl Collector {
     async fn owner_exists(&self, object: &Object, owner: &OwnerReference) -> Result<bool, Error> {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let kind = self.kinds.read().get(&(group.to_owned(), owner.kind.clone())).cloned();
-        // A kind that nobody serves: its objects may come back with it. A reference across namespaces is nobody's.
+        // If the owner's kind is not served, its objects may return with it. A cluster-scoped object cannot have a
+        // namespaced owner; such a reference is ignored.
         let Some(kind) = kind else { return Ok(true) };
         if kind.namespaced && object.key.namespace.is_empty() {
             return Ok(true);
@@ -324,7 +327,7 @@ impl Collector {
     }
 }
 
-/// Events own nothing and are owned by nothing, and there are many.
+/// Whether the collector watches this kind. Events are excluded: they have no owners and no dependents, and are many.
 fn is_collectable(resource: &ApiResource, can: &ApiCapabilities) -> bool {
     resource.kind != "Event"
         && [verbs::LIST, verbs::WATCH, verbs::DELETE].iter().all(|verb| can.supports_operation(verb))

@@ -1,4 +1,4 @@
-//! The life of one pod on a hollow node: pure, time is an argument.
+//! The lifecycle of one pod on a hollow node. Pure functions: the time is an argument.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Container as ContainerSpec, Pod};
 
 use super::super::pods;
 
-/// How long things take on a hollow node.
+/// Durations on a hollow node.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// From being bound to a node, or from a restart, until the containers run and are ready.
+    /// From the binding to a node, or from a restart, until the containers run and are ready.
     pub start: Duration,
-    /// From the request to end until the containers have ended; at most the pod's own grace period.
+    /// From the start of termination until the containers have ended; at most the pod's own grace period.
     pub termination: Duration,
 }
 
@@ -22,16 +22,16 @@ impl Default for Timing {
     }
 }
 
-/// What to do next for a pod.
+/// The next step for a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing until this time, or until something changes.
     Rest(Option<Timestamp>),
-    /// Everything has ended: show that, then remove the pod for good.
+    /// All containers have ended: report that, then remove the pod.
     Remove,
 }
 
-/// A container as the hollow node runs it.
+/// A simulated container on a hollow node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Container {
     pub(crate) name: String,
@@ -39,9 +39,9 @@ pub(crate) struct Container {
     pub(crate) id: String,
     pub(crate) restarts: i32,
     pub(crate) started_at: Timestamp,
-    /// Not up before this time.
+    /// The time from which the container is up.
     pub(crate) up_at: Timestamp,
-    /// How the run before this one ended: its ID, and when.
+    /// The previous run of the container: its ID, and when it ended.
     pub(crate) previous: Option<(String, Timestamp)>,
     pub(crate) ended: Option<(i32, Timestamp)>,
 }
@@ -51,14 +51,14 @@ pub(crate) struct Life {
     pub(crate) uid: String,
     pub(crate) begun: Timestamp,
     pub(crate) containers: Vec<Container>,
-    /// What the application would answer to its readiness probe.
+    /// The result that the application's readiness probe would have.
     pub(crate) wants_ready: bool,
     ends_at: Option<Timestamp>,
     pub(crate) over: bool,
 }
 
 impl Life {
-    /// A pod that this node sees for the first time. One that runs already, under an earlier kubelet, goes on as it is.
+    /// Starts tracking a pod. A pod that already runs, from an earlier kubelet, continues unchanged.
     pub(crate) fn begin(pod: &Pod, now: Timestamp) -> Self {
         let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
         let containers = statuses.filter_map(|status| {
@@ -87,7 +87,7 @@ impl Life {
         }
     }
 
-    /// Moves on to `now`. Afterwards [`Life::is_up`] and the containers say what the status should show.
+    /// Advances to `now`. Afterwards, [`Life::is_up`] and the containers have the values for the pod's status.
     pub(crate) fn advance(&mut self, pod: &Pod, timing: &Timing, now: Timestamp) -> Step {
         if pods::is_terminating(pod) {
             return self.wind_down(pod, timing, now);
@@ -115,7 +115,7 @@ impl Life {
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         let by = now + timing.termination.min(grace);
-        // A second delete may shorten the grace period, never lengthen it.
+        // A second delete can shorten the grace period, but never extend it.
         let ends_at = self.ends_at.map_or(by, |at| at.min(by));
         self.ends_at = Some(ends_at);
         if ends_at > now {

@@ -1,8 +1,9 @@
-//! Hollow kubelets: one task for all nodes, one watch of pods, and no containers.
+//! Hollow kubelets: one task for all nodes, one watch for pods, and no containers.
 //!
-//! A pod bound to one of the nodes becomes Running and Ready, restarts its containers when an image changes, shows
-//! resized resources, and ends as on a real node: after its grace period the status says so, and a DELETE with grace
-//! period 0 and the pod's UID removes it, sent by the node's own user. Readiness gates are not looked at.
+//! A pod that is bound to one of the nodes becomes Running and, once its readiness gates are True, Ready. It restarts
+//! its containers when an image changes, and reports resized resources. It ends as on a real node: after its grace
+//! period the kubelet reports that in the status, and sends a DELETE with grace period 0 and the pod's UID as the
+//! node's own user.
 
 mod life;
 mod node;
@@ -32,18 +33,18 @@ pub use life::Timing;
 pub use nodes::{NodeTemplate, Nodes};
 pub(crate) use status::stamp;
 
-/// Pods that a kubelet works on at the same time, over all nodes.
+/// Number of pods that are processed in parallel, over all nodes.
 const AT_ONCE: usize = 16;
 
-/// A pod that the caller named is not on any of the hollow nodes.
+/// The pod is not on a hollow node.
 #[derive(Debug, thiserror::Error)]
-#[error("pod {namespace}/{name} does not run on a hollow node: it has to be bound to one first")]
+#[error("pod {namespace}/{name} is not on a hollow node: bind it to one first")]
 pub struct UnknownPod {
     namespace: String,
     name: String,
 }
 
-/// The pods on the hollow nodes, and what their containers do.
+/// Controls the pods on the hollow nodes and their containers.
 #[derive(Clone)]
 pub struct Kubelets {
     shared: Arc<Shared>,
@@ -64,7 +65,7 @@ struct State {
     addresses: u32,
 }
 
-/// A node that this process plays.
+/// A node that this process simulates.
 struct Host {
     client: Client,
     address: String,
@@ -100,12 +101,12 @@ impl Kubelets {
         Self { shared }
     }
 
-    /// Changes how long starts and ends take, for what happens from now on.
+    /// Changes how long pods take to start and to terminate, from now on.
     pub fn set_timing(&self, timing: Timing) {
         self.shared.state.lock().timing = timing;
     }
 
-    /// Lets the pod's readiness probe fail, or pass again. A successor of the same name starts ready.
+    /// Makes the pod's readiness probe fail, or pass again. A successor with the same name starts ready.
     ///
     /// # Errors
     /// The pod is not on a hollow node.
@@ -121,7 +122,7 @@ impl Kubelets {
         self.change(namespace, name, |life, timing| life.restart(container, timing, Timestamp::now()))
     }
 
-    /// Ends the pod's containers by themselves, as the pods of a Job do: the pod is then Succeeded or Failed.
+    /// Ends the pod's containers with an exit code, as in a pod of a Job: the pod is then Succeeded or Failed.
     ///
     /// # Errors
     /// The pod is not on a hollow node.
@@ -146,7 +147,7 @@ impl Kubelets {
             }
             let timing = state.timing.clone();
             let tracked = state.track(&key, &pod);
-            // Its containers may not have been started yet; what is asked for concerns them.
+            // The change applies to the containers, which may not have been created yet.
             tracked.life.advance(&pod, &timing, Timestamp::now());
             change(&mut tracked.life, &timing);
         }
@@ -179,7 +180,7 @@ fn pod_address(number: u32) -> String {
     format!("10.{}.{c}.{d}", 128 | b)
 }
 
-/// What one look at a pod asks for.
+/// The work for one pod: a status to report, a pod to remove, or both.
 struct Duty {
     client: Client,
     report: Option<Value>,
@@ -204,7 +205,7 @@ impl Shared {
             },
             Err(error) if error.is_not_found() => Outcome::Done,
             Err(error) => {
-                tracing::debug!(%error, pod = %key, "kubelet will try again");
+                tracing::debug!(%error, pod = %key, "kubelet failed to process the pod, retrying");
                 Outcome::Failed
             }
         }
@@ -217,7 +218,7 @@ impl Shared {
         let timing = state.timing.clone();
         let tracked = state.track(key, pod);
         let step = tracked.life.advance(pod, &timing, now);
-        // Ends slowly, or has said so and been removed but for a finalizer: nothing to report.
+        // If the end of the pod is already reported and only a finalizer keeps it, there is nothing to report.
         let removed = step == Step::Remove && pod.metadata.deletion_grace_period_seconds == Some(0);
         let report = status::report(pod, &tracked.life, &host_address, &tracked.address, now);
         let wanted = tracked.reported.as_ref() != Some(&report) || !shows(pod, &report);
@@ -243,7 +244,7 @@ impl Shared {
             match request::delete::<Pod>(&duty.client, &(), key, &params).await {
                 Ok(Deleted::Gone) => self.pods.removed(key, &duty.uid),
                 Ok(Deleted::Ending(pod)) => self.pods.wrote(*pod),
-                // The name has a new bearer; ours is gone.
+                // The pod is gone, and a new pod has its name.
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
             }
@@ -252,7 +253,7 @@ impl Shared {
     }
 }
 
-/// Whether the pod shows the phase and the conditions of this report: someone else may have written over them.
+/// Whether the pod has the phase and the conditions of this report. Another writer may have overwritten them.
 fn shows(pod: &Pod, report: &Value) -> bool {
     let conditions = report["status"]["conditions"].as_array();
     report["status"]["phase"] == pods::phase(pod)

@@ -1,4 +1,4 @@
-//! What a hollow node says about itself.
+//! The Node object, taints and Lease of a hollow node.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -20,7 +20,7 @@ pub(super) fn object(name: &str, template: &NodeTemplate) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": template.taints}})
 }
 
-/// The status of a node that is well, for a strategic merge.
+/// The status of a healthy node, for a strategic merge patch.
 pub(super) fn well(
     name: &str,
     address: &str,
@@ -53,7 +53,7 @@ pub(super) fn well(
     }})
 }
 
-/// The status of a node whose kubelet is silent, as the node controller sees it.
+/// The status that the node controller writes for a node whose kubelet is silent.
 pub(super) fn silent(before: Option<&Node>, now: Timestamp) -> Value {
     let message = "Kubelet stopped posting node status.";
     let kinds = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
@@ -79,12 +79,12 @@ fn condition(
     })
 }
 
-/// The taints of a node that cannot be reached.
+/// The taint of an unreachable node.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// Put on by the API server when a node registers; taken away once it is ready.
+/// The taint that the API server adds when a node registers. It is removed once the node is ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// The taints that a node should carry, those of others kept. None if they are as they should be.
+/// A patch with the desired taints of a node. It keeps the taints of other writers. `None` if nothing must change.
 pub(super) fn taints(node: &Node, reachable: bool, now: Timestamp) -> Option<Value> {
     let before = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let of_ours = |key: &str| key == UNREACHABLE || key == NOT_READY;
@@ -105,7 +105,7 @@ pub(super) fn taints(node: &Node, reachable: bool, now: Timestamp) -> Option<Val
     }))
 }
 
-/// The lease by which a kubelet says that it lives.
+/// The heartbeat Lease of a kubelet.
 pub(super) fn lease(name: &str, now: Timestamp) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

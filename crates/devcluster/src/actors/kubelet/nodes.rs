@@ -1,4 +1,4 @@
-//! The hollow nodes: they come, fall silent, come back and go.
+//! Adds, silences, revives and removes hollow nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use super::super::pods;
 use super::super::request::{self, Meaning};
 use super::{Host, Kubelets, node, stamp};
 
-/// The control plane takes a node for lost after 40 s without a sign.
+/// Interval of heartbeats. The control plane considers a node lost after 40 s without one.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// What a new node is like.
+/// The properties of a new node.
 #[derive(Clone, Debug)]
 pub struct NodeTemplate {
-    /// Labels besides those that every node has.
+    /// Labels in addition to those that every node has.
     pub labels: BTreeMap<String, String>,
-    /// Taints that it registers with.
+    /// Taints with which the node registers.
     pub taints: Vec<Taint>,
-    /// How many pods it takes.
+    /// Maximum number of pods.
     pub pods: u32,
 }
 
@@ -38,11 +38,11 @@ impl Default for NodeTemplate {
     }
 }
 
-/// The nodes that this process plays.
+/// The nodes that this process simulates.
 #[derive(Clone)]
 pub struct Nodes {
     kubelets: Kubelets,
-    /// Speaks of nodes that do not speak for themselves.
+    /// Writes the status of nodes whose kubelet is silent.
     node_controller: Client,
 }
 
@@ -62,23 +62,23 @@ impl Nodes {
         nodes
     }
 
-    /// Adds a node, ready for pods.
+    /// Adds a node that is ready for pods.
     ///
     /// # Errors
-    /// The API server does not take it.
+    /// The API server rejects a request.
     pub async fn add(&self, name: &str) -> Result<(), Error> {
         self.add_like(name, &NodeTemplate::default()).await
     }
 
-    /// Adds a node with labels and a size of its own.
+    /// Adds a node with its own labels, taints and size.
     ///
     /// # Errors
-    /// The API server does not take it.
+    /// The API server rejects a request.
     pub async fn add_like(&self, name: &str, template: &NodeTemplate) -> Result<(), Error> {
         let client = self.kubelets.shared.identities.client(&kubelet(name));
         let before = match request::create::<Node>(&client, &(), "", &node::object(name, template)).await {
             Ok(node) => Some(node),
-            // A kubelet that was here before: it takes its Node over.
+            // The Node already exists from an earlier kubelet: take it over.
             Err(error) if error.is_already_exists() => None,
             Err(error) => return Err(error),
         };
@@ -100,11 +100,11 @@ impl Nodes {
         Ok(())
     }
 
-    /// The kubelet of this node falls silent. Its pods stay as they are, and nobody ends them; the control plane takes
-    /// the node for unreachable at once, and its pods for not ready.
+    /// Stops the kubelet of this node. Its pods stay as they are, and no kubelet terminates them. The control plane
+    /// considers the node unreachable at once, and its pods not ready.
     ///
     /// # Errors
-    /// The API server does not take it.
+    /// The API server rejects a request.
     pub async fn silence(&self, name: &str) -> Result<(), Error> {
         self.set_running(name, false);
         let key = Key::new("", name);
@@ -130,10 +130,10 @@ impl Nodes {
         Ok(())
     }
 
-    /// The kubelet of a silent node speaks again.
+    /// Starts the kubelet of a silent node again.
     ///
     /// # Errors
-    /// The API server does not take it.
+    /// The API server rejects a request.
     pub async fn revive(&self, name: &str) -> Result<(), Error> {
         let client = self.kubelets.shared.identities.client(&kubelet(name));
         let conditions = node::well(name, "", &NodeTemplate::default(), None, Timestamp::now());
@@ -147,10 +147,10 @@ impl Nodes {
         Ok(())
     }
 
-    /// The machine is gone, and its Node object with it.
+    /// Removes the machine and its Node object.
     ///
     /// # Errors
-    /// The API server does not take it.
+    /// The API server rejects a request.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         self.kubelets.shared.state.lock().nodes.remove(name);
         let key = Key::new("", name);
@@ -160,7 +160,7 @@ impl Nodes {
         }
     }
 
-    /// The names of the nodes, in order.
+    /// The names of the nodes, sorted.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.kubelets.shared.state.lock().nodes.keys().cloned().collect();
@@ -174,7 +174,7 @@ impl Nodes {
         }
     }
 
-    /// Looks at every pod of this node again.
+    /// Queues every pod of this node.
     fn wake(&self, name: &str) {
         for pod in self.kubelets.shared.pods.in_drawer(name) {
             self.kubelets.shared.queue.add(Key::of(pod.as_ref()));
@@ -218,7 +218,7 @@ impl Nodes {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => {
                 match request::create::<Lease>(client, &(), &key.namespace, &lease).await {
-                    // Without its namespace, or without leases at all, a cluster does without this sign of life.
+                    // A cluster without the namespace, or without Leases, has no heartbeats.
                     Err(error) if !error.is_not_found() && !error.is_already_exists() => Err(error),
                     _ => Ok(()),
                 }

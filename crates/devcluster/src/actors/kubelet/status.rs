@@ -1,4 +1,4 @@
-//! What a hollow node reports of its pods.
+//! The pod status that a hollow node reports.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::super::pods;
 use super::life::{Container, Life};
 
-/// Time stamps in the API have whole seconds.
+/// A timestamp in whole seconds, as the API uses it.
 pub(crate) fn stamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The status of a pod, for a strategic merge: conditions of others are not in it and so stay.
+/// The status of a pod, for a strategic merge patch. It does not contain the conditions of other writers, so they stay.
 pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: Timestamp) -> Value {
     let up = life.is_up(now);
     let whole = up && life.wants_ready && !life.over;
@@ -54,7 +54,7 @@ pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: T
     json!({"metadata": {"uid": life.uid}, "status": status})
 }
 
-/// Whether every condition that others have to set before the pod is ready is True.
+/// Whether the conditions of all readiness gates are True.
 fn gates_are_open(pod: &Pod) -> bool {
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     gates.into_iter().all(|gate| {
@@ -68,7 +68,7 @@ fn condition(pod: &Pod, kind: &str, holds: bool, reason: &str, now: Timestamp) -
     let since = before.and_then(|before| before.last_transition_time.as_ref()).map_or(now, |time| time.0);
     let mut condition =
         json!({"type": kind, "status": status, "lastTransitionTime": stamp(since), "lastProbeTime": null});
-    // A reason of an earlier state must not linger; null takes it away.
+    // Null removes the reason of an earlier state.
     condition["reason"] = if holds || reason.is_empty() { Value::Null } else { json!(reason) };
     condition["message"] = Value::Null;
     if let Some(generation) = pod.metadata.generation {
@@ -101,7 +101,7 @@ fn container(pod: &Pod, container: &Container, life: &Life, now: Timestamp) -> V
             "startedAt": stamp(*at), "finishedAt": stamp(*at),
         }});
     }
-    // A hollow node has room for every resize: what is asked for is given at once.
+    // A hollow node has room for every resize, so the requested resources are granted at once.
     let spec = pod.spec.iter().flat_map(|spec| &spec.containers).find(|spec| spec.name == container.name);
     if let Some(resources) = spec.and_then(|spec| spec.resources.as_ref()).filter(|_| up) {
         status["resources"] = json!(resources);
@@ -112,7 +112,7 @@ fn container(pod: &Pod, container: &Container, life: &Life, now: Timestamp) -> V
     status
 }
 
-/// The same for the same image, as a registry's digest would be.
+/// An ID that depends only on the image, like a registry's digest.
 fn image_id(image: &str) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut digest = String::new();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_ready_once_its_readiness_gates_are() {
+    fn a_pod_is_ready_once_its_readiness_gates_are_true() {
         let mut pod = pod("app:1");
         let mut life = Life::begin(&pod, at(0));
         life.advance(&pod, &Timing::default(), at(0));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_takes_its_time_but_not_more_than_the_grace_period() {
+    fn termination_takes_at_most_the_grace_period() {
         let timing = Timing { termination: Duration::from_secs(20), ..Timing::default() };
         let mut pod = pod("app:1");
         let mut life = Life::begin(&pod, at(0));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_that_comes_back_leaves_running_containers_alone() {
+    fn a_restarted_kubelet_does_not_restart_running_containers() {
         let timing = Timing::default();
         let mut pod = pod("app:1");
         let mut life = Life::begin(&pod, at(0));

@@ -1,4 +1,4 @@
-//! The LeaderWorkerSet kind: its fields, its labels, and the definition that brings it to an API server.
+//! The LeaderWorkerSet kind: its fields, its labels, and its CustomResourceDefinition.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -68,7 +68,7 @@ impl Spec {
         self.startup_policy == "LeaderReady"
     }
 
-    /// What makes a revision: groups are rolled when any of this changes.
+    /// The content of a revision: if any of it changes, the groups are updated.
     pub(super) fn revision_content(&self) -> Value {
         let template = &self.leader_worker_template;
         json!({"spec": {"leaderWorkerTemplate": {
@@ -78,7 +78,7 @@ impl Spec {
     }
 }
 
-/// The definition of the kind, with the fields that the controller here reads.
+/// The CustomResourceDefinition of the kind, with the fields that this controller reads.
 #[must_use]
 pub fn leader_worker_set_definition() -> Value {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -121,7 +121,7 @@ pub fn leader_worker_set_definition() -> Value {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {
             "name": format!("leaderworkersets.{GROUP}"),
-            // Kinds under x-k8s.io have to say whether their API was reviewed.
+            // Kinds in groups under x-k8s.io must state whether their API was reviewed.
             "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
         },
         "spec": {
@@ -144,10 +144,10 @@ pub fn leader_worker_set_definition() -> Value {
     })
 }
 
-/// Brings the kind to an API server, and gives its controller the rights it needs. What is there already stays.
+/// Creates the kind on an API server, and grants its controller the permissions it needs. Existing objects stay.
 ///
 /// # Errors
-/// The client may not do so, or the API server cannot be reached.
+/// The client lacks permission, or the API server cannot be reached.
 pub async fn install_leader_worker_sets(admin: &Client) -> Result<(), Error> {
     let definition = leader_worker_set_definition();
     done(request::create::<CustomResourceDefinition>(admin, &(), "", &definition).await, false)?;
@@ -169,7 +169,7 @@ pub async fn install_leader_worker_sets(admin: &Client) -> Result<(), Error> {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lws-manager-role"},
         "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
     });
-    // A server without RBAC needs no rights.
+    // A server without RBAC needs no permissions.
     done(request::create::<ClusterRole>(admin, &(), "", &role).await, true)?;
     done(request::create::<ClusterRoleBinding>(admin, &(), "", &binding).await, true)
 }

@@ -1,9 +1,9 @@
-//! LeaderWorkerSets: groups of a leader and its workers that live and fall together.
+//! The LeaderWorkerSet controller: groups of a leader and its workers that are recreated together.
 //!
-//! The leaders are a StatefulSet of the set's name. Each leader pod owns a StatefulSet of its own name with its workers.
-//! When a member is deleted, lost or restarts, the leader is deleted with Foreground propagation, and the whole group
-//! with it, unless the restart policy is None. Subgroups, environment variables, network policies and the headless
-//! Service of the real controller are not made.
+//! The leaders are a StatefulSet with the name of the set. Each leader pod owns a StatefulSet with the leader's name,
+//! which holds the workers. When a pod of a group is deleted, lost or restarted, the controller deletes the leader with
+//! Foreground propagation, and the whole group with it, unless the restart policy is None. Unlike the real controller,
+//! this one does not create subgroups, environment variables, network policies or the headless Service.
 
 mod api;
 mod plan;
@@ -102,7 +102,7 @@ struct Acting {
     bereft: Mutex<HashSet<String>>,
 }
 
-/// One group: its leader, and what belongs to it.
+/// One group: its leader, its workers, and their StatefulSet.
 struct Members {
     leader: Arc<Pod>,
     index: i32,
@@ -126,7 +126,7 @@ impl Members {
 }
 
 impl Acting {
-    /// A worker that vanished without having been seen to end.
+    /// Records a worker that was removed without having been seen terminating.
     fn note_loss(&self, worker: &Pod) {
         let namespace = worker.namespace().unwrap_or_default();
         let Some(owner) = pods::controller_of(worker) else { return };
@@ -174,7 +174,7 @@ impl Acting {
         Ok(None)
     }
 
-    /// The groups that have a leader, in order of their index.
+    /// The groups that have a leader, ordered by index.
     fn groups(&self, lws: &LeaderWorkerSet, leaders: Option<&StatefulSet>) -> Vec<Members> {
         let Some(leaders) = leaders else { return Vec::new() };
         let namespace = lws.namespace().unwrap_or_default();
@@ -192,7 +192,7 @@ impl Acting {
         groups
     }
 
-    /// The templates that this leader's group is made from.
+    /// The templates of this leader's group.
     fn content_of(&self, namespace: &str, lws: &LeaderWorkerSet, leader: &Pod) -> Value {
         let revision = leader.labels().get(REVISION).map(|revision| format!("{}-{revision}", lws.name_any()));
         let stored = revision.and_then(|name| self.revisions.content(namespace, &name));
@@ -256,7 +256,7 @@ impl Acting {
         Ok(())
     }
 
-    /// Puts on every new pod the labels that follow from its name, and lets it be scheduled.
+    /// Adds to every new pod the labels that depend on its name, and removes the scheduling gate.
     async fn label_all(&self, names: &Names<'_>, groups: &[Members]) -> Result<(), Error> {
         for group in groups {
             let leader = group.leader.name_any();
@@ -308,7 +308,7 @@ impl Acting {
         let index = group.index.to_string();
         let (name, uid) = (leader.name_any(), pods::uid(leader.as_ref()));
         let Some(revision) = leader.labels().get(REVISION) else { return Ok(()) };
-        // The workers' name may still be held by the set of an earlier leader; its end wakes us.
+        // The set of an earlier leader may still have the name; its removal queues this LeaderWorkerSet again.
         let name_taken = self.sets.get(&Key::new(names.namespace, &name)).is_some();
         if name_taken || (lws.spec.workers_wait_for_leader() && !pods::is_ready(leader)) {
             return Ok(());
@@ -318,7 +318,7 @@ impl Acting {
         self.create_set(names.namespace, &worker_set(names, &leader, &content)).await
     }
 
-    /// The member, if any, for whose sake the group has to be made anew.
+    /// The pod, if any, because of which the group must be recreated.
     fn broken(&self, policy: &str, group: &Members) -> Option<String> {
         if !matches!(policy, "RecreateGroupOnPodRestart" | "RecreateGroupAfterStart") {
             return None;

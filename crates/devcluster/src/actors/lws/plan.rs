@@ -1,4 +1,4 @@
-//! What a LeaderWorkerSet asks of its StatefulSets: pure.
+//! Plans the StatefulSets of a LeaderWorkerSet. Pure functions.
 
 use serde_json::{Value, json};
 
@@ -7,42 +7,42 @@ use super::super::pods;
 use super::super::revisions::hash;
 use super::api::{GROUP_INDEX, GROUP_KEY, LEADER_NAME, NAME, REPLICAS, REVISION, SIZE, Spec, WORKER_INDEX};
 
-/// Keeps a pod from being scheduled until it carries the labels that follow from its name. The real controller puts
-/// them on in a webhook; here they come with the first update, and nobody sees a running pod without them.
+/// Scheduling gate of a pod until it has the labels that depend on its name. The real controller adds them in a
+/// webhook. Here, the first update adds them, so that no running pod is without them.
 pub(super) const GATE: &str = "leaderworkerset.sigs.k8s.io/labels";
 
-/// A group of the set, as its pods show it.
+/// The state of a group, according to its pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) updated: bool,
     pub(super) ready: bool,
 }
 
-/// The leader StatefulSet as it is now.
+/// The current state of the leader StatefulSet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaders {
     pub(super) replicas: i32,
     pub(super) partition: i32,
-    /// The set's replicas when the StatefulSet was last written.
+    /// The replicas of the LeaderWorkerSet when the StatefulSet was last written.
     pub(super) asked: i32,
     pub(super) of_newest_revision: bool,
 }
 
-/// How many leaders, and from which ordinal on they are of the newest revision.
+/// The number of leaders, and the first ordinal that gets the newest revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rollout {
     pub(super) replicas: i32,
     pub(super) partition: i32,
 }
 
-/// The next step of a rollout. `groups` are by index and as many as there are leaders wanted now.
+/// The next step of a rollout. `groups` is ordered by index and has one entry for each desired leader.
 pub(super) fn rollout(spec: &Spec, leaders: Option<Leaders>, groups: &[Group]) -> Rollout {
     let replicas = spec.replicas;
     let Some(leaders) = leaders else { return Rollout { replicas, partition: 0 } };
     let config = &spec.rollout_strategy.rolling_update_configuration;
     let surge =
         config.max_surge.as_ref().map_or(0, |surge| resolve(surge, replicas, true)).clamp(0, replicas);
-    // Surge groups are kept while they stand in for others, and go one by one at the end.
+    // Surge groups are kept while they replace other groups, and are removed one by one at the end.
     let with_surge = |unfinished: i32| {
         if unfinished <= surge { replicas + (unfinished - 1).max(0) } else { replicas + surge }
     };
@@ -61,7 +61,7 @@ pub(super) fn rollout(spec: &Spec, leaders: Option<Leaders>, groups: &[Group]) -
         return Rollout { partition: leaders.partition.min(replicas + surge), replicas: next_replicas };
     }
     let max_unavailable = config.max_unavailable.as_ref().map_or(1, |max| resolve(max, replicas, false));
-    // Without room in either direction nothing would ever move.
+    // If both were 0, the rollout could not progress.
     let max_unavailable = if max_unavailable <= 0 && surge == 0 { 1 } else { max_unavailable.max(0) };
     let step = max_unavailable + surge - (replicas + surge - leaders.replicas);
     let partition = lower_partition(leaders, step, group);
@@ -73,10 +73,10 @@ fn lower_partition(leaders: Leaders, step: i32, group: impl Fn(i32) -> Group) ->
         (0..leaders.replicas).rev().take_while(|index| group(*index) == Group { updated: true, ready: true });
     let finished = i32::try_from(finished.count()).unwrap_or(i32::MAX);
     let reached = (leaders.replicas - finished - step).max(0);
-    // Groups further down that are broken already use up the room.
+    // Broken groups at lower indexes already count as unavailable.
     let broken = (0..reached).filter(|index| !group(*index).ready).count();
     let mut partition = reached + i32::try_from(broken).unwrap_or(i32::MAX);
-    // But a broken group right at the edge loses nothing by being rolled.
+    // But a broken group directly below the partition can be updated without loss.
     let mut index = partition.min(leaders.replicas - 1);
     while index >= 0 && (!group(index).ready || group(index).updated) {
         partition = index;
@@ -91,12 +91,12 @@ pub(super) fn size_of(content: &Value) -> i32 {
     size.and_then(|size| i32::try_from(size).ok()).unwrap_or(1)
 }
 
-/// The key of the group that this leader has.
+/// The group key of this leader's group.
 pub(super) fn group_key(namespace: &str, leader: &str) -> String {
     hash(&json!(format!("{namespace}/{leader}")))
 }
 
-/// Identifies the set in its objects.
+/// The names that identify the set in its objects.
 pub(super) struct Names<'a> {
     pub(super) namespace: &'a str,
     pub(super) set: &'a str,
@@ -140,7 +140,7 @@ pub(super) fn leader_set(
     })
 }
 
-/// The leader whose workers a StatefulSet holds.
+/// The leader of the workers in a StatefulSet.
 pub(super) struct Leader<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
@@ -148,7 +148,7 @@ pub(super) struct Leader<'a> {
     pub(super) revision: &'a str,
 }
 
-/// The StatefulSet of one group's workers: it belongs to the leader pod and goes with it.
+/// The StatefulSet of one group's workers. The leader pod owns it, so it is deleted with the leader.
 pub(super) fn worker_set(names: &Names<'_>, leader: &Leader<'_>, content: &Value) -> Value {
     let key = group_key(names.namespace, leader.name);
     let mut template = content["spec"]["leaderWorkerTemplate"]["workerTemplate"].clone();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_group_below_uses_up_the_room_but_at_the_edge_it_is_rolled() {
+    fn a_broken_group_counts_as_unavailable_but_is_updated_if_it_is_next() {
         let one = spec(4, json!(1), json!(0));
         assert_eq!(step(&one, (4, 4, true), "oOOO"), (4, 4), "one is down already");
         assert_eq!(step(&one, (4, 4, true), "OOOo"), (4, 3));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn surge_groups_come_first_and_go_last() {
+    fn surge_groups_are_created_first_and_removed_last() {
         let surge = spec(3, json!(0), json!(1));
         let table = [
             ((3, 0, false), "OOO", (4, 3)),

@@ -1,6 +1,6 @@
-//! StatefulSets: members with names that stay.
+//! The StatefulSet controller: pods with stable names.
 //!
-//! Volume claims are not made; a set that asks for them gets an Event that says so, and no pods.
+//! Volume claims are not supported: a set with `volumeClaimTemplates` gets an Event that says so, and no pods.
 
 mod plan;
 
@@ -47,7 +47,7 @@ pub(crate) fn start(context: &ActorContext) {
             let namespace = pod.namespace().unwrap_or_default();
             match pods::controller_of(pod.as_ref()) {
                 Some(owner) if owner.kind == "StatefulSet" => wake.add(Key::new(&namespace, &owner.name)),
-                // A name that a set may wait for, or an orphan that it may take in.
+                // The pod may have a name that a set waits for, or may be an orphan that a set can adopt.
                 _ => {
                     if let Some((set, _)) = pod.name_any().rsplit_once('-') {
                         let key = Key::new(&namespace, set);
@@ -147,7 +147,7 @@ impl Acting {
         let mut new = Vec::new();
         for (ordinal, revision) in &plan.create {
             let key = Key::new(&namespace, &format!("{}-{ordinal}", set.name_any()));
-            // Someone else's pod has the name. Its end wakes us.
+            // If a pod of another owner has the name, its removal queues this set again.
             if self.control.pods.get(&key).is_none() {
                 new.push(self.pod(set, *ordinal, revision, owner));
             }
@@ -178,7 +178,7 @@ impl Acting {
     }
 
     async fn report(&self, set: &StatefulSet, facts: &Facts<'_>) -> Result<(), Error> {
-        // What was just made and removed is on the shelf already.
+        // The cache already reflects the pods that were just created and deleted.
         let members = self.control.pods.owned_by(pods::uid(set));
         let status = facts.status(&members, set.metadata.generation.unwrap_or(0));
         if set.status.as_ref() == Some(&status) {

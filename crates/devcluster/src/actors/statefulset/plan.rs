@@ -1,4 +1,4 @@
-//! What a StatefulSet does next: pure.
+//! Plans the next steps of a StatefulSet. Pure functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use kube::ResourceExt;
 use super::super::kinds::{StatefulSetSpec, StatefulSetStatus, resolve};
 use super::super::pods;
 
-/// The label that says which revision a pod was made from.
+/// The label with the revision of a pod.
 pub(crate) const REVISION: &str = "controller-revision-hash";
 
-/// What the plan is made from.
+/// The input of the plan.
 pub(super) struct Facts<'a> {
     pub(super) name: &'a str,
     pub(super) spec: &'a StatefulSetSpec,
@@ -24,14 +24,14 @@ pub(super) struct Facts<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Pods to make, by ordinal and revision, and pods to remove.
+/// Pods to create, by ordinal and revision, and pods to delete.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) create: Vec<(i32, String)>,
     pub(super) delete: Vec<Arc<Pod>>,
 }
 
-/// The number at the end of a member's name.
+/// The ordinal at the end of a pod's name.
 pub(crate) fn ordinal_of(set: &str, pod: &str) -> Option<i32> {
     let digits = pod.strip_prefix(set)?.strip_prefix('-')?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -66,7 +66,7 @@ impl Facts<'_> {
             && pods::is_available(pod, self.spec.min_ready_seconds, self.now)
     }
 
-    /// A pod made anew during a rollout is of the old revision where the rollout has not been yet.
+    /// The revision for a new pod. During a rollout, ordinals that the rollout has not reached get the old revision.
     fn revision_for(&self, ordinal: i32) -> &str {
         let untouched = match self.partition() {
             Some(partition) => ordinal < self.start() + partition,
@@ -75,7 +75,7 @@ impl Facts<'_> {
         if self.rolls() && untouched { self.current } else { self.update }
     }
 
-    /// The next steps. One at a time for an ordered set, each waiting for the one before.
+    /// The next steps. An ordered set takes one step at a time, and each step waits for the one before.
     pub(super) fn plan(&self, members: &[Arc<Pod>]) -> Plan {
         let mut by_ordinal: BTreeMap<i32, &Arc<Pod>> = BTreeMap::new();
         for pod in members {
@@ -96,7 +96,7 @@ impl Facts<'_> {
                     }
                 }
                 Some(pod) if pods::is_terminal(pod) => {
-                    // Its successor follows once the name is free.
+                    // Its successor is created once the name is free.
                     if !pods::is_terminating(pod) {
                         plan.delete.push(Arc::clone(pod));
                     }
@@ -140,7 +140,7 @@ impl Facts<'_> {
         plan
     }
 
-    /// From the highest ordinal down to the partition.
+    /// Rolls out the update from the highest ordinal down to the partition.
     fn roll(&self, replicas: &[(i32, &Arc<Pod>)], plan: &mut Plan) {
         let from = self.start() + self.partition().unwrap_or(0);
         let rolling = self.spec.update_strategy.rolling_update.as_ref();
@@ -166,7 +166,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What to report.
+    /// The status to report.
     pub(super) fn status(&self, members: &[Arc<Pod>], generation: i64) -> StatefulSetStatus {
         let count = |what: &dyn Fn(&Pod) -> bool| {
             i32::try_from(members.iter().filter(|pod| what(pod)).count()).unwrap_or(i32::MAX)
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// `db-1:new!` is ready, `db-1:new` is not, `db-1:new~` is ending, `db-1:new+` has failed.
+    /// `db-1:new!` is ready, `db-1:new` is not ready, `db-1:new~` is terminating, `db-1:new+` has failed.
     fn pod(text: &str) -> Arc<Pod> {
         let (mark, rest) = match text.chars().last() {
             Some(mark @ ('!' | '~' | '+')) => (mark, &text[..text.len() - 1]),
@@ -220,7 +220,7 @@ mod tests {
         Arc::new(serde_json::from_value(pod).unwrap())
     }
 
-    /// What the plan does: `+db-1:new` makes, `-db-1` removes.
+    /// The steps of the plan: `+db-1:new` creates, `-db-1` deletes.
     fn steps(spec: Value, pods: &[&str]) -> Vec<String> {
         let mut whole =
             json!({"replicas": 3, "selector": {}, "updateStrategy": {"rollingUpdate": {"partition": 0}}});
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ordered_sets_go_one_step_at_a_time() {
+    fn ordered_sets_take_one_step_at_a_time() {
         let ordered = json!({});
         let table: &[(&[&str], &[&str])] = &[
             (&[], &["+db-0:new"]),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn parallel_sets_do_all_at_once() {
+    fn parallel_sets_take_all_steps_at_once() {
         let parallel = json!({"podManagementPolicy": "Parallel"});
         assert_eq!(steps(parallel.clone(), &[]), ["+db-0:new", "+db-1:new", "+db-2:new"]);
         assert_eq!(steps(parallel, &["db-0:new", "db-2:new~"]), ["+db-1:new"]);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_members() {
+    fn ordinals_are_parsed_from_pod_names() {
         assert_eq!(ordinal_of("db", "db-12"), Some(12));
         for other in ["db", "db-", "db-x", "dbx-1", "db-1-2", "db-+1"] {
             assert_eq!(ordinal_of("db", other), None, "{other}");

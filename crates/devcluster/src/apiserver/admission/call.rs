@@ -1,4 +1,4 @@
-//! Reaching a webhook: where it is, over TLS, on a connection that is kept.
+//! Calls a webhook: resolves its address and sends the review over a TLS connection that is reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,30 +22,30 @@ use crate::apiserver::api::Api;
 use crate::apiserver::builtin::table_id;
 use crate::apiserver::object::{self, Key};
 
-/// The largest answer that is read.
+/// Maximum size of a response.
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
-/// Idle connections kept per webhook.
+/// Maximum number of idle connections per webhook.
 const KEPT: usize = 32;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Connections to webhooks that are kept for the next question.
+/// Connections to webhooks that are kept for the next call.
 #[derive(Default)]
 pub(crate) struct Webhooks {
     idle: Mutex<HashMap<Target, Vec<Sender>>>,
-    /// Whose turn it is of the endpoints of a service.
+    /// Counter that selects the endpoints of a service in turn.
     turn: AtomicUsize,
 }
 
-/// Where a webhook is and how it proves itself.
+/// The address of a webhook, and the identity that its certificate must prove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Target {
-    /// What to dial.
+    /// The address to connect to.
     address: String,
-    /// The name its certificate must carry.
+    /// The name that the certificate must have.
     name: String,
     ca: Vec<u8>,
-    /// As it stands in messages and in the `Host` header.
+    /// The authority for messages and the `Host` header.
     authority: String,
     path: String,
 }
@@ -72,7 +72,7 @@ impl Webhooks {
 }
 
 impl Api {
-    /// Sends a review and reads what comes back; the error is for people.
+    /// Sends a review and reads the response. The error is human-readable.
     pub(super) async fn call_webhook(&self, hook: &Value, review: &Value) -> Result<Value, String> {
         let target = self.target(&hook["clientConfig"])?;
         let seconds = hook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30);
@@ -90,7 +90,7 @@ impl Api {
     async fn post(&self, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
         if let Some(mut sender) = self.webhooks.take(target) {
             match send(&mut sender, target, seconds, body.clone()).await {
-                // A kept connection may have been closed at the other end meanwhile.
+                // The webhook may have closed the idle connection in the meantime.
                 Err(Unanswered::Transport(_)) => {}
                 answered => {
                     self.webhooks.keep(target, sender);
@@ -122,7 +122,7 @@ impl Api {
         self.service_target(&config["service"], ca)
     }
 
-    /// Finds an endpoint of the service, as an API server without a proxy does.
+    /// Selects an endpoint of the service, as an API server without a proxy does.
     fn service_target(&self, service: &Value, ca: Vec<u8>) -> Result<Target, String> {
         let namespace = service["namespace"].as_str().unwrap_or_default();
         let name = service["name"].as_str().unwrap_or_default();
@@ -142,7 +142,7 @@ impl Api {
         if ready.is_empty() {
             return Err(format!("no endpoints available for service {name:?}"));
         }
-        // A real one leaves it to chance; in turn, all of them are asked, however few questions there are.
+        // The real API server selects at random. Selecting in turn reaches all endpoints even with few calls.
         let address = ready.swap_remove(self.webhooks.turn.fetch_add(1, Ordering::Relaxed) % ready.len());
         let host = format!("{name}.{namespace}.svc");
         Ok(Target {
@@ -155,7 +155,7 @@ impl Api {
     }
 }
 
-/// What to dial for each endpoint of a service that is ready.
+/// The addresses of the ready endpoints of a service.
 fn ready_endpoints<'a>(slices: impl Iterator<Item = &'a Value>, service: &str, port: &str) -> Vec<String> {
     let of_service = |slice: &&Value| {
         object::label_map(slice).get("kubernetes.io/service-name").is_some_and(|name| *name == service)
@@ -178,11 +178,11 @@ fn ready_endpoints<'a>(slices: impl Iterator<Item = &'a Value>, service: &str, p
     found
 }
 
-/// Why there is no answer.
+/// The reason why there is no valid response.
 enum Unanswered {
-    /// The webhook was not reached, or the connection broke.
+    /// The webhook could not be reached, or the connection broke.
     Transport(String),
-    /// It answered with something else than a review.
+    /// The response is not a review.
     Said(String),
 }
 
@@ -198,7 +198,7 @@ async fn connect(target: &Target) -> Result<Sender, String> {
         .map_err(|e| format!("tls: failed to verify certificate: {e}"))?;
     let (sender, connection) = handshake(TokioIo::new(tls)).await.map_err(|e| e.to_string())?;
     tokio::spawn(async move {
-        // Its end is seen by whoever uses the sender next.
+        // Ignore the error: the next use of the sender reports a closed connection.
         let _ = connection.await;
     });
     Ok(sender)
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_leads_to_all_that_are_ready() {
+    fn all_ready_endpoints_of_a_service_are_found() {
         let slice = |service: &str, address: &str, ready: bool| {
             json!({
                 "metadata": {"labels": {"kubernetes.io/service-name": service}},

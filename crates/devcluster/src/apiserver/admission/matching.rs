@@ -1,4 +1,4 @@
-//! Whether a webhook wants to be asked: rules, selectors, match conditions.
+//! Decides whether a webhook is called for a request: rules, selectors, match conditions.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use crate::apiserver::failure::{Failure, Outcome};
 use crate::apiserver::object;
 use crate::apiserver::selector::Labels;
 
-/// A webhook that is to be asked, and the version it wants to see.
+/// A matching rule of a webhook, with the resource version that the webhook expects.
 #[derive(Clone, Debug)]
 pub(super) struct Match {
     pub(super) version: String,
 }
 
 impl Api {
-    /// Whether the webhook is to be asked about this request.
+    /// Decides whether the webhook is called for this request.
     pub(super) fn matches(
         &self,
         hook: &Hook,
@@ -55,12 +55,13 @@ impl Api {
         }
         match self.namespace(&call.namespace) {
             Some(namespace) => selector.matches(object::labels(&namespace.value)),
-            // A namespace that is gone has no labels to say no with.
+            // A namespace that no longer exists has no labels.
             None => selector.matches(None),
         }
     }
 
-    /// Any condition that is false: not asked. One that cannot be told: as the failure policy says.
+    /// If a condition is false, the webhook is not called. If a condition cannot be evaluated, the failure policy
+    /// applies.
     fn conditions_hold(
         &self,
         hook: &Hook,
@@ -135,7 +136,7 @@ fn resources_fit(rule: &Value, plural: &str, subresource: &str) -> bool {
     rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str).any(|entry| {
         let (resource, sub) = match entry.split_once('/') {
             Some((resource, sub)) => (resource, sub),
-            // `*` alone means resources, not their subresources.
+            // An entry without `/` matches resources, not their subresources.
             None => (entry, ""),
         };
         (resource == "*" || resource == plural) && (sub == subresource || (entry.contains('/') && sub == "*"))
@@ -148,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn subresources_must_be_spelled() {
+    fn a_rule_matches_subresources_only_if_it_names_them() {
         let fits =
             |entry: &str, plural: &str, sub: &str| resources_fit(&json!({"resources": [entry]}), plural, sub);
         assert!(fits("pods", "pods", ""));

@@ -1,4 +1,4 @@
-//! Admission webhooks: who is asked about a request, and what comes of the answers.
+//! Admission webhooks: which webhooks are called for a request, and how their responses are applied.
 
 mod call;
 mod matching;
@@ -21,7 +21,7 @@ use matching::Match;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What a request does, in the words of a webhook's rules.
+/// The operation of a request, as in the rules of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -39,7 +39,7 @@ impl Operation {
     }
 }
 
-/// All that admission knows of a request besides the objects.
+/// The attributes of a request for admission, without the objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Attributes<'a> {
     call: &'a Call,
@@ -47,7 +47,7 @@ pub(crate) struct Attributes<'a> {
     name: String,
     options: Value,
     dry_run: bool,
-    /// Group, version and kind of the object, where it is not the resource's own.
+    /// Group, version and kind of the object, if it is not of the resource's own kind.
     kind: Option<(&'static str, &'static str, &'static str)>,
 }
 
@@ -71,13 +71,13 @@ impl<'a> Attributes<'a> {
         self
     }
 
-    /// Whether nothing is to be written, where the query is not what says so.
+    /// Sets the dry-run flag, for requests that do not have it in the query.
     pub(crate) fn dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
         self
     }
 
-    /// The object is not of the resource's own kind, as for a subresource.
+    /// Sets the kind of the object if it is not the resource's own kind, as for a subresource.
     pub(crate) fn with_kind(mut self, kind: (&'static str, &'static str, &'static str)) -> Self {
         self.kind = Some(kind);
         self
@@ -110,7 +110,7 @@ impl Hook {
 }
 
 impl Api {
-    /// Asks the mutating webhooks, one after the other; gives back the object if any of them changed it.
+    /// Calls the mutating webhooks one after the other. Returns the object if a webhook changed it.
     pub(crate) async fn admit_mutating(
         &self,
         attributes: &Attributes<'_>,
@@ -131,7 +131,7 @@ impl Api {
         Ok(changed)
     }
 
-    /// Asks all validating webhooks at once; the first refusal to arrive is the answer.
+    /// Calls all validating webhooks in parallel. The first denial to arrive is returned.
     pub(crate) async fn admit_validating(
         &self,
         attributes: &Attributes<'_>,
@@ -159,9 +159,9 @@ impl Api {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// The webhooks of all configurations of a kind, in order of name.
+    /// The webhooks of all configurations of a kind, ordered by name.
     fn hooks(&self, plural: &str, attributes: &Attributes<'_>) -> Vec<Hook> {
-        // Who decides about admission is not itself subject to it.
+        // Webhook configurations are not subject to admission webhooks.
         if attributes.call.served.resource.group == GROUP {
             return Vec::new();
         }
@@ -175,7 +175,7 @@ impl Api {
             .collect()
     }
 
-    /// Asks one webhook. A webhook that cannot be asked counts as its failure policy says.
+    /// Calls one webhook. If the call fails, the webhook's failure policy applies.
     async fn ask(
         &self,
         hook: &Hook,

@@ -1,4 +1,4 @@
-//! `AdmissionReview`: the question and the answer.
+//! `AdmissionReview`: the request to a webhook and its response.
 
 use serde_json::{Value, json};
 
@@ -6,16 +6,16 @@ use super::{Attributes, Match};
 use crate::apiserver::failure::{Failure, Outcome};
 use crate::apiserver::resource::Served;
 
-/// What a webhook said.
+/// The response of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// The status of a refusal; `None`: allowed.
+    /// The status of a denial; `None`: allowed.
     pub(super) refusal: Option<Value>,
     pub(super) patch: Option<json_patch::Patch>,
     pub(super) warnings: Vec<String>,
 }
 
-/// What a request is, without the objects; match conditions see this too.
+/// The admission request without the objects. Match conditions use it, too.
 pub(super) fn condition_request(attributes: &Attributes<'_>, matched: &Match) -> Value {
     let call = attributes.call;
     let resource = &call.served.resource;
@@ -50,13 +50,13 @@ pub(super) fn condition_request(attributes: &Attributes<'_>, matched: &Match) ->
     request
 }
 
-/// The namespace a review is about; a namespace is in itself.
+/// The namespace of a review. For a namespace object, it is the namespace itself.
 fn namespace(attributes: &Attributes<'_>) -> String {
     let call = attributes.call;
     if call.served.resource.is("", "namespaces") { attributes.name.clone() } else { call.namespace.clone() }
 }
 
-/// The question as it is sent, and its uid.
+/// Creates the review to send, and its uid.
 pub(super) fn request(
     attributes: &Attributes<'_>,
     matched: &Match,
@@ -75,7 +75,7 @@ fn in_version(attributes: &Attributes<'_>, matched: &Match) -> Served {
     Served { resource: attributes.call.served.resource.clone(), version: matched.version.clone() }
 }
 
-/// An object in the version that the webhook asked for.
+/// An object in the version that the webhook expects.
 fn shown(attributes: &Attributes<'_>, matched: &Match, object: Option<&Value>) -> Value {
     match object {
         None => Value::Null,
@@ -84,7 +84,7 @@ fn shown(attributes: &Attributes<'_>, matched: &Match, object: Option<&Value>) -
     }
 }
 
-/// Reads an answer; `Err` says why it is none.
+/// Reads a response; `Err` says why it is invalid.
 pub(super) fn read(response: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
     if response["kind"] != "AdmissionReview" || response["apiVersion"] != "admission.k8s.io/v1" {
         return Err(format!(
@@ -131,7 +131,7 @@ fn read_patch(answer: &Value, mutating: bool) -> Result<Option<json_patch::Patch
     serde_json::from_slice(&bytes.0).map(Some).map_err(|e| format!("response.patch is no JSON patch: {e}"))
 }
 
-/// The refusal that the client gets.
+/// The error that the client gets for a denial.
 pub(super) fn refusal(hook: &str, mut status: Value) -> Failure {
     if !status.is_object() {
         status = json!({});
@@ -149,7 +149,7 @@ pub(super) fn refusal(hook: &str, mut status: Value) -> Failure {
     Failure::from_status(status, 400)
 }
 
-/// The object as the webhook's patch leaves it, in stored form.
+/// Applies the webhook's patch. Returns the object in stored form.
 pub(super) fn apply_patch(
     hook: &str,
     patch: &json_patch::Patch,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_keeps_its_details() {
+    fn a_denial_keeps_its_details() {
         let failure = refusal(
             "pods.example.com",
             json!({"code": 429, "reason": "TooManyRequests", "message": "wait", "details": {"causes": [{"reason": "DisruptionBudget"}]}}),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_must_be_one_to_this_question() {
+    fn a_response_must_match_the_request() {
         assert!(read(&review(&json!({"uid": "a", "allowed": true})), "a", false).is_ok());
         assert!(read(&review(&json!({"uid": "", "allowed": true})), "a", false).is_err());
         assert!(read(&json!({"allowed": true}), "a", false).is_err());

@@ -1,4 +1,4 @@
-//! What a definition itself must look like.
+//! Validation of a CustomResourceDefinition itself.
 
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ fn validate_versions(spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Structural schemas only, with rules that compile and patterns that can be matched.
+/// Accepts only structural schemas, with rules and patterns that compile.
 fn validate_schema(schema: &Value, at: &str, errors: &mut Vec<FieldError>) {
     for forbidden in
         ["$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "uniqueItems"]

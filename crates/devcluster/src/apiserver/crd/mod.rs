@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: from the definition to a resource that is served.
+//! CustomResourceDefinitions: turns a definition into a served resource.
 
 mod definition;
 mod rules;
@@ -23,7 +23,7 @@ pub(crate) use definition::{default_definition, validate_definition};
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 
-/// The rules of a custom kind, version by version.
+/// The rules of a custom kind, for each version.
 #[derive(Debug)]
 pub(crate) struct CustomType {
     versions: Vec<CustomVersion>,
@@ -37,11 +37,11 @@ pub(crate) struct CustomVersion {
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) selectable_fields: Vec<String>,
     pub(crate) columns: Vec<PrinterColumn>,
-    /// The schema as it was given.
+    /// The schema as the user wrote it.
     pub(crate) openapi: Option<Value>,
 }
 
-/// Where a custom kind keeps its replicas.
+/// The paths of the replica counts in a custom kind.
 #[derive(Debug)]
 pub(crate) struct ScalePaths {
     pub(crate) wanted: JsonPath,
@@ -68,7 +68,7 @@ impl CustomType {
         self.version(version)?.openapi.as_ref()
     }
 
-    /// Drops what the schema does not know and fills in its defaults.
+    /// Drops fields that are not in the schema, and sets defaults.
     pub(crate) fn prune_and_default(&self, version: &str, value: &mut Value, unknown: &mut Vec<String>) {
         if let Some(schema) = self.schema(version) {
             schema::prune_root(schema, value, unknown);
@@ -76,19 +76,19 @@ impl CustomType {
         }
     }
 
-    /// What is wrong with an object by the schema and its rules.
+    /// Validates an object against the schema and its rules.
     pub(crate) fn validate(&self, version: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let Some(schema) = self.schema(version) else { return Vec::new() };
         let mut errors = Vec::new();
         validate::validate_root(schema, value, &mut errors);
-        // Rules run on values of the right shape only.
+        // Rules run only on values that match the schema.
         if errors.is_empty() {
             rules::check_root(schema, value, old, &mut errors);
         }
         errors
     }
 
-    /// What is newly wrong with a rewritten object: trouble that was there before, and stays as it is, is let be.
+    /// Validates an updated object. Ignores errors that the old object already had and that are unchanged.
     pub(crate) fn validate_part(
         &self,
         version: &str,
@@ -106,14 +106,14 @@ impl CustomType {
 }
 
 impl Api {
-    /// Keeps what is served in step with the definitions.
+    /// Updates the served resources when a definition changes.
     pub(crate) fn after_write(&self, resource: &Arc<Resource>, stored: &Arc<Stored>) {
         if resource.is(GROUP, PLURAL) && !object::is_terminating(&stored.value) {
             self.establish(stored);
         }
     }
 
-    /// A definition takes its objects with it.
+    /// Removes the objects of a removed definition.
     pub(crate) fn after_removal(&self, resource: &Arc<Resource>, gone: &Arc<Stored>) {
         if !resource.is(GROUP, PLURAL) {
             return;
@@ -139,7 +139,7 @@ impl Api {
         let status =
             established_status(&stored.value, taken.then_some(kind.as_str()), &self.clock.now_text());
         value["status"] = status;
-        // Whoever wrote meanwhile comes by here as well.
+        // On a conflict, the other write establishes the definition: every write calls this function.
         let _ = self.store.put(&table_id(GROUP, PLURAL), &stored.key, value, Expect::At(stored.revision));
     }
 }
@@ -179,7 +179,7 @@ fn established_status(definition: &Value, taken: Option<&str>, now: &str) -> Val
     })
 }
 
-/// The resource a definition asks for.
+/// The resource that a definition describes.
 fn custom_resource(definition: &Value) -> Resource {
     let spec = &definition["spec"];
     let names = &spec["names"];

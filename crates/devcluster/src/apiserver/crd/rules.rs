@@ -1,11 +1,11 @@
-//! `x-kubernetes-validations`: rules in CEL, on a value and on how it changed.
+//! `x-kubernetes-validations`: CEL rules for values and for changes of values.
 
 use serde_json::{Map, Value};
 
 use crate::apiserver::cel;
 use crate::apiserver::failure::FieldError;
 
-/// Words that CEL keeps for itself; as fields they are written between underscores.
+/// Reserved words of CEL. A field with such a name is written between double underscores.
 const RESERVED: [&str; 20] = [
     "true",
     "false",
@@ -29,7 +29,7 @@ const RESERVED: [&str; 20] = [
     "void",
 ];
 
-/// Checks the rules of one schema node; what does not compile is refused with the definition.
+/// Checks the rules of one schema node. A definition with a rule that does not compile is rejected.
 pub(super) fn validate_rules(schema: &Value, at: &str, errors: &mut Vec<FieldError>) {
     for (index, rule) in schema["x-kubernetes-validations"].as_array().into_iter().flatten().enumerate() {
         let at = format!("{at}.x-kubernetes-validations[{index}]");
@@ -53,7 +53,7 @@ pub(super) fn validate_rules(schema: &Value, at: &str, errors: &mut Vec<FieldErr
     }
 }
 
-/// Runs all rules on an object; with `old`, those about its change too.
+/// Runs all rules on an object. With `old`, also runs the transition rules.
 pub(super) fn check_root(schema: &Value, value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     check(schema, value, old, "", errors);
 }
@@ -98,7 +98,7 @@ fn check(schema: &Value, value: &Value, old: Option<&Value>, at: &str, errors: &
     }
 }
 
-/// What an item of a list was before; only lists with keys can tell.
+/// The previous state of a list item. Only lists of type `map` have keys to find it.
 fn counterpart<'a>(schema: &Value, item: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
     if schema["x-kubernetes-list-type"] != "map" {
         return None;
@@ -150,14 +150,14 @@ fn message(rule: &Value, text: &str, variables: &[(&str, &Value)]) -> String {
         .unwrap_or_else(|| format!("failed rule: {}", text.trim()))
 }
 
-/// Whether the expression uses the name as a word of its own.
+/// Whether the expression contains the name as a whole word.
 fn mentions(text: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name)
         .any(|(at, _)| !text[..at].ends_with(word) && !text[at + name.len()..].starts_with(word))
 }
 
-/// A value with the names of its declared fields as CEL can say them.
+/// The value with its declared fields renamed to valid CEL identifiers.
 fn in_cel(schema: &Value, value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_on_values_and_on_changes() {
+    fn rules_check_values_and_changes() {
         let schema = json!({"type": "object", "properties": {"spec": {
             "type": "object",
             "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}, "namespace": {"type": "string"}},
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn old_self_is_a_word() {
+    fn old_self_is_found_only_as_a_whole_word() {
         assert!(mentions("self == oldSelf.x", "oldSelf"));
         assert!(!mentions("self.myoldSelf", "oldSelf"));
     }

@@ -1,4 +1,4 @@
-//! Pruning and defaulting by a structural schema.
+//! Pruning and defaulting with a structural schema.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ fn preserves(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true
 }
 
-/// Prunes an object; what every object has is not the schema's to say.
+/// Prunes an object. Keeps the fields that every object has, whatever the schema says.
 pub(super) fn prune_root(schema: &Value, value: &mut Value, unknown: &mut Vec<String>) {
     prune(schema, value, "", true, unknown);
 }
@@ -59,8 +59,8 @@ fn prune_map(
     });
 }
 
-/// Fills in what is missing and has a default. A null that may not be one counts as missing: without a default it goes
-/// from a field or a map, and stays in a list for validation to refuse.
+/// Sets missing fields that have a default. A null that the schema does not allow counts as missing. Without a default,
+/// it is removed from a field or a map; in a list it stays, and validation rejects it.
 pub(super) fn default(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn unknown_fields_go_unless_preserved() {
+    fn unknown_fields_are_pruned_unless_preserved() {
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "known": {"type": "string"},
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_reach_into_defaults_and_lists() {
+    fn defaults_are_set_inside_defaults_and_lists() {
         let schema = json!({"properties": {
             "spec": {"default": {}, "properties": {"n": {"default": 3}, "null": {"nullable": true, "default": 1}}},
             "list": {"items": {"properties": {"x": {"default": "y"}}}},
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_that_may_not_be_one_counts_as_missing() {
+    fn a_null_counts_as_missing_if_the_schema_does_not_allow_it() {
         let schema = json!({"properties": {
             "field": {"type": "string"}, "filled": {"type": "integer", "default": 3},
             "list": {"items": {"type": "string"}}, "map": {"additionalProperties": {"type": "string"}},

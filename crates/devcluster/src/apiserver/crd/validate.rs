@@ -1,10 +1,10 @@
-//! Validation by a structural schema, with the texts that users of Kubernetes know.
+//! Validation with a structural schema, with the messages of Kubernetes.
 
 use serde_json::Value;
 
 use crate::apiserver::failure::FieldError;
 
-/// Validates an object; its metadata is checked elsewhere.
+/// Validates an object, except its metadata, which is checked elsewhere.
 pub(super) fn validate_root(schema: &Value, value: &Value, errors: &mut Vec<FieldError>) {
     validate(schema, value, "", errors);
 }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_complaints() {
+    fn errors_have_the_messages_of_kubernetes() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["a"], "properties": {
             "a": {"type": "integer", "minimum": 1},
             "b": {"type": "string", "enum": ["x", "y"]},
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations() {
+    fn one_of_accepts_exactly_one_branch() {
         let schema = json!({"type": "object", "properties": {"s": {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}}});
         assert!(errors(&schema, &json!({"s": {"a": 1}})).is_empty());
         assert_eq!(errors(&schema, &json!({"s": {"a": 1, "b": 1}})).len(), 1);

@@ -1,8 +1,8 @@
-//! Server-side apply, in the form that matters to clients: who applied which field.
+//! Server-side apply, limited to what matters to clients: which applier applied which field.
 //!
-//! Fields that an applier said before and says no more are taken away, unless another applier says them too. Two appliers
-//! that want different values for one field conflict, unless the later one forces it. Writers that do not apply are not
-//! tracked: what they change is never in conflict.
+//! A field that an applier applied before and no longer applies is removed, unless another applier also applies it. Two
+//! appliers conflict if they apply different values to one field, unless the later one forces its value. Writers that
+//! do not use apply are not tracked: their changes never conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::apiserver::failure::{Failure, Outcome};
 use crate::apiserver::object::{self, set_meta};
 use crate::apiserver::request::Call;
 
-/// One step from an object to a field of it.
+/// One step of a path from an object to a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Field(String),
-    /// An item of a merged list, by the JSON of its key and value.
+    /// An item of a merged list, identified by the JSON of its key and value.
     Item(String),
 }
 
 type Fields = BTreeMap<Vec<Step>, Value>;
 
-/// Who applies: a name, and the subresource it applies through.
+/// An applier: its name, and the subresource that it uses.
 type Manager = (String, String);
 
-/// What each of them applied last.
+/// The fields that each applier applied last.
 type Managers = BTreeMap<Manager, Vec<Vec<Step>>>;
 
 impl Api {
@@ -43,7 +43,7 @@ impl Api {
         }
         let kind = call.served.resource.kind.clone();
         let mut mine = fields_of(applied, &kind);
-        // What this request cannot write is not its applier's.
+        // The applier does not own fields that this request cannot write.
         if call.served.resource.status_rule(&call.served.version).is_some() {
             let status = [Step::Field("status".to_owned())];
             mine.retain(|path, _| path.starts_with(&status) == (call.subresource == "status"));
@@ -124,7 +124,7 @@ impl Api {
                     if let Ok(done) = self.commit(&call.served.resource, &now, value) {
                         break self.written(call, 201, done);
                     }
-                    // Somebody wrote to it at once, the server itself perhaps.
+                    // Another write came first, perhaps by the server itself.
                     match self.store.get(&call.served.resource.table, &call.key()) {
                         Some(newer) => now = newer,
                         None => break self.reply(call, 201, &now),
@@ -171,7 +171,7 @@ fn check_conflicts(
     Err(failure)
 }
 
-/// The leaves an applied object says something about.
+/// The leaf fields of an applied object.
 fn fields_of(applied: &Value, kind: &str) -> Fields {
     let mut fields = Fields::new();
     if let Value::Object(map) = applied {
@@ -282,7 +282,7 @@ fn remove(object: &mut Value, path: &[Step]) {
     match (parent, last) {
         (Some(Value::Object(map)), Step::Field(field)) => {
             map.remove(field);
-            // The key was all that was left of an item of a merged list.
+            // Without its key, an item of a merged list is removed as a whole, by `drop_emptied`.
             if let Some(Step::Item(item)) = parents.last()
                 && serde_json::from_str::<Value>(item).is_ok_and(|key| key.get(field).is_some())
             {
@@ -298,7 +298,7 @@ fn remove(object: &mut Value, path: &[Step]) {
     }
 }
 
-/// Puts what was applied into the object.
+/// Merges the applied fields into the object.
 fn merge(target: &mut Value, applied: &Value, kind: &str, at: &str) {
     let Value::Object(applied) = applied else {
         *target = applied.clone();
@@ -328,7 +328,7 @@ fn merge(target: &mut Value, applied: &Value, kind: &str, at: &str) {
     }
 }
 
-/// Items of merged lists that lost all they had go.
+/// Removes items of merged lists that have no fields left.
 fn drop_emptied(value: &mut Value, kind: &str, at: &str) {
     let Value::Object(map) = value else { return };
     for (field, inner) in map {
@@ -367,7 +367,7 @@ fn display(path: &[Step]) -> String {
         .collect()
 }
 
-/// The appliers on record, each with its paths.
+/// The recorded appliers, each with its paths.
 fn managers(object: &Value) -> Managers {
     let mut all = BTreeMap::new();
     for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
@@ -396,8 +396,8 @@ fn read_fields(fields: &Value, path: &[Step], paths: &mut Vec<Vec<Step>>) {
     }
 }
 
-/// The record as it stands in the metadata. Who says what was said before keeps the time of then: applying the same again
-/// is no write.
+/// The record for the metadata. An applier that applies the same fields again keeps its timestamp, so that applying the
+/// same object again writes nothing.
 fn managed_fields(managers: &Managers, before: &Value, call: &Call, now: &str) -> Value {
     let entries =
         managers.iter().filter(|(_, paths)| !paths.is_empty()).map(|((manager, through), paths)| {

@@ -10,7 +10,7 @@ use super::failure::{Failure, Outcome};
 use super::request::Call;
 use super::resource::Resource;
 
-/// A patch as it was sent.
+/// A patch as the client sent it.
 pub(crate) enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
@@ -37,7 +37,7 @@ impl Patch {
                 }
                 parse_json(&call.body).map(Self::Strategic)
             }
-            // What clients send as YAML here is JSON in practice; YAML proper is refused by the parser.
+            // In practice, clients send JSON with this type. The parser rejects YAML that is not JSON.
             "application/apply-patch+yaml" | "application/apply-patch+json" => {
                 parse_json(&call.body).map(Self::Apply)
             }
@@ -46,7 +46,7 @@ impl Patch {
     }
 }
 
-/// The object as the patch leaves it.
+/// The object after the patch.
 pub(crate) fn apply(patch: &Patch, current: &Value, resource: &Resource) -> Outcome<Value> {
     let mut next = current.clone();
     match patch {

@@ -12,13 +12,14 @@ const DELETE_PREFIX: &str = "$deleteFromPrimitiveList/";
 /// How a list is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListMerge {
-    /// By this field of its items.
+    /// By this field of the items.
     By(&'static str),
     /// As a set of plain values.
     Set,
 }
 
-/// How the list under `field` is merged; `None`: it is replaced. `parent` is the field that holds it, `kind` the kind.
+/// How the list under `field` is merged; `None`: it is replaced. `parent` is the field that contains `field`, `kind` is
+/// the kind of the object.
 pub(crate) fn merge_key(kind: &str, parent: &str, field: &str) -> Option<ListMerge> {
     Some(match field {
         "containers"
@@ -48,7 +49,7 @@ pub(crate) fn merge_key(kind: &str, parent: &str, field: &str) -> Option<ListMer
     })
 }
 
-/// Maps that a patch replaces rather than merges.
+/// Whether a patch replaces this map instead of merging it.
 fn replaces(kind: &str, parent: &str, field: &str) -> bool {
     kind == "PodDisruptionBudget" && parent == "spec" && field == "selector"
 }
@@ -202,7 +203,7 @@ fn delete_from(target: &mut Map<String, Value>, field: &str, doomed: &Value) {
     }
 }
 
-/// Puts the items named in `order` into that order; the others keep their place behind their neighbours.
+/// Sorts the items that `order` names. Other items stay behind their predecessor.
 fn reorder(list: &mut [Value], order: &[Value], how: Option<ListMerge>) {
     let rank = |item: &Value| {
         order.iter().position(|wanted| match how {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_delete_replace_retain_and_order() {
+    fn directives_can_delete_replace_retain_and_order() {
         let pod =
             json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "tolerations": [{"key": "x"}]}});
         let out = merged(
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_are_replaced_and_a_missing_merge_key_is_refused() {
+    fn taints_are_replaced_and_a_missing_merge_key_is_rejected() {
         let node = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}});
         let out = merged(node, &json!({"spec": {"taints": [{"key": "b", "effect": "NoExecute"}]}}), "Node");
         assert_eq!(out["spec"]["taints"], json!([{"key": "b", "effect": "NoExecute"}]));

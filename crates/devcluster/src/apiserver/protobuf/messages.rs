@@ -1,4 +1,4 @@
-//! The messages of the small objects that `kubectl create` makes: numbers, names, types.
+//! The messages of the small objects that `kubectl create` sends: field numbers, names, types.
 
 use super::Shape::{self, Bool, Bytes, Int, IntOrString, Map, Message, Skip, Text};
 use super::Spec;
@@ -75,9 +75,9 @@ static SERVICE_SPEC: &[Spec] = &[
 
 static TOKEN_SPEC: &[Spec] = &[many(1, "audiences", Text), one(4, "expirationSeconds", Int)];
 
-/// Kinds and their fields.
+/// The supported kinds and their fields.
 static KINDS: &[(&str, &[Spec])] = &[
-    // What a namespace waits for is the server's to say.
+    // Only the server sets the spec of a namespace: its finalizers.
     ("Namespace", &[one(1, "metadata", Message(META)), one(2, "spec", Skip), one(3, "status", Skip)]),
     (
         "ConfigMap",

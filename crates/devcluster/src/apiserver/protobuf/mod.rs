@@ -1,6 +1,6 @@
-//! The little of protobuf that cannot be avoided: typed Go clients insist on it, `kubectl create` and `delete` among them.
+//! Minimal protobuf support: typed Go clients require it, including `kubectl create` and `kubectl delete`.
 //!
-//! A field that is not in the tables and says something is an error, never silence.
+//! A field that is not in the tables and has a value is an error; it is never ignored.
 
 mod messages;
 
@@ -21,7 +21,7 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What is known of one field of a message.
+/// The description of one field of a message.
 pub(crate) struct Spec {
     number: u64,
     name: &'static str,
@@ -38,11 +38,11 @@ pub(crate) enum Shape {
     IntOrString,
     Message(&'static [Spec]),
     Map(&'static Shape),
-    /// What the server ignores in any case.
+    /// A field that the server always ignores.
     Skip,
 }
 
-/// Reads an object; `None` where it is of a kind, or says something, that the tables do not know.
+/// Reads an object; `None` if its kind, or a field with a value, is not in the tables.
 pub(crate) fn object(bytes: &[u8]) -> Option<Value> {
     let envelope = fields(bytes.strip_prefix(MAGIC)?)?;
     let part = |wanted: u64| {
@@ -94,7 +94,7 @@ fn message(bytes: &[u8], specs: &[Spec]) -> Option<Value> {
     Some(Value::Object(map))
 }
 
-/// One value; `Some(None)` for what says nothing.
+/// Reads one value; `Some(None)` if it is empty or skipped.
 fn value(field: &Field<'_>, shape: &Shape) -> Option<Option<Value>> {
     Some(match (shape, field) {
         (Shape::Skip, _) => None,
@@ -135,7 +135,7 @@ fn entry_of(bytes: &[u8], shape: &Shape) -> Option<(String, Value)> {
     Some((key, found))
 }
 
-/// Whether a field says nothing: Go writes what is zero, too.
+/// Whether a field is empty: Go also writes zero values.
 fn blank(field: &Field<'_>) -> bool {
     match field {
         Field::Number(number) => *number == 0,
@@ -143,7 +143,7 @@ fn blank(field: &Field<'_>) -> bool {
     }
 }
 
-/// Walks the fields of a message; `None` at the first thing that is not understood.
+/// Reads the fields of a message; `None` if any part cannot be parsed.
 fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Field<'_>)>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -190,7 +190,7 @@ pub(crate) fn delete_options(bytes: &[u8]) -> Option<Value> {
     let mut options = json!({});
     for (number, field) in fields(raw.unwrap_or_default())? {
         match (number, field) {
-            // Two's complement on the wire.
+            // The encoding is two's complement.
             (1, Field::Number(seconds)) => options["gracePeriodSeconds"] = seconds.cast_signed().into(),
             (2, Field::Bytes(preconditions)) => {
                 options["preconditions"] = json!({});
@@ -215,9 +215,9 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn options_as_a_go_client_sends_them() {
+    fn delete_options_of_a_go_client_are_read() {
         let mut bytes = b"k8s\0".to_vec();
-        // The type, then the options: grace 30, a UID, background.
+        // The type, then the options: grace period 30, a UID, background propagation.
         bytes.extend([0x0a, 0x06, 0x0a, 0x01, b'v', 0x12, 0x01, b'D']);
         let raw = [&[0x08, 30, 0x12, 3, 0x0a, 1, b'u', 0x22, 10][..], b"Background"].concat();
         bytes.extend([0x12, u8::try_from(raw.len()).unwrap()]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_read_and_what_is_not_known_is_no_object() {
+    fn an_object_is_read_and_an_unknown_field_or_kind_is_an_error() {
         // metadata {name "n", labels {a: b}, generation 0}, data {k: v}
         let meta = [&[0x0a, 1, b'n', 0x38, 0, 0x5a, 6, 0x0a, 1, b'a', 0x12, 1, b'b'][..]].concat();
         let raw =
@@ -255,6 +255,6 @@ mod tests {
         let unknown = [&raw[..], &[0x7a, 1, b'?']].concat();
         assert!(object(&envelope("ConfigMap", &unknown)).is_none());
         let blank = [&raw[..], &[0x78, 0, 0x7a, 2, 0x0a, 0]].concat();
-        assert!(object(&envelope("ConfigMap", &blank)).is_some(), "zeroes say nothing");
+        assert!(object(&envelope("ConfigMap", &blank)).is_some(), "zero values are ignored");
     }
 }

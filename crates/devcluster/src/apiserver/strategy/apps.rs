@@ -81,7 +81,7 @@ pub(crate) fn default_job(value: &mut Value) {
     default_template(spec);
 }
 
-/// Pods of a job are found by its UID; the server writes the selector.
+/// Sets the selector of a job: it selects pods by the job's UID.
 pub(crate) fn prepare_job(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;

@@ -1,4 +1,4 @@
-//! Priority classes, and the gang-scheduling kinds in the shapes of three releases.
+//! Priority classes, and the gang-scheduling kinds in the versions of three releases.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ use crate::apiserver::names;
 use crate::apiserver::object::{self, Key, default_field, map_mut};
 use crate::apiserver::resource::Resource;
 
-/// A Workload holds at most so many templates.
+/// Maximum number of templates in a Workload.
 const TEMPLATES_MAX: usize = 8;
 
-/// The list of templates, by version.
+/// The field with the list of templates, by version.
 fn templates_field(version: &str) -> &'static str {
     if version == "v1alpha1" { "podGroups" } else { "podGroupTemplates" }
 }
@@ -129,7 +129,7 @@ fn validate_mode(version: &str, mode: &Value, at: &str) -> Option<FieldError> {
 }
 
 pub(crate) fn validate_update(kind: &str, version: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    // From v1beta1 on the size of a gang may change; everything else about a group is for good.
+    // From v1beta1 on, the size of a gang can change. All other fields of a group are immutable.
     let frozen = |value: &Value| {
         let mut value = value.clone();
         if version == "v1beta1" {
@@ -164,7 +164,7 @@ pub(crate) fn validate_update(kind: &str, version: &str, old: &Value, new: &Valu
     }
 }
 
-/// In v1alpha2 a PodGroup that names a template needs it to exist.
+/// In v1alpha2, the template that a PodGroup names must exist.
 pub(crate) fn check_template_exists(api: &Api, resource: &Resource, value: &Value) -> Outcome<()> {
     let link = &value["spec"]["podGroupTemplateRef"]["workload"];
     if resource.storage_version != "v1alpha2" || !link.is_object() {

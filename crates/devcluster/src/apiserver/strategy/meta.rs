@@ -1,4 +1,4 @@
-//! What holds for the metadata of every object.
+//! Validation of the metadata of every object.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::apiserver::object;
 use crate::apiserver::resource::Resource;
 use crate::apiserver::selector::check_label_key;
 
-/// All annotations together may be this large.
+/// Maximum total size of all annotations.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
 pub(crate) fn validate(resource: &Resource, value: &Value) -> Vec<FieldError> {
@@ -127,7 +127,7 @@ pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     )]
 }
 
-/// An error if what is at the field differs.
+/// Returns an error if the field changed.
 pub(crate) fn immutable(old: &Value, new: &Value, field: &str) -> Option<FieldError> {
     let at = |object: &Value| field.split('.').fold(object.clone(), |value, step| value[step].clone());
     let (before, after) = (at(old), at(new));

@@ -1,4 +1,4 @@
-//! What each built-in kind asks of its objects: defaults, what the server sets, what is refused.
+//! The rules of the built-in kinds: defaults, fields that the server sets, and validation.
 
 mod apps;
 mod gang;
@@ -18,7 +18,7 @@ use super::resource::Resource;
 
 pub(crate) use webhooks::webhook_defaults;
 
-/// Fills in what the client left to the server.
+/// Sets the defaults of an object.
 pub(crate) fn default(resource: &Resource, value: &mut Value) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Pod") => pods::default_pod(value),
@@ -32,7 +32,7 @@ pub(crate) fn default(resource: &Resource, value: &mut Value) {
     }
 }
 
-/// Sets what is the server's to set on a new object.
+/// Sets the fields that the server controls on a new object.
 pub(crate) fn prepare_create(
     api: &Api,
     resource: &Resource,
@@ -53,13 +53,13 @@ pub(crate) fn prepare_create(
     Ok(())
 }
 
-/// Sets what is the server's to set when an object is rewritten.
+/// Sets the fields that the server controls on an updated object.
 pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value, value: &mut Value) {
     if resource.is_pods() && subresource == "status" {
         object::carry_meta(old, value, "ownerReferences");
     }
     if resource.is("", "namespaces") {
-        // What a namespace waits for changes through `finalize` alone.
+        // The finalizers in the spec of a namespace change only through `finalize`.
         object::carry(old, value, "spec");
         if object::is_terminating(value) {
             object::map_mut(value, "status").insert("phase".into(), "Terminating".into());
@@ -67,7 +67,7 @@ pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value
     }
 }
 
-/// What is wrong with a new object.
+/// Validates a new object.
 pub(crate) fn validate_create(resource: &Resource, value: &Value) -> Vec<FieldError> {
     let mut errors = meta::validate(resource, value);
     errors.extend(validate_body(resource, value));
@@ -87,7 +87,7 @@ fn validate_body(resource: &Resource, value: &Value) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with a rewritten object.
+/// Validates an updated object.
 pub(crate) fn validate_update(
     resource: &Resource,
     subresource: &str,
@@ -117,7 +117,7 @@ pub(crate) fn validate_update(
     errors
 }
 
-/// Checks against other objects that a new one leans on.
+/// Checks the other objects to which a new object refers.
 pub(crate) fn check_references(api: &Api, resource: &Resource, value: &Value) -> Outcome<()> {
     if resource.is("scheduling.k8s.io", "podgroups") {
         gang::check_template_exists(api, resource, value)?;

@@ -1,4 +1,4 @@
-//! Namespaces, services and the kinds with little to say.
+//! Namespaces, services and the kinds with few rules.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) fn default(resource: &Resource, value: &mut Value) {
         }
         "Event" => {
             let event = as_map(value);
-            // Typed clients always send these, empty or not.
+            // Typed clients always send these fields, even if they are empty.
             for field in ["source", "reportingComponent", "reportingInstance"] {
                 let empty = if field == "source" { json!({}) } else { json!("") };
                 default_field(event, field, empty);
@@ -43,7 +43,7 @@ pub(crate) fn default(resource: &Resource, value: &mut Value) {
     }
 }
 
-/// `stringData` is a convenience for writers; only `data` is kept.
+/// Moves `stringData` to `data`: `stringData` is write-only and is not stored.
 fn string_data(secret: &mut Value) {
     let Some(Value::Object(plain)) = as_map(secret).remove("stringData") else { return };
     let data = map_mut(secret, "data");
@@ -70,7 +70,7 @@ pub(crate) fn prepare_create(api: &Api, resource: &Resource, value: &mut Value) 
     }
 }
 
-/// Gives a service an address of its own; nothing listens there.
+/// Assigns a cluster IP to a service. Nothing listens at that address.
 fn assign_address(api: &Api, service: &mut Value) {
     let spec = map_mut(service, "spec");
     if spec.get("type") == Some(&json!("ExternalName"))

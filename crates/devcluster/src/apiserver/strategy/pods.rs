@@ -14,7 +14,7 @@ pub(crate) fn default_pod(pod: &mut Value) {
     default_spec(pod);
 }
 
-/// Defaults of a pod or of a pod template: both have a `spec`.
+/// Sets the defaults of a pod or of a pod template: both have a `spec`.
 pub(crate) fn default_spec(pod: &mut Value) {
     let spec = map_mut(pod, "spec");
     default_field(spec, "restartPolicy", "Always");
@@ -76,7 +76,7 @@ fn default_volume(volume: &mut Map<String, Value>) {
     }
 }
 
-/// What the server and its built-in admission set on a new pod.
+/// Sets the fields of a new pod that the server and its built-in admission control.
 pub(crate) fn prepare_create(api: &Api, pod: &mut Value) -> Outcome<()> {
     let qos = qos_class(pod);
     object::as_map(pod).insert("status".into(), json!({"phase": "Pending", "qosClass": qos}));
@@ -126,7 +126,7 @@ fn set_priority(api: &Api, pod: &str, spec: &mut Map<String, Value>) -> Outcome<
     Ok(())
 }
 
-/// Five minutes on a node that is not ready or not reachable, unless the pod says otherwise.
+/// Adds tolerations of five minutes for a node that is not ready or unreachable, unless the pod has its own.
 fn tolerate_lost_nodes(spec: &mut Map<String, Value>) {
     let list = spec.entry("tolerations").or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };
@@ -167,7 +167,7 @@ pub(crate) fn validate(pod: &Value) -> Vec<FieldError> {
     validate_spec(&pod["spec"], "spec")
 }
 
-/// What is wrong with a pod spec, in a pod or in a template.
+/// Validates a pod spec, in a pod or in a template.
 pub(crate) fn validate_spec(spec: &Value, at: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen: Vec<&str> = Vec::new();
@@ -213,7 +213,7 @@ pub(crate) fn validate_spec(spec: &Value, at: &str) -> Vec<FieldError> {
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Nearly all of a pod's spec is for good.
+/// Validates the update of a pod. Most of its spec is immutable.
 pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (before, after) = (&old["spec"], &new["spec"]);
@@ -239,7 +239,7 @@ pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
             "must be less than or equal to previous value",
         ));
     }
-    // Gates may only be lifted, by whoever set them.
+    // Scheduling gates can only be removed.
     let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
     let old_gates = gates(before);
     if gates(after).iter().any(|gate| !old_gates.contains(gate)) {
@@ -254,7 +254,7 @@ pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The spec without what may change.
+/// The spec without the mutable fields.
 fn frozen(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let map = as_map(&mut spec);
@@ -281,7 +281,7 @@ fn same_but(a: &Value, b: &Value, field: &str) -> bool {
     without(a) == without(b)
 }
 
-/// Through `resize` the resources of containers may change, and nothing else.
+/// Validates an update through `resize`: only the resources of containers may change.
 pub(crate) fn validate_resize(old: &Value, new: &Value) -> Vec<FieldError> {
     let without = |pod: &Value| {
         let mut spec = pod["spec"].clone();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_more_tolerations_may_change_and_commands_may_not() {
+    fn images_and_additional_tolerations_may_change_and_commands_may_not() {
         let pod = |image: &str, command: &str| json!({"spec": {"containers": [{"name": "a", "image": image, "command": [command]}]}});
         assert!(validate_update(&pod("x:1", "a"), &pod("x:2", "a")).is_empty());
         assert_eq!(validate_update(&pod("x:1", "a"), &pod("x:1", "b")).len(), 1);

@@ -6,7 +6,7 @@ use crate::apiserver::failure::FieldError;
 use crate::apiserver::object::{default_field, map_mut};
 use crate::apiserver::selector::Labels;
 
-/// Numbers of the status that are always there, zero included.
+/// Numbers of the status that are always present, even if they are zero.
 const NUMBERS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
 
 pub(crate) fn default(value: &mut Value) {
@@ -53,7 +53,7 @@ pub(crate) fn validate(value: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A count that is no less than nothing, or a whole percentage of no more than everything.
+/// Accepts a count of at least zero, or a whole percentage from 0% to 100%.
 fn int_or_percent(field: &str, value: &Value) -> Option<FieldError> {
     match value {
         Value::Null => None,
@@ -100,7 +100,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn counts_and_percentages() {
+    fn counts_and_percentages_are_validated() {
         for good in [json!("0%"), json!("1%"), json!("100%"), json!(0), json!(1), json!(100), json!(null)] {
             assert!(int_or_percent("f", &good).is_none(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! What stands in cells of many kinds.
+//! Table cells that many kinds share.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> Value {
     since(&object["metadata"]["creationTimestamp"], now)
 }
 
-/// How long ago a timestamp was.
+/// The age of a timestamp.
 pub(crate) fn since(at: &Value, now: Timestamp) -> Value {
     match at.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(at) => human(now.duration_since(at).as_secs()).into(),
@@ -21,7 +21,7 @@ pub(crate) fn since(at: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// A duration the way `kubectl` says it: two units at most, fewer the longer it is.
+/// A duration as `kubectl` prints it: at most two units, and fewer for longer durations.
 pub(crate) fn human(seconds: i64) -> String {
     let with = |big: i64, unit: &str, small: i64, small_unit: &str| {
         if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{small_unit}") }
@@ -41,7 +41,7 @@ pub(crate) fn human(seconds: i64) -> String {
     }
 }
 
-/// Text, or `<none>` where there is none.
+/// Text, or `<none>` if empty.
 pub(crate) fn text_or_none(value: &Value) -> Value {
     match value.as_str() {
         Some(text) if !text.is_empty() => text.into(),
@@ -49,7 +49,7 @@ pub(crate) fn text_or_none(value: &Value) -> Value {
     }
 }
 
-/// A number, zero where there is none.
+/// A number, or zero if absent.
 pub(crate) fn number(value: &Value) -> Value {
     value.as_i64().unwrap_or(0).into()
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::human;
 
     #[test]
-    fn durations_as_people_read_them() {
+    fn durations_are_printed_as_kubectl_does() {
         for (seconds, text) in [
             (0, "0s"),
             (119, "119s"),

@@ -1,4 +1,4 @@
-//! Pods, nodes, namespaces, services, events and the small ones.
+//! Tables of pods, nodes, namespaces, services, events and other small kinds.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn pod(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// One word for the state of a pod.
+/// The one-word status of a pod.
 fn pod_status(pod: &Value, statuses: &[&Value]) -> String {
     let status = &pod["status"];
     let mut word = status["reason"].as_str().or(status["phase"].as_str()).unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Custom resources, printed by their `additionalPrinterColumns`.
+//! Tables of custom resources, from their `additionalPrinterColumns`.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -17,7 +17,7 @@ enum Step {
 }
 
 impl JsonPath {
-    /// Reads a path; `None` for what is not understood.
+    /// Parses a path; `None` if it is not supported.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
@@ -44,14 +44,14 @@ impl JsonPath {
         Some(Self { steps })
     }
 
-    /// Everything the path finds.
+    /// All values that the path finds.
     pub(crate) fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         self.steps
             .iter()
             .fold(vec![object], |found, step| found.into_iter().flat_map(|v| step.of(v)).collect())
     }
 
-    /// The field names, if the path is made of fields alone.
+    /// The field names, if the path consists of fields only.
     pub(crate) fn fields(&self) -> Option<Vec<&str>> {
         self.steps
             .iter()
@@ -77,7 +77,7 @@ fn field(text: &str) -> Option<(String, &str)> {
     Some((name, ""))
 }
 
-/// Where the bracket ends, quotes and parentheses respected.
+/// The position of the closing bracket. Ignores brackets in quotes.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
     for (at, c) in text.char_indices() {
@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_paths_that_printer_columns_use() {
+    fn paths_of_printer_columns_are_supported() {
         let object = json!({
             "spec": {"a": [1, 2, 3], "b.c": "dotted"},
             "status": {"conditions": [{"type": "X", "status": "False"}, {"type": "Ready", "status": "True"}]},

@@ -1,4 +1,4 @@
-//! Tables: what `kubectl get` prints is made here, as in the real API server.
+//! Tables for `kubectl get`: the server formats them, as the real API server does.
 
 mod cells;
 mod core;
@@ -15,7 +15,7 @@ use super::resource::{Nature, Served};
 
 pub(crate) use jsonpath::JsonPath;
 
-/// A column: its name, its type, and zero if it is always shown.
+/// A column: its name, its type, and its priority. Priority zero is always shown.
 pub(crate) struct Column {
     name: &'static str,
     kind: &'static str,
@@ -68,7 +68,7 @@ fn printer(group: &str, kind: &str) -> Printer {
     }
 }
 
-/// A table of these objects.
+/// Formats these objects as a table.
 pub(crate) fn of_objects(
     served: &Served,
     objects: &[&Value],
@@ -82,7 +82,7 @@ pub(crate) fn of_objects(
             let printer = printer(&served.resource.group, &served.resource.kind);
             let columns =
                 printer.columns.iter().map(|c| definition(c.name, c.kind, c.priority, "")).collect();
-            // Events are printed from the form they are stored in.
+            // Events are printed from their stored form.
             let rows = objects.iter().map(|o| (printer.row)(&served.store_form((*o).clone()), now)).collect();
             (columns, rows)
         }

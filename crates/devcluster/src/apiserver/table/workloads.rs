@@ -1,4 +1,4 @@
-//! Workloads, budgets, leases and the rest of the built-in kinds.
+//! Tables of workloads, budgets, leases and the other built-in kinds.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
