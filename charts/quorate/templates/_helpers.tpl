@@ -1,4 +1,4 @@
-{{/* Labels of everything. */}}
+{{/* Labels of all objects. */}}
 {{- define "quorate.labels" -}}
 app.kubernetes.io/name: quorate
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -7,7 +7,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* Labels by which the pods of a component are found; they never change. Takes the component. */}}
+{{/* Selector labels of a component's pods; they never change. Takes the component. */}}
 {{- define "quorate.selector" -}}
 app.kubernetes.io/name: quorate
 app.kubernetes.io/component: {{ . }}
@@ -17,14 +17,14 @@ app.kubernetes.io/component: {{ . }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* What no container of ours needs. */}}
+{{/* Security context of all containers. */}}
 {{- define "quorate.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 readOnlyRootFilesystem: true
 {{- end }}
 
-{{/* Who runs our containers. */}}
+{{/* Security context of all pods. */}}
 {{- define "quorate.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -33,7 +33,7 @@ fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* Feature gates as the command line wants them. */}}
+{{/* Feature gates as a command-line value. */}}
 {{- define "quorate.featureGates" -}}
 {{- $gates := list }}
 {{- range $name, $on := .Values.featureGates }}
@@ -42,7 +42,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- join "," $gates }}
 {{- end }}
 
-{{/* What is made when the release is deleted, and gone when that has gone well. */}}
+{{/* Annotations of objects that exist only while the release is deleted. A successful hook removes them. */}}
 {{- define "quorate.hook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded

@@ -1,4 +1,4 @@
-//! The definitions to install in a cluster.
+//! The CustomResourceDefinitions to install in a cluster.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -7,11 +7,11 @@ use kube::CustomResourceExt;
 
 use crate::{DisruptionBudget, PodUnavailableBudget, Workload};
 
-/// All of Quorate's definitions.
+/// All CustomResourceDefinitions of Quorate.
 ///
-/// Install these rather than what `crd()` of the types gives, which differs in two points. There, optional fields are
-/// nullable, so that a `null` is stored and counts as set in the rules; here the API server drops it, as it does for
-/// its own objects. And there, numbers that are missing from a status become 0; here they stay unknown.
+/// Install these instead of the result of `crd()` on the types. The two differ in two points. With `crd()`, optional
+/// fields are nullable: a `null` is stored and counts as set in the rules. Here the API server drops it, as it does for
+/// its own objects. With `crd()`, numbers that are missing from a status become 0. Here they stay unknown.
 pub fn all() -> Vec<CustomResourceDefinition> {
     [DisruptionBudget::crd(), Workload::crd(), PodUnavailableBudget::crd()].into_iter().map(finish).collect()
 }
@@ -21,7 +21,7 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else {
             continue;
         };
-        // It would repeat the kind.
+        // The title would repeat the kind.
         root.title = None;
         walk(root, &mut |schema| {
             schema.nullable = None;
@@ -34,12 +34,12 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// Takes out the line breaks within paragraphs: `kubectl explain` keeps them, and adds its own.
+/// Removes the line breaks within paragraphs: `kubectl explain` keeps them, and adds its own.
 fn unwrap_lines(text: &str) -> String {
     text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Visits a schema and all that it contains.
+/// Visits a schema and all schemas in it.
 fn walk(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProps)) {
     visit(schema);
     for field in schema.properties.iter_mut().flat_map(|fields| fields.values_mut()) {

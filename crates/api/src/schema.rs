@@ -1,7 +1,6 @@
-//! Parts of the definitions' schemas that a type alone does not say.
+//! Parts of the CRD schemas that cannot be derived from a type.
 //!
-//! Rules are written so that any CEL library can run them, and so that each mistake gets one message that says what
-//! would be right.
+//! Any CEL library can run the rules. Each mistake gets exactly one message, and the message says how to correct it.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -11,8 +10,8 @@ const LABEL_VALUE: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 
 /// A number from 0 up, or a percentage from 0% to 100%.
 ///
-/// One rule rather than `pattern` and `minimum`, whose messages would each explain half. `self == string(self)` asks
-/// whether a string was given: `"5"` in quotes is neither a number nor a percentage.
+/// One rule rather than `pattern` and `minimum`, because each of their messages would explain only half.
+/// `self == string(self)` is true for a string: `"5"` in quotes is neither a number nor a percentage.
 pub(crate) fn amount(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
@@ -24,7 +23,7 @@ pub(crate) fn amount(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// `v1`, or `group/v1`. Whether such an API exists is not for a schema to say.
+/// `v1`, or `group/v1`. A schema cannot check whether such an API exists.
 pub(crate) fn api_version_rules() -> Value {
     json!([{
         "rule": "self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+$')",
@@ -48,10 +47,10 @@ pub(crate) fn label_key_rules() -> Value {
     ])
 }
 
-/// A label selector, replaced as a whole by server-side apply: half of one person's selector joined with half of
-/// another's covers pods that neither meant.
+/// A label selector. Server-side apply replaces it as a whole: a merge of two users' selectors would cover pods that
+/// neither user meant.
 ///
-/// The bounds are far above what anyone writes; they keep the estimated cost of the rules low.
+/// The bounds are far above practical selectors. They keep the estimated cost of the rules low.
 pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -64,7 +63,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
                 "additionalProperties": { "type": "string", "maxLength": 63, "pattern": LABEL_VALUE },
             },
             "matchExpressions": {
-                "description": "Further requirements; all of them must hold.",
+                "description": "Label requirements. A pod must meet all of them.",
                 "type": "array",
                 "maxItems": 128,
                 "x-kubernetes-list-type": "atomic",
@@ -106,7 +105,7 @@ fn label_requirement() -> Schema {
                 "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
             },
             "values": {
-                "description": "The values; at least one for In and NotIn, none for Exists and DoesNotExist.",
+                "description": "The values: at least one for In and NotIn, none for Exists and DoesNotExist.",
                 "type": "array",
                 "maxItems": 1024,
                 "x-kubernetes-list-type": "atomic",
@@ -126,7 +125,7 @@ fn label_requirement() -> Schema {
     })
 }
 
-/// Times by the name of a pod. Atomic, or the managed fields would name every pod.
+/// Times by pod name. The map is atomic; otherwise managedFields would list every pod.
 pub(crate) fn times_by_pod(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -135,32 +134,32 @@ pub(crate) fn times_by_pod(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Conditions, merged by type: each writer owns those it writes.
+/// Conditions, merged by type: each writer owns the conditions it writes.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
-            "description": "What is known of one aspect of the budget.",
+            "description": "One aspect of the budget's current state.",
             "type": "object",
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
-                "type": { "description": "The aspect.", "type": "string", "maxLength": 316 },
+                "type": { "description": "The type of the condition.", "type": "string", "maxLength": 316 },
                 "status": {
-                    "description": "Whether it is so.",
+                    "description": "Whether the condition holds.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
-                "reason": { "description": "Why, in one word.", "type": "string", "minLength": 1, "maxLength": 1024 },
-                "message": { "description": "Why, and what to do.", "type": "string", "maxLength": 32768 },
+                "reason": { "description": "Reason in one word.", "type": "string", "minLength": 1, "maxLength": 1024 },
+                "message": { "description": "Reason and remedy.", "type": "string", "maxLength": 32768 },
                 "lastTransitionTime": {
                     "description": "When the status last changed.",
                     "type": "string",
                     "format": "date-time",
                 },
                 "observedGeneration": {
-                    "description": "The generation of the spec that it was found for.",
+                    "description": "The generation of the spec that the condition describes.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// The pod groups of a workload.
 ///
-/// A pod belongs to a replica of a group by the labels quorate.dev/workload, quorate.dev/pod-group and
-/// quorate.dev/pod-group-replica.
+/// The pod labels quorate.dev/workload, quorate.dev/pod-group and quorate.dev/pod-group-replica assign a pod to a
+/// replica of a group.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "scheduling.quorate.dev",
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "Default",
     derive = "PartialEq",
-    doc = "Describes groups of pods that stand and fall together, where the cluster's own Workload API is not in use."
+    doc = "Describes groups of pods that only work together, for clusters that do not use the upstream Workload API."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadSpec {
@@ -41,14 +41,14 @@ pub struct PodGroup {
         "message": "must be lower-case letters, digits and '-', and begin and end with a letter or digit",
     }]))]
     pub name: String,
-    /// How many replicas of the group there should be.
+    /// Expected number of replicas of the group.
     #[schemars(range(min = 0))]
     pub replicas: i32,
-    /// When a replica of the group is healthy.
+    /// Defines when a replica of the group is healthy.
     pub policy: PodGroupPolicy,
 }
 
-/// When a replica of a group is healthy. Exactly one of gang and basic must be set.
+/// Defines when a replica of a group is healthy. Exactly one of gang and basic must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -62,30 +62,30 @@ pub struct PodGroup {
     },
 ]))]
 pub struct PodGroupPolicy {
-    /// The replica is healthy while enough of its pods are.
+    /// The replica is healthy while at least minCount of its pods are healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangPolicy>,
-    /// The replica is healthy while any of its pods is.
+    /// The replica is healthy while at least one of its pods is healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<BasicPolicy>,
 }
 
 impl PodGroupPolicy {
-    /// How many pods a healthy replica has at least.
+    /// The minimum number of pods in a healthy replica.
     pub fn min_count(&self) -> i32 {
         self.gang.as_ref().map_or(1, |gang| gang.min_count)
     }
 }
 
-/// A group that needs several pods at once.
+/// A group that needs several healthy pods at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangPolicy {
-    /// How many pods of a replica must be healthy for the replica to be healthy.
+    /// Number of pods of a replica that must be healthy for the replica to be healthy.
     #[schemars(range(min = 1))]
     pub min_count: i32,
 }
 
-/// A group whose pods do not depend on each other. There is nothing to set.
+/// A group whose pods do not depend on each other. This object has no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BasicPolicy {}

@@ -12,25 +12,25 @@ use crate::{cluster, process};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The node whose pods are probed
+    /// Node whose pods are probed
     #[arg(long, env = "NODE_NAME", hide_env_values = true)]
     node_name: String,
-    /// How to reach the API server; without it, as kubectl would, or as a pod does
+    /// Path to the kubeconfig file; defaults to the kubeconfig that kubectl uses, then to the pod's service account
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// The namespace for Quorate's own objects
+    /// Namespace of Quorate's own objects
     #[arg(long, default_value = "quorate-system")]
     namespace: String,
-    /// The socket of the container runtime, for exec probes; without it they fail
+    /// Socket of the container runtime; exec probes fail without it
     #[arg(long)]
     cri_socket: Option<PathBuf>,
-    /// Copy Ready into Disruptable on pods that have no probe
+    /// Copy the condition Ready into Disruptable on pods without a disruption probe
     #[arg(long)]
     mirror_ready: bool,
-    /// Where to listen for probes and scrapes: /healthz, /readyz, /metrics
+    /// Address to serve /healthz, /readyz and /metrics on
     #[arg(long, default_value = "127.0.0.1:9091")]
     admin_listen: SocketAddr,
-    /// Features to switch on or off, as Name=true,Other=false
+    /// Feature gates to set, as Name=true,Other=false
     #[arg(long, value_parser = crate::gates::parse, default_value = "")]
     feature_gates: Features,
 }

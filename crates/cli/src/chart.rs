@@ -1,4 +1,4 @@
-//! The webhook configurations as a template of the chart, from the same code by which a server registers them.
+//! The webhook configurations as a chart template. The same code registers them in a server.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use anyhow::Result;
 use quorate_server::webhooks::{self, Address, Endpoint};
 use serde::Serialize;
 
-/// The entry that is there only where the feature is on.
+/// The webhook that exists only if its feature gate is on.
 const OWNERS: &str = "owners.quorate.dev";
 
-/// Both configurations. The namespace, and whatever depends on values, is Helm's to fill in.
+/// Both configurations. Helm fills in the namespace and everything that depends on values.
 pub(crate) fn webhooks() -> Result<String> {
     let address = Address {
         endpoint: Endpoint::Service { name: "quorate".to_owned(), port: 443 },
@@ -67,8 +67,7 @@ mod tests {
     #[test]
     fn the_chart_has_the_webhooks_of_the_code() {
         let stored = include_str!("../../../charts/quorate/templates/webhooks.yaml");
-        let message =
-            "charts/quorate/templates/webhooks.yaml is not what the code says: run `cargo xtask generate`";
+        let message = "charts/quorate/templates/webhooks.yaml is out of date: run `cargo xtask generate`";
         assert_eq!(stored, super::webhooks().unwrap(), "{message}");
     }
 }

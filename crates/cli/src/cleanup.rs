@@ -1,4 +1,4 @@
-//! `quorate cleanup`: before Quorate goes, whatever would hold somebody up without it.
+//! `quorate cleanup`: removes the webhooks and labels that would block requests after Quorate is uninstalled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,42 +24,42 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 
-/// The Deployment of the servers, as the chart makes it.
+/// The Deployment of the servers in the chart.
 const SERVERS: &str = "quorate-server";
 
-/// How long servers may take to end: a little longer than one that is told to serve on for a minute.
+/// Time limit for the servers to stop: a little longer than a shutdown delay of one minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How often it is looked whether they have.
+/// Time between two reads of the Deployment's scale.
 const LOOKED: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: Cluster,
-    /// Remove all DisruptionBudgets too, in all namespaces; without it they stay, and hold nobody up
+    /// Remove all DisruptionBudgets too, in all namespaces; without Quorate they deny nothing
     #[arg(long)]
     budgets: bool,
 }
 
-/// The webhooks go first: from then on nobody is held up, whatever else fails.
+/// Removes the webhooks first: from then on no request is blocked, even if a later step fails.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let client = args.cluster.connect().await?.client;
     let own = args.cluster.quorate_namespace;
     remove_webhooks(&client).await?;
     stop_servers(&client, &own).await?;
-    // A server that still runs would write the labels again, so there must be no other holder.
+    // A server that still runs would write the labels again, so this process must be the leader.
     let release = hold(&client, &own).await?;
     let outcome = remove_rest(&client, args.budgets).await;
     if let Some((stop, holding)) = release {
         stop.cancel();
-        holding.await.context("the Lease was not given back")?;
+        holding.await.context("the Lease was not released")?;
     }
     outcome
 }
 
 async fn remove_rest(client: &Client, budgets: bool) -> Result<()> {
-    // Servers that register webhooks themselves may have done so again until they ended.
+    // Servers that register webhooks may have registered them again before they stopped.
     remove_webhooks(client).await?;
     remove_labels(client).await?;
     if budgets {
@@ -94,7 +94,7 @@ async fn stop_servers(client: &Client, own: &str) -> Result<()> {
     let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
     match deployments.patch_scale(SERVERS, &PatchParams::default(), &none).await {
         Ok(_) => {}
-        // Whoever runs them by hand ends them by hand.
+        // Servers without the chart's Deployment are stopped by the user.
         Err(Error::Api(status)) if status.code == 404 => return Ok(()),
         Err(error) => bail!("cannot stop the Deployment {own}/{SERVERS}: {}", Plain(&error)),
     }
@@ -104,18 +104,19 @@ async fn stop_servers(client: &Client, own: &str) -> Result<()> {
             match scale.map(|scale| scale.status.map_or(0, |status| status.replicas)) {
                 Ok(0) => return Ok(()),
                 Ok(_) => tokio::time::sleep(LOOKED).await,
-                Err(error) => bail!("cannot see the Deployment {own}/{SERVERS}: {}", Plain(&error)),
+                Err(error) => bail!("cannot read the Deployment {own}/{SERVERS}: {}", Plain(&error)),
             }
         }
     };
     tokio::time::timeout(PATIENCE, stopped).await.with_context(|| {
-        format!("the servers of {own}/{SERVERS} did not end within {} s", PATIENCE.as_secs())
+        format!("the servers of {own}/{SERVERS} did not stop within {} s", PATIENCE.as_secs())
     })??;
     println!("stopped the servers of {own}/{SERVERS}");
     Ok(())
 }
 
-/// Takes the Lease of the holder, until it is told to give it back. Where there is none there was never a server.
+/// Acquires the leader Lease and holds it until `stop` is cancelled; `None` if there is no such Lease, because then no
+/// server has ever run.
 async fn hold(
     client: &Client,
     own: &str,
@@ -124,7 +125,7 @@ async fn hold(
     match leases.get_opt(HOLDER).await {
         Ok(Some(_)) => {}
         Ok(None) => return Ok(None),
-        Err(error) => bail!("cannot see the Lease {own}/{HOLDER}: {}", Plain(&error)),
+        Err(error) => bail!("cannot read the Lease {own}/{HOLDER}: {}", Plain(&error)),
     }
     let election = Election::new(client.clone(), own, HOLDER, &format!("cleanup-{}", std::process::id()));
     let (held, mut is_held) = tokio::sync::watch::channel(false);
@@ -133,7 +134,7 @@ async fn hold(
     let won = tokio::time::timeout(PATIENCE, is_held.wait_for(|held| *held)).await;
     if !matches!(won, Ok(Ok(_))) {
         stop.cancel();
-        bail!("a server still holds the Lease {own}/{HOLDER}: end it, then run this again");
+        bail!("a server still holds the Lease {own}/{HOLDER}: stop it, then run this command again");
     }
     Ok(Some((stop, holding)))
 }

@@ -1,4 +1,4 @@
-//! Which cluster, and where in it: the flags that kubectl has too.
+//! Flags that select a cluster and a namespace, as in kubectl.
 
 use std::path::PathBuf;
 
@@ -8,46 +8,46 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use quorate_kit::Plain;
 
-/// A cluster.
+/// Flags that select a cluster.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Cluster {
-    /// How to reach the API server; without it, as kubectl would
+    /// Path to the kubeconfig file; defaults to the kubeconfig that kubectl uses
     #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use
+    /// Kubeconfig context to use
     #[arg(long, global = true)]
     context: Option<String>,
-    /// The namespace that Quorate itself runs in
+    /// Namespace that Quorate runs in
     #[arg(long, default_value = "quorate-system", global = true)]
     pub(crate) quorate_namespace: String,
 }
 
-/// A place in a cluster.
+/// Flags that select a cluster and a namespace.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Location {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// The namespace; without it, that of the context
+    /// Namespace; defaults to the namespace of the context
     #[arg(short, long)]
     pub(crate) namespace: Option<String>,
-    /// All namespaces
+    /// Explain the budgets of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
 }
 
-/// A way to a cluster.
+/// A connection to a cluster.
 pub(crate) struct Connection {
-    /// Reports what it is answered, at once.
+    /// Returns errors at once, without retries.
     pub(crate) client: Client,
-    /// That of the context.
+    /// The namespace of the context.
     pub(crate) namespace: String,
     address: String,
 }
 
-/// The oldest release that Quorate was tried on.
+/// The oldest minor release that Quorate is tested on.
 pub(crate) const OLDEST: u32 = 32;
 
-/// Whether Quorate was tried on no release as old as this one. What cannot be read is somebody's own.
+/// Whether a release is older than the oldest tested one. A version that cannot be parsed is a custom build and passes.
 pub(crate) fn is_too_old(release: &Info) -> bool {
     let minor: Option<u32> = release.minor.trim_end_matches('+').parse().ok();
     release.major == "1" && minor.is_some_and(|minor| minor < OLDEST)
@@ -70,9 +70,9 @@ pub(crate) struct NoAnswer {
     why: String,
 }
 
-/// What to do where nobody answers.
+/// The remedy if the API server does not answer.
 pub(crate) const CHECK_ADDRESS: &str =
-    "look at the address in the kubeconfig, or name another cluster with --context";
+    "check the address in the kubeconfig, or select another cluster with --context";
 
 impl std::fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -82,7 +82,7 @@ impl std::fmt::Display for NoAnswer {
 }
 
 impl Connection {
-    /// Asks the API server which release it is; one that answers need not tell.
+    /// The release of the API server; `None` if the API server answers but does not return its version.
     pub(crate) async fn release(&self) -> Result<Option<Info>, NoAnswer> {
         match self.client.apiserver_version().await {
             Ok(release) => Ok(Some(release)),
@@ -92,7 +92,8 @@ impl Connection {
     }
 }
 
-/// How to reach a cluster: by a file that is named, as kubectl would find one, or as a pod does.
+/// The client configuration: from the given file, from the kubeconfig that kubectl uses, or from the pod's service
+/// account.
 pub(crate) async fn config(file: Option<PathBuf>, context: Option<String>) -> Result<Config> {
     let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
     let kubeconfig = match &file {
@@ -120,13 +121,13 @@ pub(crate) async fn config(file: Option<PathBuf>, context: Option<String>) -> Re
     Config::from_custom_kubeconfig(kubeconfig, &options).await.context("cannot use the kubeconfig")
 }
 
-/// Why a kubeconfig is of no use: what it began with, and what to do.
+/// The error for a kubeconfig that cannot be read: its root cause and the remedy.
 fn unusable(what: &str, error: &KubeconfigError) -> anyhow::Error {
     let mut cause: &dyn std::error::Error = error;
     while let Some(below) = cause.source() {
         cause = below;
     }
-    // Some show the text around a mistake too.
+    // Some errors also show the lines around the mistake.
     let cause = cause.to_string();
     let why = cause.lines().next().unwrap_or_default();
     anyhow::anyhow!("cannot read {what}: {why}; name another with --kubeconfig or KUBECONFIG")

@@ -1,4 +1,4 @@
-//! `quorate crds`, and the definitions as files of this repository: by themselves and as templates of the chart.
+//! `quorate crds`, and the CustomResourceDefinitions as files of this repository: plain, and as chart templates.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_yaml_ng::{Number, Value};
 
-/// Prints the CustomResourceDefinitions, to be applied.
+/// Prints the CustomResourceDefinitions for `kubectl apply`.
 pub(crate) fn run() -> Result<()> {
     for definition in quorate_api::crds::all() {
         println!("---");
@@ -15,15 +15,15 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// A file that is made from code.
+/// A file that is generated from code.
 #[derive(Serialize)]
 pub(crate) struct Generated {
-    /// Where it goes, from the root of the workspace.
+    /// Path relative to the root of the workspace.
     path: PathBuf,
     text: String,
 }
 
-/// The definitions, by themselves and as templates of the chart.
+/// The CustomResourceDefinitions, plain and as chart templates.
 pub(crate) fn files() -> Result<Vec<Generated>> {
     let mut files = Vec::new();
     for mut crd in quorate_api::crds::all() {
@@ -33,7 +33,8 @@ pub(crate) fn files() -> Result<Vec<Generated>> {
         let text =
             format!("# Made by `cargo xtask generate` from crates/api.\n{}", yaml(&crd).with_context(made)?);
         files.push(Generated { path: PathBuf::from("config/crd").join(&name), text });
-        // It is part of the release, so that an upgrade changes it; Helm never looks at its folder crds/ again.
+        // The definition is part of the release, so that an upgrade changes it. Helm installs its folder crds/ only
+        // once.
         crd.metadata.annotations = Some([(KEEP.0.to_owned(), KEEP.1.to_owned())].into());
         crd.metadata.labels = Some([(LABELS.0.to_owned(), LABELS.1.to_owned())].into());
         let yaml = yaml(&crd).with_context(made)?;
@@ -42,16 +43,16 @@ pub(crate) fn files() -> Result<Vec<Generated>> {
     Ok(files)
 }
 
-/// Where the chart keeps the definitions.
+/// The folder of the definitions in the chart.
 const CHART_CRDS: &str = "charts/quorate/templates/crds";
 
-/// Marks the place of what depends on values.
+/// Placeholders for the parts that depend on values.
 const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 const LABELS: (&str, &str) = ("quorate.labels", "here");
 
-/// A definition as a template.
+/// A definition as a chart template.
 fn template(yaml: &str) -> Result<String> {
-    anyhow::ensure!(!yaml.contains("{{"), "Helm would take a part of this definition for its own:\n{yaml}");
+    anyhow::ensure!(!yaml.contains("{{"), "Helm would execute a part of this definition:\n{yaml}");
     let keep = format!("  annotations:\n    {}: {}\n", KEEP.0, KEEP.1);
     let labels = format!("  labels:\n    {}: {}\n", LABELS.0, LABELS.1);
     for marked in [&keep, &labels] {
@@ -70,7 +71,7 @@ fn yaml(object: &impl Serialize) -> Result<String> {
     Ok(serde_yaml_ng::to_string(&value)?)
 }
 
-/// Writes bounds as `1` where the type of a schema, which allows fractions, would give `1.0`.
+/// Writes bounds as `1`. The schema type allows fractions and would write `1.0`.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
@@ -98,24 +99,24 @@ mod tests {
     }
 
     #[test]
-    fn the_checked_in_files_are_what_the_code_makes() {
+    fn the_generated_files_are_current() {
         for file in files().unwrap() {
             let current = std::fs::read_to_string(root().join(&file.path)).unwrap_or_default();
             assert!(
                 current == file.text,
-                "{} is not what the code makes: run `cargo xtask generate`",
+                "{} is out of date: run `cargo xtask generate`",
                 file.path.display()
             );
         }
     }
 
     #[test]
-    fn no_file_is_left_over() {
+    fn no_stale_generated_file_is_left() {
         let made: BTreeSet<PathBuf> = files().unwrap().into_iter().map(|file| file.path).collect();
         for folder in ["config/crd", CHART_CRDS] {
             for entry in std::fs::read_dir(root().join(folder)).unwrap() {
                 let path = PathBuf::from(folder).join(entry.unwrap().file_name());
-                assert!(made.contains(&path), "nothing makes {} any more: remove it", path.display());
+                assert!(made.contains(&path), "{} is no longer generated: remove it", path.display());
             }
         }
     }

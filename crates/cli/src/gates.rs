@@ -1,15 +1,15 @@
-//! Feature gates by their names.
+//! Feature gates.
 
 use quorate_server::Gates;
 
-/// What can be switched on and off.
+/// The features that gates switch on and off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// What the engine does.
+    /// The gates of the engine.
     pub(crate) gates: Gates,
-    /// Budgets of OpenKruise are looked at.
+    /// Whether PodUnavailableBudgets are read.
     pub(crate) pod_unavailable_budget: bool,
-    /// Pods get the owners that their templates name.
+    /// Whether pods get the owners that their templates name.
     pub(crate) propagate_owner_references: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<Features, String> {
             "PropagateOwnerReferences" => features.propagate_owner_references = value,
             _ => {
                 return Err(format!(
-                    "{name} is not known: there are MultiPodPDBs, DisruptionProbe, PodUnavailableBudget and \
+                    "{name} is not a feature gate: use MultiPodPDBs, DisruptionProbe, PodUnavailableBudget or \
                      PropagateOwnerReferences"
                 ));
             }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gates_by_their_names() {
+    fn gates_are_parsed_by_name() {
         let all = Features {
             gates: Gates::default(),
             pod_unavailable_budget: true,
@@ -62,7 +62,7 @@ mod tests {
             (
                 "Nonsense=true",
                 Err(
-                    "Nonsense is not known: there are MultiPodPDBs, DisruptionProbe, PodUnavailableBudget and \
+                    "Nonsense is not a feature gate: use MultiPodPDBs, DisruptionProbe, PodUnavailableBudget or \
                      PropagateOwnerReferences",
                 ),
             ),

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Keeps groups of pods whole while a cluster is being changed.
+/// Disruption budgets for groups of pods.
 #[derive(Parser)]
 #[command(name = "quorate", version, disable_help_subcommand = true)]
 struct Args {
@@ -30,34 +30,34 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Watches budgets and pods, and answers the API server
+    /// Run the admission webhook server
     Server(server::Args),
-    /// Runs the disruption probes of a node's pods
+    /// Run the disruption probes of the pods on a node
     Agent(agent::Args),
-    /// Starts a cluster in this process and shows what Quorate does
+    /// Run a demo on a cluster inside this process
     Demo(demo::Args),
-    /// Tells whether pods may be disrupted now, and what stands in the way
+    /// Show whether pods may be disrupted now, and which budgets deny it
     Explain(explain::Args),
-    /// Tells whether Quorate works on a cluster, and what to do where it does not
+    /// Check the installation of Quorate on a cluster, and print a remedy for each problem
     Check(check::Args),
-    /// Removes what would hold somebody up without Quorate: run it before Quorate is uninstalled
+    /// Remove webhooks and namespace labels before uninstalling
     Cleanup(cleanup::Args),
-    /// Prints the CustomResourceDefinitions
+    /// Print the CustomResourceDefinitions
     Crds,
-    /// Prints the version
+    /// Print the version
     Version,
-    /// Prints the reference of the command line
+    /// Print the command-line reference
     #[command(hide = true)]
     Reference,
-    /// Prints the definitions as files of the repository
+    /// Print the CustomResourceDefinitions as files of the repository
     #[command(hide = true)]
     ChartCrds,
-    /// Prints the webhook configurations as a template of the chart
+    /// Print the webhook configurations as a chart template
     #[command(hide = true)]
     ChartWebhooks,
-    /// Prints the completions of a shell
+    /// Print shell completions
     Completions {
-        /// The shell
+        /// Shell to print completions for
         shell: clap_complete::Shell,
     },
 }
@@ -100,7 +100,7 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// How people called us: kubectl finds its plugins by their names.
+/// The name for the usage text. kubectl runs its plugins under the name `kubectl-<plugin>`.
 fn called_as(program: Option<&OsString>) -> &'static str {
     let name = program.map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
     match name {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usage_is_that_of_a_plugin_where_kubectl_calls() {
+    fn the_usage_names_kubectl_if_run_as_a_plugin() {
         for (program, expected) in [
             ("quorate", "quorate"),
             ("/usr/bin/kubectl-quorate", "kubectl quorate"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_makes_sense() {
+    fn the_command_line_is_valid() {
         Args::command().debug_assert();
     }
 
@@ -134,6 +134,6 @@ mod tests {
     fn the_reference_is_current() {
         let stored = include_str!("../../../docs/cli.md");
         let current = reference::markdown(&mut Args::command());
-        assert_eq!(stored, current, "docs/cli.md is not what the code says: run `cargo xtask generate`");
+        assert_eq!(stored, current, "docs/cli.md is out of date: run `cargo xtask generate`");
     }
 }

@@ -1,18 +1,16 @@
-//! What is printed: words for people, or data for programs.
+//! Output formats: text for users, or data for programs.
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// How to print.
+/// The format of data output.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Data as JSON
     Json,
-    /// Data as YAML
     Yaml,
 }
 
-/// Prints data, or words where no format was asked for.
+/// Prints data in the given format, or text if there is none.
 pub(crate) fn print(
     format: Option<Format>,
     data: &impl Serialize,

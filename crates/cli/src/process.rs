@@ -1,4 +1,4 @@
-//! What every process of Quorate needs: its log, and its end.
+//! Logging and shutdown signals.
 
 use std::io::IsTerminal as _;
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-/// Writes the log, as `RUST_LOG` says.
+/// Starts logging to stderr, filtered by `RUST_LOG`; defaults to `info`.
 pub(crate) fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
@@ -17,7 +17,7 @@ pub(crate) fn log() {
         .init();
 }
 
-/// Cancels `stop` when the process is told to end.
+/// Cancels `stop` on SIGTERM or SIGINT.
 pub(crate) fn stop_on_signal(stop: CancellationToken) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -16,50 +16,50 @@ use crate::process;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How to reach the API server; without it, as kubectl would, or as a pod does
+    /// Path to the kubeconfig file; defaults to the kubeconfig that kubectl uses, then to the pod's service account
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Where to listen for the API server
+    /// Address to serve the admission webhooks on
     #[arg(long, default_value = "0.0.0.0:9443")]
     listen: SocketAddr,
-    /// Where to listen for probes and scrapes: /healthz, /readyz, /metrics
+    /// Address to serve /healthz, /readyz and /metrics on
     #[arg(long, default_value = "0.0.0.0:9090")]
     admin_listen: SocketAddr,
-    /// Where the API server reaches this process, as https://host:port; without it, where it listens
+    /// URL at which the API server calls this process, as https://host:port; defaults to the --listen address
     #[arg(long, conflicts_with = "webhook_service")]
     webhook_url: Option<String>,
-    /// The Service of our own namespace by which the API server reaches this process, as name or name:port
+    /// Service in --namespace through which the API server calls this process, as name or name:port
     #[arg(long, value_parser = service)]
     webhook_service: Option<Endpoint>,
-    /// The certificate to show, with those of its authorities after it; without it, one of our own authority
+    /// Serving certificate, followed by its intermediate CAs; omit to issue one from Quorate's own CA
     #[arg(long, requires = "tls_key_file")]
     tls_cert_file: Option<PathBuf>,
-    /// The key of that certificate
+    /// Private key of the serving certificate
     #[arg(long, requires = "tls_cert_file")]
     tls_key_file: Option<PathBuf>,
-    /// Whom the API server is to trust for that certificate; without it, somebody else tells the API server
+    /// CA bundle to publish; omit if managed elsewhere
     #[arg(long, requires = "tls_cert_file")]
     tls_ca_file: Option<PathBuf>,
-    /// Features to switch on or off, as Name=true,Other=false
+    /// Feature gates to set, as Name=true,Other=false
     #[arg(long, value_parser = crate::gates::parse, default_value = "")]
     feature_gates: Features,
-    /// Whether to serve OpenKruise's PodUnavailableBudgets: auto, unless OpenKruise's webhooks for pods are there;
-    /// always, beside an OpenKruise whose gates for them are off; never
+    /// Whether to serve OpenKruise's PodUnavailableBudgets: auto (unless OpenKruise's pod webhooks are registered),
+    /// always (OpenKruise must have its PodUnavailableBudget gates off), or never
     #[arg(long, value_parser = serve_pub, default_value = "auto")]
     serve_pub: ServePub,
-    /// After how many seconds what was admitted and did not happen counts again
+    /// Seconds until an unused admission expires
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(40..=3600))]
     claim_expiry_seconds: u64,
-    /// How many seconds to serve on after the end was asked for
+    /// Seconds to keep serving after SIGTERM
     #[arg(long, default_value_t = 20)]
     shutdown_delay_seconds: u64,
-    /// The namespace for Quorate's own objects
+    /// Namespace of Quorate's own objects
     #[arg(long, default_value = "quorate-system")]
     namespace: String,
-    /// Write the webhook configurations that make the API server ask this process
+    /// Write the webhook configurations
     #[arg(long, conflicts_with = "keep_ca_bundle")]
     register_webhooks: bool,
-    /// Keep the caBundle current in webhook configurations that somebody else writes, such as Helm
+    /// Update only the caBundle of webhook configurations that another tool writes, such as Helm
     #[arg(long)]
     keep_ca_bundle: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     server.ended().await
 }
 
-/// A Service by its name, and its port where it is not 443.
+/// A Service name with an optional port; defaults to 443.
 fn service(text: &str) -> Result<Endpoint, String> {
     let (name, port) = match text.split_once(':') {
         Some((name, port)) => {
@@ -105,7 +105,7 @@ fn service(text: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Service { name: name.to_owned(), port })
 }
 
-/// Who serves OpenKruise's budgets.
+/// The value of --serve-pub.
 fn serve_pub(text: &str) -> Result<ServePub, String> {
     match text {
         "auto" => Ok(ServePub::Auto),
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_and_its_port() {
+    fn the_port_of_a_service_defaults_to_443() {
         let endpoint = |port| Ok(Endpoint::Service { name: "quorate".to_owned(), port });
         assert_eq!(service("quorate"), endpoint(443));
         assert_eq!(service("quorate:9443"), endpoint(9443));

@@ -24,10 +24,10 @@ fn the_demo_does_what_it_says() {
         "── 2. The same drain under a DisruptionBudget",
         "inference/llm keeps 3 of 4 groups: group ",
         "✓ Never fewer than 3 of 4 groups were whole",
-        "pod db-0 is not to be disrupted: its disruption probe says no",
-        "✓ The pod was taken when it said yes, and not before.",
+        "pod db-0 must not be disrupted: its disruption probe says no",
+        "✓ The pod was evicted only after its probe succeeded.",
         "Error from server (TooManyRequests): admission webhook \"pods.quorate.dev\" denied the request: ",
-        "every step did what it said",
+        "every step had the expected result",
     ] {
         assert!(told.contains(line), "{line:?} is missing in:\n{told}");
     }

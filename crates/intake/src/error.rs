@@ -1,35 +1,35 @@
-//! What is wrong with an object, for whoever has to put it right.
+//! Validation errors, with the field and the correction.
 
 use std::fmt;
 
-/// An object that cannot be taken in. It costs no more than itself: whoever meets one goes on with the next.
+/// An object that cannot be decoded or validated. It affects only itself: the caller continues with the next object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {object}: {problem}")]
 pub struct Unreadable {
     /// The object's kind.
     pub kind: &'static str,
-    /// The object's namespace and name, as far as it has them.
+    /// The object's namespace and name, if it has them.
     pub object: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// Something wrong with one field.
+/// A problem with one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// Where, such as `spec.selector.matchExpressions[0].values`.
+    /// The path of the field, such as `spec.selector.matchExpressions[0].values`.
     pub path: String,
-    /// What is there, where showing it helps.
+    /// The value of the field, if the message shows it.
     pub given: Option<String>,
-    /// What is wrong with that, and what would be right.
+    /// What is wrong, and what would be right.
     pub message: String,
 }
 
-/// Longer values are shown in part.
+/// Maximum length of a value in a message. Longer values are truncated.
 const MAX_GIVEN: usize = 80;
 
 impl Problem {
-    /// A problem with what stands in a field.
+    /// A problem with the value of a field.
     pub fn with(path: impl Into<String>, given: impl fmt::Display, message: impl Into<String>) -> Self {
         let given = given.to_string();
         let given = if given.chars().count() > MAX_GIVEN {
@@ -40,7 +40,7 @@ impl Problem {
         Self { path: path.into(), given: Some(given), message: message.into() }
     }
 
-    /// A problem with a field that is missing, or that showing its value would not explain.
+    /// A problem with a field that is missing, or whose value does not help the reader.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), given: None, message: message.into() }
     }

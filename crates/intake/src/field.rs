@@ -1,10 +1,10 @@
-//! A walk through JSON that remembers where it is, and notes what it does not understand.
+//! JSON values with their paths, and readers that collect problems.
 
 use serde_json::Value;
 
 use crate::error::Problem;
 
-/// A value, and the way to it.
+/// A value and its path.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'a> {
     pub(crate) path: String,
@@ -16,7 +16,7 @@ impl<'a> Field<'a> {
         Self { path: path.into(), value }
     }
 
-    /// A member of an object. `null` is the same as nothing, as Kubernetes has it.
+    /// A member of an object. As in Kubernetes, `null` is the same as a missing member.
     pub(crate) fn get(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
@@ -33,7 +33,7 @@ impl<'a> Field<'a> {
         Problem::with(&self.path, given, message)
     }
 
-    /// Notes it if this is no object, whose members would all seem to be missing.
+    /// Adds a problem if this is not an object. Otherwise all its members would be reported as missing.
     pub(crate) fn must_be_object(&self, problems: &mut Vec<Problem>) {
         if !self.value.is_object() {
             problems.push(self.problem("must be an object"));
@@ -75,7 +75,7 @@ impl<'a> Field<'a> {
     pub(crate) fn text(&self, problems: &mut Vec<Problem>) -> Option<&'a str> {
         let text = self.value.as_str();
         if text.is_none() {
-            problems.push(self.problem("must be a text"));
+            problems.push(self.problem("must be a string"));
         }
         text
     }
@@ -90,7 +90,7 @@ impl<'a> Field<'a> {
         number
     }
 
-    /// One of some words, each with its meaning.
+    /// One of a fixed set of words, each with its meaning.
     pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)], problems: &mut Vec<Problem>) -> Option<T> {
         let found = self
             .value
@@ -114,7 +114,7 @@ pub(crate) fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// Whether a name can stand after a dot in a path.
+/// Whether a path can contain the name after a dot, without brackets.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }

@@ -1,7 +1,7 @@
-//! Fingerprints: numbers that stand for longer things which are only ever compared.
+//! Fingerprints: hashes of values that are only compared.
 //!
 //! They are stored in budgets and compared by other replicas, so they must be the same in every process and every
-//! release. Changing anything here is a change of the ledger's protocol.
+//! release. Any change here is a change of the ledger protocol.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-    // 0 means "nothing there".
+    // 0 is reserved for a missing value.
     hash.max(1)
 }
 
-/// The fingerprint of a container ID; 0 where there is none.
+/// The fingerprint of a container ID; 0 if there is none.
 pub fn container_id(id: Option<&str>) -> u64 {
     id.filter(|id| !id.is_empty()).map_or(0, |id| of([id.as_bytes()]))
 }
 
-/// The fingerprint of an image that is asked for; 0 where none is.
+/// The fingerprint of an image name; 0 if there is none.
 pub fn image(name: Option<&str>) -> u64 {
     name.filter(|name| !name.is_empty()).map_or(0, |name| of([image::full_name(name).as_bytes()]))
 }
 
-/// The fingerprint of the resources that can change in place: cpu and memory. 0 where nothing is set.
+/// The fingerprint of the resources that can change in place: cpu and memory. 0 if neither is set.
 pub fn resources(resources: &Resources) -> u64 {
     let mut parts: Vec<Vec<u8>> = Vec::new();
     for (word, list) in [("requests", &resources.requests), ("limits", &resources.limits)] {
@@ -50,7 +50,7 @@ pub fn resources(resources: &Resources) -> u64 {
 /// The resources that can change in place.
 const IN_PLACE: [&str; 2] = ["cpu", "memory"];
 
-/// The resources, by name, that differ between two lists; one that is missing on one side differs.
+/// The names of the resources that differ between two lists. A resource that one list lacks differs.
 pub(crate) fn differing<'a>(
     old: &'a BTreeMap<String, Quantity>,
     new: &'a BTreeMap<String, Quantity>,
@@ -66,7 +66,7 @@ pub(crate) fn differing<'a>(
     names
 }
 
-/// An amount in one writing: `0.5` and `500m` are the same. What cannot be read stands for itself.
+/// The canonical form of an amount: `0.5` and `500m` are the same. An amount that cannot be parsed is used as it is.
 fn amount_of(amount: &Quantity) -> Vec<u8> {
     match quantity::nanos(&amount.0) {
         Some(nanos) => nanos.to_string().into_bytes(),

@@ -1,11 +1,11 @@
-//! Names of images: `nginx` and `docker.io/library/nginx:latest` are the same.
+//! Image names: `nginx` and `docker.io/library/nginx:latest` are the same.
 
 use std::borrow::Cow;
 
-/// The full name of an image: with registry, repository, and a tag or a digest. Where there is a digest the tag says
-/// nothing. Anything that is no name of an image stands for itself.
+/// The full name of an image: with registry, repository, and a tag or a digest. If there is a digest, the tag is
+/// ignored. A bare `sha256:` digest is returned as it is.
 pub(crate) fn full_name(name: &str) -> String {
-    // An image by its content alone: what the runtime shows when the image has no name.
+    // The runtime shows a bare digest if the image has no name.
     if name.starts_with("sha256:") {
         return name.to_owned();
     }
@@ -36,9 +36,9 @@ pub(crate) fn full_name(name: &str) -> String {
     }
 }
 
-/// The image that a container runs, as the name it was asked for where that can be told.
+/// The image that a container runs, under the name in the spec if the digests show that it is the same image.
 ///
-/// A runtime may show another name of the same image. A digest is compared with the digest that runs.
+/// A runtime may show another name of the same image. A digest in the spec is compared with the digest that runs.
 pub(crate) fn running<'a>(
     asked: Option<&'a str>,
     shown: Option<&'a str>,
@@ -46,13 +46,13 @@ pub(crate) fn running<'a>(
 ) -> Option<&'a str> {
     let by_digest = digest(asked).is_some_and(|digest| {
         let Some(id) = id.filter(|id| !id.is_empty()) else { return false };
-        // Where nothing tells the digest, that the container is a new one is all there is to go by.
+        // If the status shows no image digest, the only evidence is that the container is a new one.
         id.ends_with(digest) || (is_bare(id) && shown.is_none_or(is_bare))
     });
     if by_digest { asked } else { shown }
 }
 
-/// Whether a container that is asked for by a digest runs an image of another one.
+/// Whether the spec names a digest and the container runs an image with another digest.
 pub(crate) fn is_another(asked: Option<&str>, id: Option<&str>) -> bool {
     let (Some(digest), Some(id)) = (digest(asked), id) else { return false };
     !is_bare(id) && !id.ends_with(digest)
@@ -62,8 +62,8 @@ fn digest(name: Option<&str>) -> Option<&str> {
     name?.split_once('@').map(|(_, digest)| digest).filter(|digest| !digest.is_empty())
 }
 
-/// Whether this is the digest of an image's configuration, as containerd shows it where it has nothing better: it says
-/// nothing of the digest by which an image is pulled.
+/// Whether this is the digest of an image's configuration, as containerd shows it if it has no other. It is unrelated
+/// to the digest by which the image is pulled.
 fn is_bare(id: &str) -> bool {
     !id.contains('@')
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::{full_name, is_another, running};
 
     #[test]
-    fn full_names() {
+    fn an_image_name_is_completed() {
         let cases = [
             ("nginx", "docker.io/library/nginx:latest"),
             ("nginx:1.27", "docker.io/library/nginx:1.27"),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_recognised_by_what_runs() {
+    fn a_digest_is_compared_with_the_running_digest() {
         let asked = Some("llm@sha256:abc");
         assert_eq!(running(asked, Some("llm:v2"), Some("docker.io/library/llm@sha256:abc")), asked);
         assert_eq!(running(asked, Some("llm:v2"), Some("docker.io/library/llm@sha256:def")), Some("llm:v2"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn another_digest_is_told_by_a_digest_only() {
+    fn only_an_image_digest_shows_another_image() {
         let asked = Some("llm@sha256:abc");
         assert!(is_another(asked, Some("docker-pullable://llm@sha256:def")));
         assert!(!is_another(asked, Some("docker.io/library/llm@sha256:abc")));

@@ -1,15 +1,15 @@
-//! Objects and requests to facts, verdicts and status back to objects and answers.
+//! Converts objects and admission reviews into facts and requests, and decisions and status back into JSON.
 //!
-//! This is the only crate that knows both worlds: the objects of [`quorate_api`] and the facts of [`quorate_engine`].
-//! Like the engine it is pure: no client, no runtime, no clock. Nothing that comes from outside makes it panic.
+//! This is the only crate that depends on both the objects of [`quorate_api`] and the facts of [`quorate_engine`].
+//! Like the engine it is pure: no client, no runtime, no clock. No input from outside makes it panic.
 //!
 //! - [`objects`]: watched objects to facts.
-//! - [`budget`]: budgets to facts, their validation, status and claims back to JSON.
+//! - [`budget`]: budgets to facts, their validation, and status and claims back to JSON.
 //! - [`kruise`]: OpenKruise's budgets to the same facts.
-//! - [`workload`]: validation of our own `Workload`.
+//! - [`workload`]: validation of `scheduling.quorate.dev` Workloads.
 //! - [`probe`]: disruption probes as pods declare them.
-//! - [`admission`]: reviews to requests, verdicts to answers.
-//! - [`match_conditions`]: what the API server need not ask about.
+//! - [`admission`]: admission reviews to requests, decisions to responses.
+//! - [`match_conditions`]: CEL conditions that limit the calls of the API server.
 //! - [`template`]: pods from templates, with the owners that a template names.
 
 pub mod admission;

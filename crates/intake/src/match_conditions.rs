@@ -1,10 +1,10 @@
-//! Match conditions: what the API server need not ask us about.
+//! Match conditions: they exclude requests that need no decision from the webhook calls.
 //!
-//! They are made from the engine's own table of callers that are never held up, and from the same grounds on which
-//! [`crate::admission`] finds nothing to ask. Whoever they name is not held up even when no server answers.
+//! They are derived from the engine's table of exempt callers, and from the same rules by which [`crate::admission`]
+//! finds that a request disrupts nothing. Requests of exempt callers therefore pass even if no server answers.
 //!
 //! A webhook is called only if every condition is true. A condition that fails to evaluate counts like a webhook that
-//! does not answer, so each looks before it reads.
+//! does not answer, so each expression tests that a field exists before it reads the field.
 
 use quorate_api::names::DISRUPTION_PROBE_PREFIX;
 use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
@@ -12,7 +12,7 @@ use quorate_engine::callers::{EXEMPT, Exempt, When, Who};
 
 use crate::announcements;
 
-/// What a webhook is called for.
+/// The requests that a webhook is called for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// CREATE of `pods/eviction`.
@@ -32,7 +32,7 @@ pub enum Entry {
 pub struct MatchCondition {
     /// Its name.
     pub name: String,
-    /// True if the webhook is to be called.
+    /// True if the API server must call the webhook.
     pub expression: String,
 }
 
@@ -77,11 +77,11 @@ fn condition(name: &str, expression: String) -> MatchCondition {
 
 const IS_RESIZE: &str = "(has(request.subResource) && request.subResource == 'resize')";
 
-/// Nobody made the others from a template.
+/// Only a pod with a controller was created from a template.
 const HAS_A_CONTROLLER: &str = "has(object.metadata.ownerReferences) \
      && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)";
 
-/// An expression that tells an exempt caller; `None` where such a request never comes through this webhook.
+/// An expression that is true for an exempt caller; `None` if the exemption does not apply to requests of this webhook.
 fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     let who = match exempt.who {
         Who::User(user) => format!("request.userInfo.username == {}", quoted(user)),
@@ -106,8 +106,8 @@ fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     }
 }
 
-/// An update that restarts containers, ends the pod or calls it unavailable. Containers keep their order: the API server
-/// lets none be added, removed or moved.
+/// An expression that is true for an update that restarts containers, ends the pod or labels it as unavailable.
+/// Containers keep their order: the API server lets no client add, remove or move one.
 fn is_disturbing() -> String {
     let differs = |list: &str, part: &str, none: &str| {
         let of = |object: &str| {
@@ -120,7 +120,7 @@ fn is_disturbing() -> String {
     let mut reasons = Vec::new();
     for list in ["containers", "initContainers"] {
         reasons.push(differs(list, "image", "''"));
-        // Some clusters let a resize through here.
+        // Some clusters accept a resize as an update of the pod.
         reasons.push(differs(list, "resources", "{}"));
     }
     reasons.push(
@@ -136,7 +136,7 @@ fn is_disturbing() -> String {
     reasons.join(" || ")
 }
 
-/// A resize restarts a container only where a policy says so.
+/// An expression that is true if a resize may restart a container. Only a resizePolicy can require a restart.
 fn may_restart() -> String {
     let any = |list: &str| {
         format!(
@@ -147,8 +147,8 @@ fn may_restart() -> String {
     format!("{} || {}", any("containers"), any("initContainers"))
 }
 
-/// A probe that was not declared before, or not like this. What is stored already stays as it is: its pod must still be
-/// able to lose a finalizer, or get a label.
+/// An expression that is true for a new or changed probe. A probe that is already stored is not validated again:
+/// clients must still be able to remove a finalizer of its pod, or to add a label.
 fn declares_a_probe() -> String {
     let was = "has(oldObject.metadata.annotations) && k in oldObject.metadata.annotations \
                && oldObject.metadata.annotations[k] == object.metadata.annotations[k]";
@@ -159,7 +159,7 @@ fn declares_a_probe() -> String {
     )
 }
 
-/// A text of CEL.
+/// A CEL string literal.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }

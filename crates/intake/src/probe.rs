@@ -1,6 +1,6 @@
 //! Disruption probes: what a pod's annotations declare.
 //!
-//! `quorate.dev/disruption-probe.<container>` holds a probe in the shape that Kubernetes gives its own, with the same
+//! `quorate.dev/disruption-probe.<container>` holds a probe in the format of the Kubernetes probes, with the same
 //! defaults and limits.
 
 use std::time::Duration;
@@ -16,53 +16,53 @@ use crate::syntax;
 /// A disruption probe of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is asked.
+    /// The check that the probe runs.
     pub handler: Handler,
-    /// How long after the container's start the first probe waits.
+    /// Delay between the start of the container and the first probe.
     pub initial_delay: Duration,
-    /// How long an answer may take.
+    /// Time limit of one probe.
     pub timeout: Duration,
-    /// How often it is asked.
+    /// Time between two probes.
     pub period: Duration,
-    /// How many successes in a row make a yes after a no.
+    /// Number of successes in a row after which a failed probe counts as successful.
     pub success_threshold: u32,
-    /// How many failures in a row make a no after a yes.
+    /// Number of failures in a row after which a successful probe counts as failed.
     pub failure_threshold: u32,
 }
 
-/// What a probe asks.
+/// The check that a probe runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Handler {
-    /// An HTTP request; any status from 200 to 399 is a yes.
+    /// An HTTP request; any status from 200 to 399 is a success.
     HttpGet {
         /// The path, with its query.
         path: String,
         /// The port.
         port: Port,
-        /// The host, where it is not the pod.
+        /// The host, if it is not the pod.
         host: Option<String>,
-        /// Over TLS; the certificate is not checked.
+        /// Use TLS; the certificate is not verified.
         https: bool,
         /// Headers to send.
         headers: Vec<(String, String)>,
     },
-    /// A TCP connection; that it opens is a yes.
+    /// A TCP connection; an open connection is a success.
     TcpSocket {
         /// The port.
         port: Port,
-        /// The host, where it is not the pod.
+        /// The host, if it is not the pod.
         host: Option<String>,
     },
-    /// The gRPC health service, version 1; SERVING is a yes.
+    /// The gRPC health service, version 1; SERVING is a success.
     Grpc {
         /// The port.
         port: u16,
-        /// The service to ask about; the empty one is the whole server.
+        /// The service to check; the empty name stands for the whole server.
         service: String,
     },
-    /// A command in the container; exit code 0 is a yes.
+    /// A command in the container; exit code 0 is a success.
     Exec {
-        /// The command and its arguments. There is no shell.
+        /// The command and its arguments. It does not run in a shell.
         command: Vec<String>,
     },
 }
@@ -70,9 +70,9 @@ pub enum Handler {
 /// A port of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// By its number.
+    /// The port number.
     Number(u16),
-    /// By the name that the container gives it.
+    /// The name of the port in the container's spec.
     Name(String),
 }
 
@@ -81,7 +81,7 @@ pub fn container(annotation: &str) -> Option<&str> {
     annotation.strip_prefix(DISRUPTION_PROBE_PREFIX)
 }
 
-/// The probes that a pod declares, by container: each as it is to be probed, or what is wrong with it.
+/// The probes that a pod declares, by container: each probe, or its problems.
 pub fn declared(pod: &slim::Pod) -> impl Iterator<Item = (&str, Result<Probe, Vec<Problem>>)> {
     pod.metadata.annotations.iter().flatten().filter_map(|(key, text)| {
         let name = container(key)?;
@@ -98,13 +98,14 @@ pub fn declared(pod: &slim::Pod) -> impl Iterator<Item = (&str, Result<Probe, Ve
     })
 }
 
-/// Whether a pod has such a container to ask. Init containers that end have nobody; sidecars do.
+/// Whether the pod has a container of this name that can be probed: a regular container or a sidecar. Other init
+/// containers terminate, so they cannot be probed.
 fn stays(pod: &slim::Pod, name: &str) -> bool {
     let sidecars = pod.spec.init_containers.iter().filter(|init| init.is_sidecar());
     pod.spec.containers.iter().chain(sidecars).any(|container| container.name == name)
 }
 
-/// Everything that is wrong with the probes of a pod.
+/// All problems of a pod's probes.
 pub fn problems(pod: &slim::Pod) -> Vec<Problem> {
     declared(pod).filter_map(|(_, probe)| probe.err()).flatten().collect()
 }
@@ -113,7 +114,7 @@ fn path(annotation: &str) -> String {
     format!("metadata.annotations[{annotation}]")
 }
 
-/// Reads a probe; `path` is where it stands, for messages.
+/// Reads a probe; `path` is the path of the annotation, for messages.
 pub fn parse(path: &str, text: &str) -> Result<Probe, Vec<Problem>> {
     let value: Value = serde_json::from_str(text)
         .map_err(|error| vec![Problem::at(path, format!("is not JSON: {error}"))])?;
@@ -132,7 +133,7 @@ const NUMBERS: [&str; 5] =
 fn read(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Probe> {
     let known: Vec<&str> = HANDLERS.into_iter().chain(NUMBERS).collect();
     refuse_unknown(field, &known, problems);
-    // As for Kubernetes' own probes, 0 asks for the default.
+    // As for the Kubernetes probes, 0 selects the default.
     let mut number = |name: &str, default: u32| match field.get(name) {
         Some(field) => match field.number(0, i32::MAX as u32, problems) {
             Some(0) | None => default,
@@ -158,13 +159,13 @@ fn read(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Probe> {
         },
         [] => {
             if field.value.is_object() {
-                let message = format!("asks nothing: set one of {}", one_of(&HANDLERS));
+                let message = format!("has no handler: set one of {}", one_of(&HANDLERS));
                 problems.push(Problem::at(&field.path, message));
             }
             None
         }
         [(first, _), (second, _), ..] => {
-            let message = format!("asks in two ways, {first} and {second}: keep one of them");
+            let message = format!("has two handlers, {first} and {second}: keep one of them");
             problems.push(Problem::at(&field.path, message));
             None
         }
@@ -172,12 +173,11 @@ fn read(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Probe> {
     Some(Probe { handler: handler?, initial_delay, timeout, period, success_threshold, failure_threshold })
 }
 
-/// Nobody else will tell that a field is misspelt: the API server does not look into annotations.
+/// Reports misspelt fields: the API server does not validate the content of annotations.
 fn refuse_unknown(field: &Field<'_>, known: &[&str], problems: &mut Vec<Problem>) {
     for (name, member) in field.members(problems) {
         if !known.contains(&name) {
-            problems
-                .push(Problem::at(member.path, format!("is not known here: known are {}", one_of(known))));
+            problems.push(Problem::at(member.path, format!("is an unknown field: use {}", one_of(known))));
         }
     }
 }
@@ -250,7 +250,7 @@ fn host(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<String> {
 }
 
 fn no_port(field: &Field<'_>) -> Problem {
-    Problem::at(format!("{}.port", field.path), "is missing: set the port to ask on")
+    Problem::at(format!("{}.port", field.path), "is missing: set the port to probe")
 }
 
 fn port(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Port> {

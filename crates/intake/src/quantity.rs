@@ -1,7 +1,7 @@
-//! Amounts of resources, as Kubernetes writes them.
+//! Kubernetes quantities of resources.
 
-/// An amount in billionths; `None` where it cannot be read or is beyond all bounds. What is smaller than a billionth
-/// rounds up, as in Kubernetes.
+/// An amount in billionths; `None` if it cannot be parsed or overflows. As in Kubernetes, a fraction of a billionth
+/// rounds up.
 pub(crate) fn nanos(text: &str) -> Option<i128> {
     let text = text.trim();
     let (negative, text) = match text.strip_prefix('-') {
@@ -34,7 +34,7 @@ fn parse(digits: &str) -> Option<i128> {
     if digits.is_empty() { Some(0) } else { digits.parse().ok() }
 }
 
-/// What a suffix multiplies by: a factor, and a power of ten.
+/// The multiplier of a suffix: a factor, and a power of ten.
 fn factor(suffix: &str) -> Option<(i128, i32)> {
     let binary = |power: u32| Some((1i128 << (10 * power), 0));
     match suffix {
@@ -66,7 +66,7 @@ mod tests {
     use super::nanos;
 
     #[test]
-    fn the_same_amount_in_different_writings() {
+    fn different_notations_of_an_amount_are_equal() {
         let same = [
             &["500m", "0.5", "0.50", "5e-1", ".5", "+500m", "500000u"][..],
             &["128Mi", "134217728", "131072Ki", "0.125Gi"],
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount() {
+    fn an_invalid_amount_is_not_parsed() {
         for text in ["", "m", "1.2.3", "one", "1ki", "1 Mi", "1e", "1e1000", "--1", "999999999999E"] {
             let _ = nanos(text);
         }

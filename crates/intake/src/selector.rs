@@ -8,7 +8,7 @@ use crate::error::Problem;
 use crate::field::Field;
 use crate::syntax;
 
-/// A selector of a foreign object.
+/// The selector of an object of another API.
 pub fn from_object(selector: &LabelSelector) -> Result<Selector, Vec<Problem>> {
     let mut problems = Vec::new();
     let value = serde_json::to_value(selector).unwrap_or_default();
@@ -16,8 +16,8 @@ pub fn from_object(selector: &LabelSelector) -> Result<Selector, Vec<Problem>> {
     if problems.is_empty() { Ok(selector) } else { Err(problems) }
 }
 
-/// Reads a selector. What it does not understand it notes, and leaves out of what it gives: the caller must not use
-/// that then, since a selector with fewer requirements covers more, and with other ones something else.
+/// Reads a selector. A part that cannot be read adds a problem and is omitted from the result. The caller must not use
+/// a result with problems: a selector with fewer requirements covers more pods.
 pub(crate) fn read(field: &Field<'_>, problems: &mut Vec<Problem>) -> Selector {
     let mut requirements = Vec::new();
     for (name, member) in field.members(problems) {
@@ -33,10 +33,10 @@ pub(crate) fn read(field: &Field<'_>, problems: &mut Vec<Problem>) -> Selector {
                     requirements.extend(expression(&item, problems));
                 }
             }
-            // The API server drops what it does not know; a selector that lost a part covers too much.
+            // The API server drops unknown fields, and a selector without one of its parts covers too much.
             _ => problems.push(Problem::at(
                 member.path,
-                "is no part of a selector: only matchLabels and matchExpressions are",
+                "is not a field of a selector: use matchLabels or matchExpressions",
             )),
         }
     }
@@ -48,7 +48,7 @@ fn pair(key: &str, value: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Req
         problems.push(Problem::with(&value.path, key, why));
         return None;
     }
-    // `null` stands for the empty text here, as it does in Kubernetes.
+    // As in Kubernetes, `null` is the empty string here.
     let text = if value.value.is_null() { "" } else { label_value(value, problems)? };
     Some(Requirement { key: key.into(), operator: Operator::In([text.into()].into()) })
 }
@@ -124,7 +124,7 @@ enum OperatorName {
     DoesNotExist,
 }
 
-/// A label key that stands in a field of its own.
+/// A label key in a field of its own.
 pub(crate) fn read_label_key(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Text> {
     let key = field.text(problems)?;
     match syntax::label_key(key) {

@@ -1,6 +1,6 @@
-//! The syntax of names, as Kubernetes has it.
+//! The Kubernetes syntax of names.
 
-/// What is wrong with a label key, if anything.
+/// Checks a label key; the error is the message for the user.
 pub(crate) fn label_key(key: &str) -> Result<(), &'static str> {
     const SYNTAX: &str = "must be a label key: a name of letters, digits, '-', '_' and '.', with a domain and '/' \
                           before it where there is one, such as example.com/group";
@@ -16,7 +16,7 @@ pub(crate) fn label_key(key: &str) -> Result<(), &'static str> {
     if domain_fits && !name.is_empty() && is_label_text(name) { Ok(()) } else { Err(SYNTAX) }
 }
 
-/// What is wrong with a label value, if anything.
+/// Checks a label value; the error is the message for the user.
 pub(crate) fn label_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 63 {
         return Err("is too long for a label value: at most 63 characters");
@@ -66,7 +66,7 @@ pub(crate) fn is_api_version(text: &str) -> bool {
     version_fits && group.is_none_or(is_subdomain)
 }
 
-/// The same, with any name for the version: custom kinds may have others.
+/// `version`, or `group/version`. The version can have any name, because custom kinds may not use `v1` and the like.
 pub(crate) fn is_group_version(text: &str) -> bool {
     match text.split_once('/') {
         Some((group, version)) => is_subdomain(group) && is_dns_label(version),
@@ -74,7 +74,7 @@ pub(crate) fn is_group_version(text: &str) -> bool {
     }
 }
 
-/// What can stand in a path as the name of an object; each kind has narrower rules of its own.
+/// Whether a URL path can contain the text as the name of an object. Each kind has narrower rules.
 pub(crate) fn is_object_name(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_graphic() && !b"/%?#".contains(&b);
     !text.is_empty() && text.len() <= 253 && text.bytes().all(fits) && text != "." && text != ".."

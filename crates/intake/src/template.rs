@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::syntax;
 
-/// The pod that a controller makes from a template: labels, annotations, finalizers and spec of the template, and the
-/// controller as its owner. With `propagate`, the gate `PropagateOwnerReferences`, it also has the owners that the
-/// template names. Its name is for whoever makes it to give.
+/// The pod that a controller creates from a template: labels, annotations, finalizers and spec of the template, and the
+/// controller as its owner. With `propagate`, the feature gate `PropagateOwnerReferences`, it also has the owners that
+/// the template names. The caller sets the pod's name.
 pub fn pod_from_template(
     template: &PodTemplateSpec,
     controller: Option<&OwnerReference>,
@@ -35,17 +35,17 @@ pub fn pod_from_template(
     }
 }
 
-/// The owners that a template names, by what becomes of them.
+/// The owners that a template names, split into valid and invalid ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sorted {
-    /// Those that the pod does not have yet, in the template's order. Whether they exist is not known here.
+    /// Owners that the pod does not have yet, in the template's order. Their existence has not been checked.
     pub added: Vec<OwnerReference>,
-    /// Those that no pod can have, and why.
+    /// Owners that no pod can have, and the reason.
     pub flawed: Vec<(OwnerReference, Flaw)>,
 }
 
-/// Sorts the owners that a template names for a pod that has those which are `present`. What is there twice is there
-/// once, by its UID.
+/// Splits the owners that a template names. `present` are the owners that the pod already has. Owners with the same UID
+/// are added only once.
 pub fn sort(named: &[OwnerReference], present: &[OwnerReference]) -> Sorted {
     let mut sorted = Sorted::default();
     for owner in named {
@@ -60,18 +60,18 @@ pub fn sort(named: &[OwnerReference], present: &[OwnerReference]) -> Sorted {
     sorted
 }
 
-/// Why no pod can have an owner, whether it exists or not: with it the API server would refuse the pod.
+/// Why no pod can have an owner, even if the owner exists: the API server would reject the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It claims to be the controller.
+    /// The reference is marked as the controller.
     Controller,
-    /// A part of the reference is missing.
+    /// A field of the reference is missing.
     Lacks(&'static str),
-    /// Its API version cannot be one.
+    /// The API version is not valid.
     ApiVersion,
-    /// Its name cannot be one.
+    /// The name is not valid.
     Name,
-    /// Events may own nothing.
+    /// The owner is an Event, which cannot own objects.
     Event,
 }
 
@@ -79,24 +79,24 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Controller => f.write_str(
-                "it has controller: true, and a pod has one controller, which made it. Write controller: false.",
+                "it has controller: true, but the only controller of a pod is its creator. Set controller: false.",
             ),
             Self::Lacks(part) => {
-                write!(f, "it has no {part}. Write apiVersion, kind, name and uid of an object that exists.")
+                write!(f, "it has no {part}. Set apiVersion, kind, name and uid of an existing object.")
             }
-            Self::ApiVersion => f.write_str("its apiVersion is none. Write it as v1, or as example.com/v1."),
-            Self::Name => f.write_str("no object can have that name. Write the name of one that exists."),
-            Self::Event => f.write_str("an Event owns nothing. Name another object."),
+            Self::ApiVersion => f.write_str("its apiVersion is not valid. Use the form v1 or example.com/v1."),
+            Self::Name => f.write_str("its name is not valid. Set the name of an existing object."),
+            Self::Event => f.write_str("an Event cannot own objects. Name another object."),
         }
     }
 }
 
-/// What is wrong with a reference to an owner beside the controller.
+/// Checks a reference to an additional owner, which must not be a controller.
 fn flaw(owner: &OwnerReference) -> Option<Flaw> {
     if owner.controller == Some(true) { Some(Flaw::Controller) } else { misnamed(owner) }
 }
 
-/// What is wrong with a reference to any owner, which then cannot be looked up either.
+/// Checks a reference to any owner. An owner with a flaw cannot be looked up.
 pub fn misnamed(owner: &OwnerReference) -> Option<Flaw> {
     let parts = [
         ("apiVersion", &owner.api_version),
@@ -116,10 +116,10 @@ pub fn misnamed(owner: &OwnerReference) -> Option<Flaw> {
     (owner.api_version == "v1" && owner.kind == "Event").then_some(Flaw::Event)
 }
 
-/// Reads the owners in an annotation of a template, for kinds that lose `ownerReferences` there.
+/// Reads the owners from an annotation of a template, for kinds whose templates do not keep `ownerReferences`.
 ///
 /// # Errors
-/// It is not a list of references in JSON.
+/// The text is not a JSON list of references.
 pub fn annotated(text: &str) -> Result<Vec<OwnerReference>, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }

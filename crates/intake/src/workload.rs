@@ -1,4 +1,4 @@
-//! Our own `Workload`: what it says, and whether that makes sense.
+//! The `scheduling.quorate.dev` Workload: parsing and validation.
 
 use quorate_engine::facts::WorkloadGroup;
 use serde_json::Value;
@@ -7,10 +7,10 @@ use crate::error::Problem;
 use crate::field::Field;
 use crate::syntax;
 
-/// The most pod groups that one Workload has.
+/// Maximum number of pod groups in one Workload.
 const MAX_GROUPS: usize = 8;
 
-/// Everything that is wrong with the spec of a `Workload`.
+/// All problems of the spec of a `Workload`.
 pub fn validate(spec: &Value) -> Vec<Problem> {
     read(spec).1
 }
@@ -55,14 +55,14 @@ fn read_group(group: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Workload
             fits
         }),
         None => {
-            problems.push(missing("name", "pods name the group by it"));
+            problems.push(missing("name", "pods refer to the group by its name"));
             None
         }
     };
     let replicas = match group.get("replicas") {
         Some(field) => field.number(0, i32::MAX as u32, problems),
         None => {
-            problems.push(missing("replicas", "say how many replicas of the group there should be"));
+            problems.push(missing("replicas", "set the expected number of replicas of the group"));
             None
         }
     };
@@ -82,7 +82,7 @@ fn read_policy(policy: &Field<'_>, problems: &mut Vec<Problem>) -> Option<u32> {
             Some(count) => count.number(1, i32::MAX as u32, problems),
             None => {
                 let path = format!("{}.minCount", gang.path);
-                problems.push(Problem::at(path, "is missing: say how many pods make a replica whole"));
+                problems.push(Problem::at(path, "is missing: set how many pods a healthy replica needs"));
                 None
             }
         },

@@ -1,6 +1,6 @@
-//! `DisruptionBudget`: how much of a set of pods must stay up while the cluster is being changed.
+//! `DisruptionBudget`: how many pods, or groups of pods, must stay available while the cluster changes.
 
-#![expect(clippy::duplicated_attributes, reason = "each printcolumn says its own type")]
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
 
 mod status;
 mod stored;
@@ -21,9 +21,9 @@ pub use status::{
 };
 pub use stored::StoredBudget;
 
-/// Says which pods are covered, and how many units of them must stay available.
+/// The pods that the budget covers, and how many units of them must stay available.
 ///
-/// A unit is a pod, or a whole group of pods where budgetScope or podGroupPolicy says so.
+/// A unit is a pod, or a whole group of pods if budgetScope or podGroupPolicy selects groups.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "policy.quorate.dev",
@@ -36,7 +36,7 @@ pub use stored::StoredBudget;
     status = "DisruptionBudgetStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Keeps enough pods, or whole groups of pods, available while the cluster is being changed.",
+    doc = "Keeps enough pods, or whole groups of pods, available while the cluster changes.",
     printcolumn(
         name = "Scope",
         type_ = "string",
@@ -77,7 +77,7 @@ pub use stored::StoredBudget;
         name = "Expected",
         type_ = "integer",
         json_path = ".status.expectedReplicas",
-        description = "Units there should be"
+        description = "Expected units"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -96,73 +96,73 @@ pub use stored::StoredBudget;
         "message": "the budget sets no limit: set minAvailable, maxUnavailable or both",
     },
     {
-        // Defaulting has filled budgetScope in by then; the second test is for readers of the schema that skip it.
+        // Defaulting sets budgetScope before this rule runs. The second test is for validators that skip defaulting.
         "rule": "!has(self.podGroupPolicy) || !has(self.budgetScope) || self.budgetScope == 'Pod'",
         "message": "podGroupPolicy forms groups of its own and excludes budgetScope Workload and PodGroup: \
                     remove one of the two",
     },
 ]))]
 pub struct DisruptionBudgetSpec {
-    /// The pods covered, by their labels; an empty selector covers every pod of the namespace.
+    /// Selects the covered pods by their labels. An empty selector covers every pod of the namespace.
     /// Exactly one of selector and targetRef must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
 
-    /// The object whose pods are covered: anything with a scale subresource, such as a Deployment, a StatefulSet or
-    /// a LeaderWorkerSet of the same namespace. Exactly one of selector and targetRef must be set.
+    /// The object whose pods are covered: any object with a scale subresource in the same namespace, such as a
+    /// Deployment, a StatefulSet or a LeaderWorkerSet. Exactly one of selector and targetRef must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetReference>,
 
-    /// How many units must stay available: a number, or a percentage of the expected units, rounded up.
-    /// At least one of minAvailable and maxUnavailable must be set; where both are, both hold.
+    /// Minimum number of available units: a number, or a percentage of the expected units, rounded up.
+    /// At least one of minAvailable and maxUnavailable must be set. If both are set, both apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::amount")]
     pub min_available: Option<IntOrString>,
 
-    /// How many units may be unavailable at once: a number, or a percentage of the expected units, rounded up.
-    /// At least one of minAvailable and maxUnavailable must be set; where both are, both hold.
+    /// Maximum number of unavailable units: a number, or a percentage of the expected units, rounded up.
+    /// At least one of minAvailable and maxUnavailable must be set. If both are set, both apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::amount")]
     pub max_unavailable: Option<IntOrString>,
 
-    /// What a unit is. Pod: each pod by itself. Workload: each replica of a pod group of the Workload API; such a
-    /// group is healthy while at least minCount of its pods are, and a pod that belongs to no group is not evicted.
-    /// PodGroup is another word for Workload. Defaults to Pod.
+    /// The unit that the budget counts. Pod: each pod by itself. Workload: each replica of a pod group of the Workload
+    /// API. Such a group is healthy while at least minCount of its pods are healthy. The budget denies the eviction of
+    /// a pod that belongs to no group. PodGroup is an alias of Workload. Defaults to Pod.
     #[serde(default)]
     pub budget_scope: BudgetScope,
 
     /// Forms groups without the Workload API, by a label or by a common owner. The units are then these groups.
-    /// It excludes budgetScope Workload and PodGroup.
+    /// Mutually exclusive with budgetScope Workload and PodGroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group_policy: Option<PodGroupPolicy>,
 
-    /// How many units there should be, where neither the Workload API nor the scale of the owner tells, or where
-    /// they tell something else. Percentages are of this number.
+    /// Expected number of units. Set it if neither the Workload API nor the scale of the owner provides this number, or
+    /// to override the number that they provide. Percentages are of this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub expected_replicas: Option<i32>,
 
-    /// Whether a running pod that is not healthy may be evicted. IfHealthyBudget: only while as many units are
-    /// healthy as desired. AlwaysAllow: always. Defaults to IfHealthyBudget.
+    /// Whether a running pod that is not healthy may be evicted. IfHealthyBudget: only while the desired number of
+    /// units is healthy. AlwaysAllow: always. Defaults to IfHealthyBudget.
     #[serde(default)]
     pub unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy,
 
-    /// What the budget protects against. Evict: the eviction API, which kubectl drain and autoscalers use. Delete:
-    /// deletion of the pod. Update: in-place changes that restart containers. Resize: a change of resources that
-    /// restarts containers. Defaults to Evict alone.
+    /// Operations that the budget protects against. Evict: requests to the eviction API, which kubectl drain and
+    /// autoscalers use. Delete: deletion of the pod. Update: in-place changes that restart containers. Resize: changes
+    /// of resources that restart containers. Defaults to Evict only.
     #[serde(default = "default_operations")]
     #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "set"))]
     pub operations: BTreeSet<Operation>,
 
-    /// Whether the budget denies. Enforce: it does. Observe: it decides, counts and reports, and never denies.
-    /// Defaults to Enforce.
+    /// Whether the budget denies requests. Enforce: it denies them. Observe: it decides, counts and reports, but never
+    /// denies. Defaults to Enforce.
     #[serde(default)]
     pub enforcement: Enforcement,
 }
 
 impl Default for DisruptionBudgetSpec {
-    /// A spec with nothing set: every field as the API server would fill it in.
+    /// An empty spec, with the defaults of the API server.
     fn default() -> Self {
         Self {
             selector: None,
@@ -179,7 +179,7 @@ impl Default for DisruptionBudgetSpec {
     }
 }
 
-/// Names one object of the budget's namespace.
+/// Refers to one object in the budget's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -195,7 +195,7 @@ pub struct TargetReference {
     pub name: String,
 }
 
-/// Forms groups of pods that stand and fall together.
+/// Forms groups of pods that only work together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -209,29 +209,31 @@ pub struct TargetReference {
     },
 ]))]
 pub struct PodGroupPolicy {
-    /// Pods with the same value of this label are a group, such as leaderworkerset.sigs.k8s.io/group-index.
-    /// Exactly one of groupLabelKey and groupOwner must be set.
+    /// The label that forms groups, such as leaderworkerset.sigs.k8s.io/group-index. Pods with the same value are a
+    /// group. Exactly one of groupLabelKey and groupOwner must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::label_key_rules()))]
     pub group_label_key: Option<String>,
 
-    /// Pods that share an owner of this kind are a group. Exactly one of groupLabelKey and groupOwner must be set.
+    /// The kind of owner that forms groups. Pods that share an owner of this kind are a group. Exactly one of
+    /// groupLabelKey and groupOwner must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_owner: Option<GroupOwner>,
 
-    /// How many pods of a group must be healthy for the group to be healthy. Defaults to the size of the group
-    /// where that is known, as it is for LeaderWorkerSet, and to 1 elsewhere.
+    /// Number of pods of a group that must be healthy for the group to be healthy. Defaults to the size of the group if
+    /// that is known, as it is for LeaderWorkerSet, and to 1 otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_ready_replicas: Option<i32>,
 }
 
-/// Names a kind of owner.
+/// Refers to a kind of owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct GroupOwner {
-    /// The owner's API version, such as batch.example.com/v1. Another version of the same API group is the same owner.
+    /// The owner's API version, such as batch.example.com/v1. Only the API group is compared: any version of the group
+    /// matches.
     #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::api_version_rules()))]
     pub api_version: String,
     /// The owner's kind, such as JobGroup.
@@ -239,7 +241,7 @@ pub struct GroupOwner {
     pub kind: String,
 }
 
-/// What minAvailable and maxUnavailable count.
+/// The unit that minAvailable and maxUnavailable count.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -249,7 +251,7 @@ pub enum BudgetScope {
     Pod,
     /// Each replica of a pod group of the Workload API.
     Workload,
-    /// Another word for `Workload`.
+    /// An alias of `Workload`.
     PodGroup,
 }
 
@@ -265,35 +267,35 @@ impl BudgetScope {
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum UnhealthyPodEvictionPolicy {
-    /// Only while as many units are healthy as desired.
+    /// Only while the desired number of units is healthy.
     #[default]
     IfHealthyBudget,
     /// Always.
     AlwaysAllow,
 }
 
-/// A way to disrupt a pod.
+/// An operation that disrupts a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Operation {
-    /// Through the eviction API.
+    /// A request to the eviction API.
     Evict,
-    /// By deleting it.
+    /// Deletion of the pod.
     Delete,
-    /// By an in-place change that restarts containers.
+    /// An in-place change that restarts containers.
     Update,
-    /// By a change of resources that restarts containers.
+    /// A change of resources that restarts containers.
     Resize,
 }
 
-/// Whether a budget denies.
+/// Whether a budget denies requests.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Enforcement {
-    /// It does.
+    /// The budget denies requests.
     #[default]
     Enforce,
-    /// It decides, counts and reports, and never denies.
+    /// The budget decides, counts and reports, but never denies.
     Observe,
 }
 

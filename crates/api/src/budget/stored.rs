@@ -1,4 +1,4 @@
-//! A `DisruptionBudget` as it is stored, readable or not.
+//! A `DisruptionBudget` as stored, even if it cannot be decoded.
 
 use kube::Resource;
 use kube::core::ObjectMeta;
@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use super::DisruptionBudget;
 
-/// A budget whose spec and status have not been read yet.
+/// A budget whose spec and status have not been decoded yet.
 ///
-/// A watch of [`DisruptionBudget`] fails as a whole when one object does not decode: one that was stored before a
-/// field got its present meaning, or while nobody checked. A watch of these never does, so that such a budget can be
-/// told apart from the others and denied for itself.
+/// A watch of [`DisruptionBudget`] fails as a whole if one object does not decode. Such an object may have been stored
+/// before a field got its present meaning, or while no webhook validated it. A watch of this type never fails that way,
+/// so an invalid budget affects only its own pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = DisruptionBudget)]
 #[serde(default)]
 pub struct StoredBudget {
     /// The metadata.
     pub metadata: ObjectMeta,
-    /// Whatever stands in the spec.
+    /// The spec, not decoded.
     pub spec: Value,
-    /// Whatever stands in the status.
+    /// The status, not decoded.
     pub status: Value,
 }

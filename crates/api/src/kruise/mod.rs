@@ -1,9 +1,9 @@
 //! `PodUnavailableBudget`: OpenKruise's budget for evictions, deletes and updates, with groups.
 //!
 //! The fields are those of OpenKruise 1.9, so that its manifests apply unchanged, and the group policy of its proposal.
-//! What it says by annotations it says by annotations here too: [`crate::names::kruise`].
+//! Its annotations have the same meaning here: [`crate::names::kruise`].
 
-#![expect(clippy::duplicated_attributes, reason = "each printcolumn says its own type")]
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
 
 mod status;
 
@@ -17,10 +17,11 @@ use crate::schema;
 
 pub use status::PodUnavailableBudgetStatus;
 
-/// Says which pods are covered, and how many of them, or groups of them, must stay available.
+/// The pods that the budget covers, and how many of them, or groups of them, must stay available.
 ///
-/// Which operations it protects against is said by the annotation kruise.io/pub-protect-operations, and how many pods
-/// there should be by pub.kruise.io/protect-total-replicas where the scale of their owner does not tell.
+/// The annotation kruise.io/pub-protect-operations lists the operations that the budget protects against. The
+/// annotation pub.kruise.io/protect-total-replicas sets the expected number of pods, or of groups with podGroupPolicy,
+/// and overrides the scale of their owner.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "policy.kruise.io",
@@ -55,7 +56,7 @@ pub use status::PodUnavailableBudgetStatus;
         name = "Total",
         type_ = "integer",
         json_path = ".status.totalReplicas",
-        description = "Pods or groups there should be"
+        description = "Expected pods or groups"
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -79,33 +80,35 @@ pub use status::PodUnavailableBudgetStatus;
     },
 ]))]
 pub struct PodUnavailableBudgetSpec {
-    /// The pods covered, by their labels. It excludes targetRef, and does not change.
+    /// Selects the covered pods by their labels. Mutually exclusive with targetRef. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::some_labels")]
     pub selector: Option<LabelSelector>,
 
-    /// The workload whose pods are covered. It excludes selector, and does not change.
+    /// The workload whose pods are covered. Mutually exclusive with selector. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<WorkloadReference>,
 
-    /// How many pods may be unavailable at once: a number, or a percentage of all, rounded up. With podGroupPolicy it
-    /// counts groups. It excludes minAvailable, except with podGroupPolicy, where both hold.
+    /// Maximum number of unavailable pods: a number, or a percentage of the expected pods, rounded up. With
+    /// podGroupPolicy it counts groups. Mutually exclusive with minAvailable, except with podGroupPolicy, where both
+    /// apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::amount")]
     pub max_unavailable: Option<IntOrString>,
 
-    /// How many pods must stay available: a number, or a percentage of all, rounded up. With podGroupPolicy it counts
-    /// groups. It excludes maxUnavailable, except with podGroupPolicy, where both hold.
+    /// Minimum number of available pods: a number, or a percentage of the expected pods, rounded up. With
+    /// podGroupPolicy it counts groups. Mutually exclusive with maxUnavailable, except with podGroupPolicy, where both
+    /// apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::amount")]
     pub min_available: Option<IntOrString>,
 
-    /// Forms groups of pods that serve together. Without it each pod counts by itself.
+    /// Forms groups of pods that serve together. If not set, each pod counts by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group_policy: Option<LabelGroupPolicy>,
 }
 
-/// Names one workload of the budget's namespace.
+/// Refers to one workload in the budget's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -125,12 +128,12 @@ pub struct WorkloadReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelGroupPolicy {
-    /// Pods with the same value of this label are a group, such as leaderworkerset.sigs.k8s.io/group-index. Pods
-    /// without it are counted one by one.
+    /// The label that forms groups, such as leaderworkerset.sigs.k8s.io/group-index. Pods with the same value are a
+    /// group. Pods without the label count one by one.
     #[schemars(length(max = 317), extend("x-kubernetes-validations" = schema::label_key_rules()))]
     pub group_label_key: String,
 
-    /// How many pods of a group must be available for the group to be available. Defaults to 1.
+    /// Number of pods of a group that must be available for the group to be available. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_ready_replicas: Option<i32>,

@@ -1,4 +1,4 @@
-//! Controllers of pods, as far as their scale, their owners and their pod templates go.
+//! Controllers of pods, reduced to their scale, their owners and their pod templates.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct ReplicaSet {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: ScaledSpec,
 }
@@ -31,20 +31,20 @@ pub struct StatefulSet {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: ScaledSpec,
 }
 
-/// What was asked of a controller of pods.
+/// The spec of a controller of pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScaledSpec {
-    /// How many replicas there should be; Kubernetes takes nothing for 1.
+    /// The desired number of replicas; Kubernetes defaults to 1.
     pub replicas: Option<i32>,
     /// The pods it controls.
     pub selector: Option<LabelSelector>,
-    /// What its pods are made from.
+    /// The template of its pods.
     #[serde(deserialize_with = "or_default")]
     pub template: PodTemplate,
 }
@@ -57,30 +57,30 @@ pub struct Deployment {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: DeploymentSpec,
 }
 
 impl Deployment {
-    /// Whether a rollout takes all old pods away before it makes new ones: its owner asked for the gap.
+    /// Whether a rollout removes all old pods before it creates new ones. The user chose that gap.
     pub fn recreates(&self) -> bool {
         self.spec.strategy.type_.as_deref() == Some("Recreate")
     }
 }
 
-/// What was asked of a deployment.
+/// The spec of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeploymentSpec {
-    /// How many replicas there should be; Kubernetes takes nothing for 1.
+    /// The desired number of replicas; Kubernetes defaults to 1.
     pub replicas: Option<i32>,
     /// The pods it controls.
     pub selector: Option<LabelSelector>,
-    /// How it replaces pods.
+    /// How the rollout replaces pods.
     #[serde(deserialize_with = "or_default")]
     pub strategy: DeploymentStrategy,
-    /// What its pods are made from.
+    /// The template of its pods.
     #[serde(deserialize_with = "or_default")]
     pub template: PodTemplate,
 }
@@ -94,25 +94,25 @@ pub struct DeploymentStrategy {
     pub type_: Option<String>,
 }
 
-/// What pods are made from.
+/// A pod template.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
-    /// The metadata that its pods get.
+    /// The metadata for its pods.
     #[serde(deserialize_with = "or_default")]
     pub metadata: PodTemplateMeta,
 }
 
-/// The part of a pod template's metadata that says who owns the pods and who selects them.
+/// The metadata of a pod template, reduced to owners, labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTemplateMeta {
-    /// The labels that its pods get.
+    /// The labels for its pods.
     pub labels: Option<BTreeMap<String, String>>,
-    /// The annotations that matter.
+    /// The annotations that Quorate reads.
     #[serde(deserialize_with = "meta::annotations")]
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Owners for the pods beside their controller.
+    /// The owners to add to the pods, in addition to their controller.
     #[serde(deserialize_with = "or_default")]
     pub owner_references: Vec<OwnerReference>,
 }

@@ -1,4 +1,4 @@
-//! Definitions of custom kinds, as far as their scale goes.
+//! CustomResourceDefinitions, reduced to their scale.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 use kube::Resource;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{meta, or_default};
 
-/// The definition of a custom kind.
+/// A CustomResourceDefinition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = apiextensions::CustomResourceDefinition)]
 #[serde(default)]
@@ -15,27 +15,27 @@ pub struct CustomResourceDefinition {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What is defined.
+    /// The defined kind.
     #[serde(deserialize_with = "or_default")]
     pub spec: DefinitionSpec,
 }
 
 impl CustomResourceDefinition {
-    /// Where a version of the kind keeps the number of its replicas; `None` where it has no scale.
+    /// The path of the replica count in a version of the kind; `None` if the version has no scale.
     pub fn replicas_path(&self, version: &str) -> Option<&str> {
         let version = self.spec.versions.iter().find(|defined| defined.name == version)?;
         version.subresources.scale.as_ref()?.spec_replicas_path.as_deref()
     }
 }
 
-/// What is defined.
+/// The spec of a CustomResourceDefinition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct DefinitionSpec {
     /// The API group of the kind.
     #[serde(deserialize_with = "or_default")]
     pub group: String,
-    /// What it is called.
+    /// Its names.
     #[serde(deserialize_with = "or_default")]
     pub names: DefinedNames,
     /// Its versions.
@@ -43,7 +43,7 @@ pub struct DefinitionSpec {
     pub versions: Vec<DefinedVersion>,
 }
 
-/// What a kind is called.
+/// The names of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DefinedNames {

@@ -21,41 +21,41 @@ pub struct PodGroup {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: PodGroupSpec,
 }
 by_discovery!(PodGroup);
 
 impl PodGroup {
-    /// The versions that have this shape, the best one first.
+    /// The versions that have this shape, in order of preference.
     pub const VERSIONS: [&str; 3] = ["v1beta1", "v1alpha3", "v1alpha2"];
 
-    /// What to ask the API server for.
+    /// The resource to request from the API server.
     pub fn resource(version: &str) -> ApiResource {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, "PodGroup"), "podgroups")
     }
 
-    /// The template it was made from, where it names one.
+    /// The template it was created from, if it names one.
     pub fn template(&self) -> Option<&TemplateReference> {
         let old = || self.spec.pod_group_template_ref.as_ref().and_then(|r| r.workload.as_ref());
         self.spec.workload_ref.as_ref().or_else(old)
     }
 }
 
-/// What was asked of a pod group.
+/// The spec of a pod group.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodGroupSpec {
-    /// When the group can be scheduled.
+    /// Defines when the group can be scheduled.
     #[serde(deserialize_with = "or_default")]
     pub scheduling_policy: SchedulingPolicy,
-    /// Whether it is disrupted as a whole.
+    /// Whether the group is disrupted as a whole.
     #[serde(deserialize_with = "or_default")]
     pub disruption_mode: DisruptionMode,
-    /// The template it was made from, from 1.37 on.
+    /// The template it was created from, from 1.37 on.
     workload_ref: Option<TemplateReference>,
-    /// The template it was made from, in 1.36.
+    /// The template it was created from, in 1.36.
     pod_group_template_ref: Option<OldTemplateReference>,
 }
 
@@ -65,7 +65,7 @@ struct OldTemplateReference {
     workload: Option<TemplateReference>,
 }
 
-/// Names a template within a workload.
+/// Refers to a template within a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TemplateReference {
@@ -77,43 +77,44 @@ pub struct TemplateReference {
     pub template_name: String,
 }
 
-/// When a group can be scheduled; the same numbers say when it is healthy.
+/// Defines when a group can be scheduled. The same numbers define when it is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SchedulingPolicy {
-    /// Only all at once.
+    /// The pods are scheduled only together.
     pub gang: Option<GangPolicy>,
-    /// Pod by pod.
+    /// The pods are scheduled one by one.
     pub basic: Option<BasicPolicy>,
 }
 
 impl SchedulingPolicy {
-    /// How many pods a healthy group has at least.
+    /// The minimum number of pods in a healthy group.
     pub fn min_count(&self) -> i32 {
         self.gang.as_ref().map_or(1, |gang| gang.min_count)
     }
 }
 
-/// A group that is scheduled all at once.
+/// A group whose pods are scheduled only together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GangPolicy {
-    /// How many pods must fit at the same time.
+    /// Number of pods that must fit at the same time.
     #[serde(deserialize_with = "or_default")]
     pub min_count: i32,
 }
 
-/// A group that is scheduled pod by pod. There is nothing to set.
+/// A group whose pods are scheduled one by one. This object has no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct BasicPolicy {}
 
 /// Whether a group is disrupted as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DisruptionMode {
-    /// Pods may be disrupted one at a time. `Pod` in 1.36, `{single: {}}` in 1.37, and whatever is not known here.
+    /// Pods may be disrupted one at a time. `Pod` in 1.36, `{single: {}}` in 1.37, and all values that Quorate does not
+    /// know.
     #[default]
     Single,
-    /// The group falls whole. `PodGroup` in 1.36, `{all: {}}` in 1.37.
+    /// The group is disrupted as a whole. `PodGroup` in 1.36, `{all: {}}` in 1.37.
     All,
 }
 
@@ -145,39 +146,39 @@ pub struct Workload {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: WorkloadSpec,
 }
 by_discovery!(Workload);
 
 impl Workload {
-    /// The versions that are understood, the best one first.
+    /// The supported versions, in order of preference.
     pub const VERSIONS: [&str; 4] = ["v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"];
 
-    /// What to ask the API server for.
+    /// The resource to request from the API server.
     pub fn resource(version: &str) -> ApiResource {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, "Workload"), "workloads")
     }
 
-    /// Its groups or templates, whatever the version calls them.
+    /// Its groups or templates, under the field name of any version.
     pub fn groups(&self) -> impl Iterator<Item = &GroupTemplate> {
         self.spec.pod_groups.iter().chain(&self.spec.pod_group_templates)
     }
 }
 
-/// Our own workload, its spec not read yet: what does not make sense is told of it alone.
+/// A `scheduling.quorate.dev` workload. Its spec is not decoded yet, so that an invalid spec affects only this object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct OwnWorkload {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// Whatever stands in the spec.
+    /// The spec, not decoded.
     pub spec: serde_json::Value,
 }
 
-/// What was asked of a workload.
+/// The spec of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSpec {
@@ -189,14 +190,14 @@ pub struct WorkloadSpec {
     pod_group_templates: Vec<GroupTemplate>,
 }
 
-/// A group of 1.35, or what the groups of later versions are made from.
+/// A group of 1.35, or a group template of later versions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupTemplate {
     /// Its name.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
-    /// When such a group can be scheduled; `policy` in 1.35.
+    /// Defines when such a group can be scheduled; `policy` in 1.35.
     #[serde(alias = "policy", deserialize_with = "or_default")]
     pub scheduling_policy: SchedulingPolicy,
     /// Whether such a group is disrupted as a whole.

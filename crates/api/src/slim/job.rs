@@ -1,4 +1,4 @@
-//! What runs to an end: Jobs, and sets of them.
+//! Workloads that run to completion: Jobs, and sets of Jobs.
 
 use kube::core::ObjectMeta;
 use serde::Deserialize;
@@ -12,17 +12,17 @@ pub struct Job {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: JobSpec,
-    /// How far it is.
+    /// The observed state.
     #[serde(deserialize_with = "or_default")]
     pub status: JobStatus,
 }
 
 impl Job {
-    /// How many pods it wants now: as many as may run at once, and no more than are still to succeed. Where nothing says
-    /// how many have to, the first that succeeds ends the work: from then on it wants those that still run.
+    /// The number of pods that it wants now: `parallelism`, but not more than the completions that are still missing.
+    /// Without `completions`, the first pod that succeeds ends the work. From then on it wants only the active pods.
     pub fn wants(&self) -> i32 {
         let at_once = self.spec.parallelism.unwrap_or(1);
         let succeeded = self.status.succeeded.unwrap_or(0);
@@ -33,54 +33,54 @@ impl Job {
         }
     }
 
-    /// Whether it has a condition of this type.
+    /// Whether its condition of this type is True.
     pub fn has(&self, condition: &str) -> bool {
         self.status.conditions.iter().any(|found| found.type_ == condition && found.status == "True")
     }
 }
 
-/// What was asked of a Job.
+/// The spec of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobSpec {
-    /// How many pods may run at once; 1 where nothing is said.
+    /// Maximum number of pods that run at the same time; defaults to 1.
     pub parallelism: Option<i32>,
-    /// How many pods have to succeed.
+    /// Number of pods that must succeed.
     pub completions: Option<i32>,
-    /// It runs no pods for now.
+    /// Whether the Job is suspended and runs no pods.
     pub suspend: Option<bool>,
-    /// What its pods are made from.
+    /// The template of its pods.
     #[serde(deserialize_with = "or_default")]
     pub template: PodTemplate,
 }
 
-/// How far a Job is.
+/// The status of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobStatus {
-    /// How many of its pods run.
+    /// Number of its pods that run.
     pub active: Option<i32>,
-    /// How many of its pods have succeeded.
+    /// Number of its pods that have succeeded.
     pub succeeded: Option<i32>,
-    /// Among them Complete and Failed.
+    /// Its conditions, including Complete and Failed.
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
 }
 
-/// What keeps a pod template where most kinds have it, at `.spec.template`.
+/// Any object with a pod template at `.spec.template`, where most kinds have it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Templated {
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: TemplatedSpec,
 }
 
-/// What was asked of an object that has a pod template.
+/// The spec of an object that has a pod template.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TemplatedSpec {
-    /// What its pods are made from.
+    /// The template of its pods.
     #[serde(deserialize_with = "or_default")]
     pub template: PodTemplate,
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_wants_what_is_still_to_succeed() {
+    fn a_job_wants_the_pods_that_still_have_to_succeed() {
         let cases = [
             (json!({}), json!({}), 1),
             (json!({"parallelism": 3}), json!({"active": 3}), 3),

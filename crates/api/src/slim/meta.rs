@@ -1,4 +1,4 @@
-//! What is kept of an object's metadata.
+//! Metadata of objects, reduced to the fields that Quorate reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +9,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// Reads metadata and keeps identity, versions, labels, owners, the times of creation and deletion, and the
-/// annotations that [`keeps_annotation`] names. Managed fields and the copy that `kubectl apply` leaves behind make up
-/// most of a typical pod.
+/// annotations that [`keeps_annotation`] selects. managedFields and the `last-applied-configuration` annotation of
+/// `kubectl apply` are most of a typical pod, and are dropped.
 pub(super) fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let kept = Option::<Kept>::deserialize(deserializer)?.unwrap_or_default();
     Ok(ObjectMeta {
@@ -28,7 +28,7 @@ pub(super) fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
     })
 }
 
-/// Whether Quorate reads this annotation: those of its own domain, of LeaderWorkerSet and of OpenKruise.
+/// Whether Quorate reads this annotation. It reads those of its own domain, of LeaderWorkerSet and of OpenKruise.
 pub fn keeps_annotation(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return false };
     ["quorate.dev", "leaderworkerset.sigs.k8s.io", "kruise.io"]
@@ -96,7 +96,7 @@ pub(super) fn annotations<'de, D: Deserializer<'de>>(
     deserializer.deserialize_option(Some_)
 }
 
-/// The key of an annotation, where it is kept.
+/// The key of an annotation; `None` if the annotation is not kept.
 struct Key(Option<String>);
 
 impl<'de> Deserialize<'de> for Key {
@@ -124,7 +124,7 @@ mod tests {
     use super::keeps_annotation;
 
     #[test]
-    fn keeps_the_domains_that_matter() {
+    fn annotations_of_known_domains_are_kept() {
         for key in [
             "quorate.dev/disruption-probe.main",
             "leaderworkerset.sigs.k8s.io/size",

@@ -1,13 +1,13 @@
-//! Foreign objects, reduced to what Quorate reads.
+//! Objects of other APIs, reduced to the fields that Quorate reads.
 //!
 //! Each type decodes from the full object of any supported Kubernetes version. Fields that are not named here are
-//! skipped without being stored, and a `null` is the same as nothing. Of the metadata, what identifies and links an
-//! object is kept, with the annotations of [`keeps_annotation`]. The kinds can be listed and watched through
-//! `kube::Api`; they are not written back, for what was skipped would be lost.
+//! skipped and not stored, and a `null` is the same as a missing field. The metadata keeps what identifies and links an
+//! object, and the annotations of [`keeps_annotation`]. The kinds can be listed and watched through `kube::Api`. They
+//! must not be written back, because the skipped fields would be lost.
 //!
 //! Kinds that Kubernetes serves in different versions over its releases ([`PodGroup`], [`Workload`]) take a
-//! `kube::core::ApiResource` that says which version to ask for. Of kinds that are only known at run time, [`Scaled`]
-//! reads the scale.
+//! `kube::core::ApiResource` with the version to request. [`Scaled`] reads the scale of kinds that are only known at
+//! run time.
 
 mod controller;
 mod definition;
@@ -52,24 +52,24 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// What it is about.
+    /// The type of the condition.
     #[serde(rename = "type", deserialize_with = "or_default")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "or_default")]
     pub status: String,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: Option<String>,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub message: Option<String>,
-    /// When the status last changed.
+    /// Time when the status last changed.
     pub last_transition_time: Option<Time>,
-    /// When it was last looked at; only pods have it.
+    /// Time of the last probe; only conditions of pods have it.
     pub last_probe_time: Option<Time>,
 }
 
 impl Condition {
-    /// The condition of that type, where there is one.
+    /// The condition of that type, if there is one.
     pub fn find<'a>(conditions: &'a [Self], type_: &str) -> Option<&'a Self> {
         conditions.iter().find(|condition| condition.type_ == type_)
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::meta;
 
-/// A namespace. Whether it is being deleted, and what it is labelled with, stands in its metadata.
+/// A namespace. Its metadata shows its labels and whether it is terminating.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = core::Namespace)]
 #[serde(default)]

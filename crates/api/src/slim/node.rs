@@ -1,4 +1,4 @@
-//! Nodes, and the leases by which processes show that they live.
+//! Nodes, and the Leases that processes renew.
 
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
@@ -17,22 +17,22 @@ pub struct Node {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: NodeSpec,
-    /// What is.
+    /// The observed state.
     #[serde(deserialize_with = "or_default")]
     pub status: NodeStatus,
 }
 
 impl Node {
-    /// Whether its kubelet reports that it is well.
+    /// Whether its kubelet reports it as Ready.
     pub fn is_ready(&self) -> bool {
         Condition::find(&self.status.conditions, "Ready").is_some_and(Condition::is_true)
     }
 }
 
-/// What was asked of a node.
+/// The spec of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
@@ -41,7 +41,7 @@ pub struct NodeSpec {
     pub unschedulable: bool,
 }
 
-/// What is known of a node.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
@@ -58,23 +58,23 @@ pub struct Lease {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// Who holds it, and since when.
+    /// The holder and its times.
     #[serde(deserialize_with = "or_default")]
     pub spec: LeaseSpec,
 }
 
-/// Who holds a lease, and since when.
+/// The spec of a lease: the holder and its times.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaseSpec {
     /// The holder.
     pub holder_identity: Option<String>,
-    /// For how long a renewal is good.
+    /// Seconds until a renewal expires.
     pub lease_duration_seconds: Option<i32>,
-    /// When the holder took it, by the holder's clock.
+    /// Time when the holder acquired the lease, by the holder's clock.
     pub acquire_time: Option<MicroTime>,
-    /// When it was last renewed, by the holder's clock.
+    /// Time of the last renewal, by the holder's clock.
     pub renew_time: Option<MicroTime>,
-    /// How often the holder has changed.
+    /// Number of times that the holder has changed.
     pub lease_transitions: Option<i32>,
 }

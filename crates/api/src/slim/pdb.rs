@@ -1,4 +1,4 @@
-//! Pod disruption budgets.
+//! PodDisruptionBudgets.
 
 use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Condition, meta, or_default};
 
-/// A native pod disruption budget.
+/// A native PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = policy::PodDisruptionBudget)]
 #[serde(default)]
@@ -17,45 +17,45 @@ pub struct PodDisruptionBudget {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: PodDisruptionBudgetSpec,
-    /// What is.
+    /// The observed state.
     #[serde(deserialize_with = "or_default")]
     pub status: PodDisruptionBudgetStatus,
 }
 
-/// What was asked of a native budget.
+/// The spec of a native budget.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudgetSpec {
-    /// The pods covered; an empty selector covers all, none covers none.
+    /// The covered pods. An empty selector covers all pods; a missing one covers none.
     pub selector: Option<LabelSelector>,
-    /// How many pods must stay available.
+    /// Minimum number of available pods.
     pub min_available: Option<IntOrString>,
-    /// How many pods may be unavailable.
+    /// Maximum number of unavailable pods.
     pub max_unavailable: Option<IntOrString>,
     /// Whether unhealthy pods may always be evicted.
     pub unhealthy_pod_eviction_policy: Option<String>,
 }
 
-/// What is known of a native budget.
+/// The status of a native budget.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDisruptionBudgetStatus {
-    /// The generation that the numbers are for.
+    /// The generation that the status describes.
     #[serde(deserialize_with = "or_default")]
     pub observed_generation: i64,
-    /// How many pods may be evicted now.
+    /// Number of pods that may be evicted now.
     #[serde(deserialize_with = "or_default")]
     pub disruptions_allowed: i32,
-    /// How many pods are healthy.
+    /// Number of healthy pods.
     #[serde(deserialize_with = "or_default")]
     pub current_healthy: i32,
-    /// How many pods must stay healthy.
+    /// Number of pods that must stay healthy.
     #[serde(deserialize_with = "or_default")]
     pub desired_healthy: i32,
-    /// How many pods there should be.
+    /// Expected number of pods.
     #[serde(deserialize_with = "or_default")]
     pub expected_pods: i32,
     /// Its conditions.

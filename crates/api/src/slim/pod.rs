@@ -19,33 +19,33 @@ pub struct Pod {
     /// Its metadata, trimmed.
     #[serde(deserialize_with = "meta::metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The desired state.
     #[serde(deserialize_with = "or_default")]
     pub spec: PodSpec,
-    /// What is.
+    /// The observed state.
     #[serde(deserialize_with = "or_default")]
     pub status: PodStatus,
 }
 
-/// What was asked of a pod.
+/// The spec of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// The node it is bound to.
+    /// The node that the pod is bound to.
     pub node_name: Option<String>,
     /// Its pod group, from Kubernetes 1.36 on.
     pub scheduling_group: Option<SchedulingGroup>,
     /// Its workload and pod group, in Kubernetes 1.35.
     pub workload_ref: Option<WorkloadReference>,
-    /// How long it may run; the kubelet ends it then.
+    /// Seconds until the kubelet ends the pod.
     pub active_deadline_seconds: Option<i64>,
-    /// The conditions that must be True before it is ready.
+    /// The conditions that must be True before the pod is ready.
     #[serde(deserialize_with = "or_default")]
     pub readiness_gates: Vec<ReadinessGate>,
     /// Its containers.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
-    /// Its init containers, sidecars among them.
+    /// Its init containers, including sidecars.
     #[serde(deserialize_with = "or_default")]
     pub init_containers: Vec<Container>,
 }
@@ -77,7 +77,7 @@ pub struct WorkloadReference {
     /// The pod group.
     #[serde(deserialize_with = "or_default")]
     pub pod_group: String,
-    /// The replica of the pod group; a group without replicas has none.
+    /// The replica of the pod group; `None` for a group without replicas.
     pub pod_group_replica_key: Option<String>,
 }
 
@@ -88,12 +88,12 @@ pub struct Container {
     /// Its name.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
-    /// The image asked for.
+    /// The desired image.
     pub image: Option<String>,
-    /// The resources asked for.
+    /// The desired resources.
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
-    /// Which changes of resources restart it.
+    /// The resources whose change restarts the container.
     #[serde(deserialize_with = "or_default")]
     pub resize_policy: Vec<ResizePolicy>,
     /// `Always` makes an init container a sidecar.
@@ -101,7 +101,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Whether it is an init container that stays beside the others.
+    /// Whether an init container is a sidecar, which keeps running beside the regular containers.
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
@@ -123,93 +123,93 @@ pub struct ResizePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Resources {
-    /// What is reserved.
+    /// The requested amounts.
     #[serde(deserialize_with = "or_default")]
     pub requests: BTreeMap<String, Quantity>,
-    /// What is not exceeded.
+    /// The maximum amounts.
     #[serde(deserialize_with = "or_default")]
     pub limits: BTreeMap<String, Quantity>,
 }
 
-/// What is known of a pod.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// Where it is in its life.
+    /// Its phase.
     #[serde(deserialize_with = "or_default")]
     pub phase: Phase,
     /// Its conditions.
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,
-    /// Its containers.
+    /// The statuses of its containers.
     #[serde(deserialize_with = "or_default")]
     pub container_statuses: Vec<ContainerStatus>,
-    /// Its init containers.
+    /// The statuses of its init containers.
     #[serde(deserialize_with = "or_default")]
     pub init_container_statuses: Vec<ContainerStatus>,
 }
 
-/// Where a pod is in its life.
+/// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum Phase {
     /// Not all of its containers have been started.
     Pending,
     /// Bound to a node, and started.
     Running,
-    /// All of its containers ended well.
+    /// All of its containers terminated with success.
     Succeeded,
-    /// All of its containers ended, one of them badly.
+    /// All of its containers terminated, at least one of them with a failure.
     Failed,
-    /// Not given, or a word that is not known here.
+    /// Missing, or a value that Quorate does not know.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl Phase {
-    /// Whether the pod has ended for good.
+    /// Whether the pod has terminated and will not run again.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 
-/// What is known of a container.
+/// The status of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     /// Its name.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
-    /// The ID that the runtime gave it; another one after each restart.
+    /// The ID from the container runtime; it changes with each restart.
     #[serde(rename = "containerID")]
     pub container_id: Option<String>,
-    /// The image it runs, by the name it was asked for or another one.
+    /// The name of the image that runs. It may differ from the name in the spec.
     pub image: Option<String>,
-    /// The image it runs, by its digest.
+    /// The digest of the image that runs.
     #[serde(rename = "imageID")]
     pub image_id: Option<String>,
     /// Whether it passes its readiness probe.
     #[serde(deserialize_with = "or_default")]
     pub ready: bool,
-    /// What it is doing.
+    /// Its state.
     #[serde(deserialize_with = "or_default")]
     pub state: ContainerState,
-    /// The resources that the kubelet has given it.
+    /// The resources that the kubelet has applied.
     pub resources: Option<Resources>,
 }
 
-/// What a container is doing.
+/// The state of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
-    /// Present while it runs.
+    /// Set while the container runs.
     pub running: Option<ContainerStateRunning>,
 }
 
-/// A container that runs.
+/// The state of a running container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateRunning {
-    /// Since when.
+    /// Time when it started.
     pub started_at: Option<Time>,
 }

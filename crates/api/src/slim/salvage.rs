@@ -1,4 +1,4 @@
-//! What can be read of a pod that cannot be decoded.
+//! Partial decoding of a pod that cannot be decoded as a whole.
 
 use kube::core::ObjectMeta;
 use serde::Deserialize as _;
@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{Phase, Pod, PodSpec, PodStatus};
 
 impl Pod {
-    /// Reads a pod part by part from its JSON text, and leaves out what does not decode; `None` where not even a UID can
-    /// be read. Nothing that speaks for its health is kept: what is damaged is not to be relied on.
+    /// Decodes a pod part by part from its JSON text, and omits the parts that do not decode; `None` if not even the
+    /// UID decodes. Conditions and container statuses are never kept, so that a damaged pod does not count as healthy.
     pub fn salvage(text: &str) -> Option<Self> {
         let object: Value = serde_json::from_str(text).ok()?;
         let meta = &object["metadata"];
@@ -46,7 +46,7 @@ fn part<T: DeserializeOwned>(value: &Value) -> Option<T> {
     Option::deserialize(value).ok().flatten()
 }
 
-/// The members of a map that are texts.
+/// The entries of a map whose values are strings.
 fn texts(map: &Value) -> Option<std::collections::BTreeMap<String, String>> {
     let texts = map.as_object()?.iter();
     Some(texts.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect())
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_read_is_kept_and_health_is_not() {
+    fn readable_parts_are_kept_and_health_is_not() {
         let text = r#"{
             "metadata": {"uid": "u", "name": "a", "namespace": "shop", "resourceVersion": "7",
                 "labels": {"app": "web", "odd": 7}, "annotations": {"quorate.dev/x": "y", "other": "z"},
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_uid_there_is_nothing_to_keep() {
+    fn a_pod_without_a_uid_is_not_kept() {
         for text in ["7", "{", r#"{"metadata": {"uid": 7}}"#, r#"{"metadata": {"uid": ""}}"#] {
             assert_eq!(Pod::salvage(text), None, "{text}");
         }

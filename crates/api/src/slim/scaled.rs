@@ -1,4 +1,4 @@
-//! Objects of any kind, as far as their scale goes.
+//! Objects of any kind, reduced to their scale.
 
 use std::fmt;
 
@@ -8,38 +8,38 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 
 use super::meta;
 
-/// Any object, and how many replicas it asks for.
+/// Any object, and its desired number of replicas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scaled {
     /// Its metadata, trimmed.
     pub metadata: ObjectMeta,
-    /// How many replicas there should be, where it says so.
+    /// The desired number of replicas, if the object sets it.
     pub replicas: Option<i32>,
 }
 
-/// Where a kind keeps the number of its replicas, as in `.spec.replicas`.
+/// The path of the replica count in a kind, as in `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicasPath(Box<[String]>);
 
 impl Default for ReplicasPath {
-    /// Where nearly every kind has it.
+    /// The path that nearly every kind uses.
     fn default() -> Self {
         Self::new(".spec.replicas")
     }
 }
 
 impl ReplicasPath {
-    /// A path as definitions write it: names with a dot before each.
+    /// A path as CustomResourceDefinitions write it: names with a dot before each.
     pub fn new(text: &str) -> Self {
         Self(text.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect())
     }
 }
 
 impl Scaled {
-    /// Reads an object from its JSON text; without a path, of a kind that has no scale.
+    /// Reads an object from its JSON text. `path` is `None` for a kind without a scale.
     ///
     /// # Errors
-    /// It is no object, or what stands at the path is no number.
+    /// The text is not an object, or the value at the path is not a number.
     pub fn read(text: &str, path: Option<&ReplicasPath>) -> Result<Self, serde_json::Error> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -59,7 +59,7 @@ impl Scaled {
     }
 }
 
-/// Finds a number at a path; everything beside the path is skipped.
+/// Reads the number at a path and skips everything else.
 struct Number<'a>(&'a [String]);
 
 impl<'de> DeserializeSeed<'de> for Number<'_> {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_stands_where_the_kind_says() {
+    fn replicas_are_read_at_the_path_of_the_kind() {
         let text =
             r#"{"spec": {"replicas": 3, "size": {"wanted": 5, "max": [1]}}, "metadata": {"name": "a"}}"#;
         assert_eq!(replicas(text, ".spec.replicas"), Ok(Some(3)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_an_error() {
+    fn replicas_that_are_not_a_number_are_an_error() {
         for text in [r#"{"spec": {"replicas": "3"}}"#, r#"{"spec": 3}"#, "3"] {
             assert!(replicas(text, ".spec.replicas").is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Webhooks of others.
+//! Webhook configurations of other projects.
 
 use k8s_openapi::api::admissionregistration::v1 as registration;
 use kube::Resource;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{meta, or_default};
 
-/// Whom an API server asks before it stores something.
+/// The validating webhooks that the API server calls before it stores an object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Resource)]
 #[resource(inherit = registration::ValidatingWebhookConfiguration)]
 #[serde(default)]
@@ -20,7 +20,7 @@ pub struct ValidatingWebhookConfiguration {
     pub webhooks: Vec<Webhook>,
 }
 
-/// One entry.
+/// One webhook of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Webhook {

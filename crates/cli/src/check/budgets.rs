@@ -1,4 +1,4 @@
-//! The budgets, the namespaces they are in, and the pods they cover.
+//! Checks the budgets, their namespaces, and the pods they cover.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::report::Section;
 /// An agent renews its Lease within this time.
 const RENEWAL: Duration = Duration::from_secs(15);
 
-/// More than this is not listed one by one.
+/// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
@@ -32,14 +32,14 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut view = match View::look(client, Gates::default(), ServePub::Auto, own, None).await {
         Ok(view) => view,
         Err(obstacle) => {
-            section.bad(obstacle.to_string(), "`quorate check` looks at what the server looks at");
+            section.bad(obstacle.to_string(), "`quorate check` must read the same resources as a server");
             return section;
         }
     };
     for Unlisted { what, hence, .. } in view.unlisted() {
         section.bad(
-            format!("cannot look at {what}"),
-            format!("without list and watch on it is not known {hence}"),
+            format!("cannot list {what}"),
+            format!("you need the verbs list and watch on it; without them it is unknown {hence}"),
         );
     }
     stand(view.engine(), &mut section);
@@ -50,7 +50,7 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
     section
 }
 
-/// How each budget stands.
+/// Checks the conditions of each budget.
 fn stand(engine: &mut Engine, section: &mut Section) {
     let mut keys: Vec<BudgetKey> = engine.budgets().map(|budget| budget.key.clone()).collect();
     keys.sort();
@@ -69,11 +69,11 @@ fn stand(engine: &mut Engine, section: &mut Section) {
     }
     match (keys.len(), well) {
         (0, _) => section.good("there is no budget"),
-        (all, well) => section.good(format!("{well} of {all} budgets are enforced and can do what they say")),
+        (all, well) => section.good(format!("{well} of {all} budgets are enforced and valid")),
     }
 }
 
-/// Where a budget enforces, no answer is to mean no.
+/// Checks the label of namespaces with an enforcing budget. It selects the webhooks whose failurePolicy is Fail.
 async fn namespaces(client: &Client, engine: &Engine, section: &mut Section) {
     let enforcing: BTreeSet<Text> = engine
         .budgets()
@@ -93,15 +93,15 @@ async fn namespaces(client: &Client, engine: &Engine, section: &mut Section) {
     match bare.is_empty() {
         true => section.good(format!("{} namespaces with an enforcing budget are labelled", enforcing.len())),
         false => section.bad(
-            format!("an enforcing budget, but no label {ENFORCED}: {}", few(&bare)),
-            "the server that holds the lease sets it within seconds: look at its log",
+            format!("namespaces with an enforcing budget, but without the label {ENFORCED}: {}", few(&bare)),
+            "the leader sets it within seconds: check the log of the leader",
         ),
     }
 }
 
-/// Whether every probe is run by somebody.
+/// Checks that an agent runs every probe.
 async fn probes(view: &mut View, section: &mut Section) {
-    // One that was not heard of at all is not waited for.
+    // Only an agent that has a Lease is waited for.
     let heard = |engine: &mut Engine| {
         engine.advance(view::now());
         !engine.pods().any(|pod| engine.probe_doubt(&pod.uid) == Some(ProbeDoubt::AgentStale))
@@ -123,12 +123,12 @@ async fn probes(view: &mut View, section: &mut Section) {
         (_, true) => section.good(format!("{probed} pods have a disruption probe, and agents run them")),
         (_, false) => section.bad(
             format!("pods with a disruption probe, and no agent that renews its Lease, on {}", few(&nodes)),
-            "start the agent there: until then those pods are not disrupted",
+            "start the agent there: until then those pods may not be disrupted",
         ),
     }
 }
 
-/// The API server refuses to evict a pod that two native budgets cover.
+/// Checks for pods that two native budgets cover: the API server never evicts them.
 async fn native(client: &Client, engine: &Engine, section: &mut Section) {
     let source = Source::<slim::PodDisruptionBudget>::all(client.clone());
     let budgets: Vec<(ObjectKey, NativeBudget)> = match source.list().await {
@@ -159,19 +159,19 @@ async fn native(client: &Client, engine: &Engine, section: &mut Section) {
     }
 }
 
-/// Who answers for PodUnavailableBudgets.
+/// Checks whether OpenKruise or Quorate serves PodUnavailableBudgets.
 async fn kruise(client: &Client, section: &mut Section) {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     match webhooks.get_opt(kruise::WEBHOOKS).await {
         Err(error) => {
-            section.unlisted("validatingwebhookconfigurations.admissionregistration.k8s.io", &error)
+            section.unlisted("validatingwebhookconfigurations.admissionregistration.k8s.io", &error);
         }
         Ok(Some(found)) if decides_on_pods(&found) => section.warn(
-            "OpenKruise answers for pods too: PodUnavailableBudgets are left to it",
-            "to have them served here, switch its gates PodUnavailableBudgetDeleteGate and \
+            "OpenKruise answers for pods: it serves PodUnavailableBudgets, Quorate does not",
+            "to serve them with Quorate, switch OpenKruise's gates PodUnavailableBudgetDeleteGate and \
              PodUnavailableBudgetUpdateGate off, and run servers with --serve-pub=always",
         ),
-        Ok(_) => section.good("OpenKruise does not answer for pods beside us"),
+        Ok(_) => section.good("OpenKruise has no webhooks for pods"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, and what else the cluster serves.
+//! Checks the CustomResourceDefinitions, and whether the cluster serves the Workload API.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
@@ -20,7 +20,7 @@ pub(super) async fn check(client: &Client) -> Section {
                 section.bad(format!("{name} is not established"), format!("see kubectl describe crd {name}"));
             }
             Ok(stored) if fields(&stored) != fields(&wanted) => {
-                section.bad(format!("{name} is of another version than this program"), APPLY);
+                section.bad(format!("{name} is not the version of this binary"), APPLY);
             }
             Ok(_) => section.good(format!("{name} is current")),
         }
@@ -34,7 +34,7 @@ fn is_established(definition: &CustomResourceDefinition) -> bool {
     conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True")
 }
 
-/// The names of all fields: what an older definition would drop.
+/// The names of all fields. The API server drops a field that an older definition lacks.
 fn fields(definition: &CustomResourceDefinition) -> Vec<String> {
     let mut found = Vec::new();
     for version in &definition.spec.versions {
@@ -75,8 +75,8 @@ async fn workload_api(client: &Client, section: &mut Section) {
     }
     section.good(match groups.is_empty() {
         true => {
-            "the Workload API is not served here: scheduling.quorate.dev Workloads do its work".to_owned()
+            "the cluster does not serve the Workload API: use scheduling.quorate.dev Workloads".to_owned()
         }
-        false => format!("the Workload API is served: {}", groups.join(", ")),
+        false => format!("the cluster serves the Workload API: {}", groups.join(", ")),
     });
 }

@@ -1,6 +1,6 @@
-//! `quorate check`: whether Quorate works on a cluster, and what to do where it does not.
+//! `quorate check`: checks the installation of Quorate on a cluster, with a remedy for each problem.
 //!
-//! Nothing is changed: what is tried is tried as a dry run.
+//! It changes nothing: the only write is a dry run.
 
 mod budgets;
 mod definitions;
@@ -20,12 +20,12 @@ use report::{Report, Section};
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: Cluster,
-    /// Print data rather than words
+    /// Output format: json or yaml
     #[arg(short, long, value_enum)]
     output: Option<Format>,
 }
 
-/// Checks everything; the exit code is 0 only if nothing is wrong.
+/// Runs all checks; the exit code is 0 only if there is no problem.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let cluster = args.cluster.connect().await?;
     let client = &cluster.client;
@@ -55,12 +55,12 @@ async fn api(cluster: &Connection) -> Section {
     match cluster.release().await {
         Err(silent) => section.bad(silent.to_string(), CHECK_ADDRESS),
         Ok(None) => section.warn(
-            "the API server answers, and does not tell its release",
-            "you need the verb get on the path /version, which the role system:public-info-viewer gives",
+            "the API server answers, but does not return its version",
+            "you need the verb get on the path /version, which the role system:public-info-viewer grants",
         ),
         Ok(Some(release)) if is_too_old(&release) => section.bad(
             format!("release {} is too old", release.git_version),
-            format!("Quorate is tried on 1.{OLDEST} and later"),
+            format!("Quorate is tested on 1.{OLDEST} and later"),
         ),
         Ok(Some(release)) => section.good(format!("the API server answers, release {}", release.git_version)),
     }

@@ -1,10 +1,10 @@
-//! What was found, in sections.
+//! The findings of a check, in sections.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// Everything that was found.
+/// The findings of all checks.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -12,7 +12,7 @@ pub(super) struct Report {
     pub(super) sections: Vec<Section>,
 }
 
-/// What was found of one part.
+/// The findings of one part.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Section {
@@ -25,7 +25,7 @@ pub(super) struct Section {
 pub(super) struct Finding {
     pub(super) outcome: Outcome,
     pub(super) what: String,
-    /// What to do.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Finding {
 #[serde(rename_all = "camelCase")]
 pub(super) enum Outcome {
     Good,
-    /// Worth knowing; nothing is broken.
+    /// Not a problem yet, but the user should know.
     Warning,
     Bad,
 }
@@ -57,7 +57,7 @@ impl Section {
         self.findings.push(Finding { outcome: Outcome::Bad, what: what.into(), hint: Some(hint.into()) });
     }
 
-    /// Something could not be looked at.
+    /// Adds a finding for a resource that cannot be read.
     pub(super) fn unlisted(&mut self, what: &str, error: &kube::Error) {
         let hint = match error {
             kube::Error::Api(status) if status.code == 403 => {
@@ -65,7 +65,7 @@ impl Section {
             }
             _ => "try again".to_owned(),
         };
-        self.bad(format!("cannot look at {what}: {}", quorate_kit::Plain(error)), hint);
+        self.bad(format!("cannot read {what}: {}", quorate_kit::Plain(error)), hint);
     }
 
     pub(super) fn is_bad(&self) -> bool {
@@ -80,9 +80,9 @@ impl Report {
             let _ = writeln!(text, "{}\n{}", section.name, "-".repeat(section.name.len()));
             for Finding { outcome, what, hint } in &section.findings {
                 let mark = match outcome {
-                    Outcome::Good => "√",
+                    Outcome::Good => "✓",
                     Outcome::Warning => "‼",
-                    Outcome::Bad => "×",
+                    Outcome::Bad => "✗",
                 };
                 let _ = writeln!(text, "{mark} {what}");
                 if let Some(hint) = hint {
@@ -91,7 +91,7 @@ impl Report {
             }
             text.push('\n');
         }
-        let _ = writeln!(text, "Status check results are {}", if self.good { "√" } else { "×" });
+        let _ = writeln!(text, "Status check results are {}", if self.good { "✓" } else { "✗" });
         text
     }
 }
@@ -101,15 +101,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cross_says_what_to_do() {
+    fn a_problem_is_printed_with_its_remedy() {
         let mut section = Section::new("servers");
         section.good("2 servers are alive");
-        section.bad("nobody holds the lease", "wait 15 s");
-        section.warn("one of them is late", "look at its log");
+        section.bad("there is no leader", "wait 15 s");
+        section.warn("one of them is late", "check its log");
         assert!(section.is_bad());
         let report = Report { good: false, sections: vec![section] };
-        let expected = "servers\n-------\n√ 2 servers are alive\n× nobody holds the lease\n    wait 15 s\n\
-                        ‼ one of them is late\n    look at its log\n\nStatus check results are ×\n";
+        let expected = "servers\n-------\n✓ 2 servers are alive\n✗ there is no leader\n    wait 15 s\n\
+                        ‼ one of them is late\n    check its log\n\nStatus check results are ✗\n";
         assert_eq!(report.words(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! The servers, by the Leases that they renew.
+//! Checks the servers by the Leases that they renew.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use quorate_api::names::{ACKNOWLEDGED, COMPONENT, HOLDER, SERVER};
 
 use super::report::Section;
 
-/// Whoever is alive renews within this time, whatever the clocks say.
+/// A live server renews its Lease within this time. Comparing two reads does not depend on clocks.
 const RENEWAL: Duration = Duration::from_secs(5);
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
@@ -52,7 +52,7 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             format!("no server is alive in {own}"),
             "start one; until then evictions and deletes fail in namespaces with an enforcing budget",
         ),
-        1 => section.warn("one server is alive", "with two or more nothing is held up while one restarts"),
+        1 => section.warn("one server is alive", "with two or more, no request waits while one restarts"),
         several => section.good(format!("{several} servers are alive")),
     }
     let behind: Vec<String> = alive
@@ -62,17 +62,17 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
         .collect();
     if !behind.is_empty() {
         section.warn(
-            format!("not every budget is known yet to {}", behind.join(", ")),
-            "wait a few seconds; if it lasts, look at its log",
+            format!("servers that have not seen every budget yet: {}", behind.join(", ")),
+            "wait a few seconds; if it stays, check their logs",
         );
     }
     let holder = after.1.and_then(|lease| lease.spec?.holder_identity);
     match holder.filter(|holder| alive.iter().any(|lease| lease.name_any() == *holder)) {
-        Some(holder) => section.good(format!("{holder} keeps status, webhooks and labels")),
+        Some(holder) => section.good(format!("{holder} is the leader")),
         None if alive.is_empty() => {}
         None => section.bad(
-            format!("none of them holds the Lease {HOLDER}"),
-            "wait 15 s; if it lasts, look at the logs",
+            format!("there is no leader: no live server holds the Lease {HOLDER}"),
+            "wait 15 s; if it stays, check the logs of the servers",
         ),
     }
     section

@@ -1,4 +1,4 @@
-//! The webhooks: there, as intended, trusted, and reached from the API server.
+//! Checks the webhooks: registered, with the right failurePolicy, with a valid CA, and reachable from the API server.
 
 use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -13,12 +13,13 @@ use super::report::Section;
 /// The name of both configurations.
 const NAME: &str = "quorate";
 
-/// Certificates that end sooner than this are worth a word.
+/// Certificates that expire within this time get a warning.
 const SOON: SignedDuration = SignedDuration::from_hours(24 * 7);
 
-const REGISTER: &str = "the chart has it, or a server with --register-webhooks writes it; look at the log of the one that holds the lease";
+const REGISTER: &str =
+    "install the chart, or run a server with --register-webhooks and check the log of the leader";
 
-/// What both kinds of configuration have.
+/// The fields that both kinds of configuration have.
 #[derive(Deserialize)]
 struct Configuration {
     #[serde(default)]
@@ -50,7 +51,7 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
     if section.is_bad() {
         return section;
     }
-    section.good(format!("{} entries are registered", entries.len()));
+    section.good(format!("{} webhooks are registered", entries.len()));
     policies(&mut section, &entries);
     if let Some(bundle) = entries.iter().find_map(|entry| entry.client_config.ca_bundle.as_ref()) {
         authority(&mut section, &bundle.0);
@@ -62,13 +63,13 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
 fn missing(section: &mut Section, kind: &str, error: &Error) {
     match error {
         Error::Api(status) if status.code == 404 => {
-            section.bad(format!("there is no {kind} {NAME}: nothing is held up"), REGISTER);
+            section.bad(format!("there is no {kind} {NAME}: budgets deny nothing"), REGISTER);
         }
         error => section.unlisted(&format!("{}s.admissionregistration.k8s.io", kind.to_lowercase()), error),
     }
 }
 
-/// Where a budget enforces, no answer means no; everywhere else it means yes.
+/// In a namespace with an enforcing budget, a request fails if no server answers. In other namespaces it passes.
 fn policies(section: &mut Section, entries: &[Entry]) {
     const WANTED: [(&str, &str); 5] = [
         ("evictions.quorate.dev", "Fail"),
@@ -101,16 +102,16 @@ fn authority(section: &mut Section, bundle: &[u8]) {
             Timestamp::from_second(ends).ok()
         })
         .collect();
-    let hint = "the server that holds the lease replaces it by itself: look at its log";
+    let hint = "the leader replaces it by itself: check the log of the leader";
     match ends.iter().max() {
-        None => section.bad("the authority that the API server is to trust cannot be read", hint),
-        Some(last) if *last <= now => section.bad(format!("the authority ended at {last}"), hint),
-        Some(last) if *last < now + SOON => section.warn(format!("the authority ends soon, at {last}"), hint),
-        Some(last) => section.good(format!("the authority is good until {last:.0}")),
+        None => section.bad("the caBundle of the webhooks cannot be read", hint),
+        Some(last) if *last <= now => section.bad(format!("the CA expired at {last}"), hint),
+        Some(last) if *last < now + SOON => section.warn(format!("the CA expires soon, at {last}"), hint),
+        Some(last) => section.good(format!("the CA is valid until {last:.0}")),
     }
 }
 
-/// Asks for something that only a server refuses: whether the API server reaches one.
+/// Sends a dry run that only a server rejects, to find out whether the API server reaches one.
 async fn reached(client: &Client, own: &str, section: &mut Section) {
     let gvk = GroupVersionKind::gvk("policy.quorate.dev", "v1alpha1", "DisruptionBudget");
     let budgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), own, &ApiResource::from_gvk(&gvk));
@@ -121,14 +122,14 @@ async fn reached(client: &Client, own: &str, section: &mut Section) {
     });
     let Ok(senseless) = serde_json::from_value(senseless) else { return };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let hint = "look at the Service and its endpoints, at network policies, and at the log of the API server";
+    let hint = "check the Service and its endpoints, the network policies, and the log of the API server";
     match budgets.create(&dry, &senseless).await {
         Ok(_) => section.bad("the API server does not reach any server", hint),
         Err(Error::Api(status)) if status.message.contains("denied the request") => {
             section.good("the API server reaches a server");
         }
         Err(Error::Api(status)) if status.code == 403 => section.warn(
-            format!("whether the API server reaches a server is not known: {}", status.message),
+            format!("cannot check whether the API server reaches a server: {}", status.message),
             "you need the verb create on disruptionbudgets.policy.quorate.dev, for a dry run",
         ),
         Err(error) => section

@@ -1,4 +1,4 @@
-//! The cluster of the demo, the server in it, and what runs there.
+//! The cluster of the demo, with its server, agents and workloads.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,17 +22,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::screen::Screen;
 use super::witness::Witness;
 
-/// Where the workloads of the story are.
+/// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "inference";
 
 /// Quorate's own namespace.
 const OWN: &str = "quorate-system";
 
-/// Groups of the model server, and pods in each.
+/// Number of groups of the model server, and pods in each.
 pub(super) const GROUPS: usize = 4;
 pub(super) const SIZE: usize = 4;
 
-/// The label that makes the groups.
+/// The label that forms the groups.
 pub(super) const GROUP: &str = "leaderworkerset.sigs.k8s.io/group-index";
 
 /// The annotation that declares the probe of the container main.
@@ -40,19 +40,19 @@ const PROBE: &str = "quorate.dev/disruption-probe.main";
 
 const NODES: usize = 6;
 
-/// Pods take this long to start, so that one can watch.
+/// Start time of a pod, long enough for a user to see it.
 const STARTS: Duration = Duration::from_millis(2500);
 
-/// Everything is there within this time, or something is wrong.
+/// Time limit for each step of the setup.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster with a server at work in it. It ends when this is dropped.
+/// A cluster with a running server. It stops when this value is dropped.
 pub(super) struct DemoCluster {
     pub(super) client: Client,
     pub(super) witness: Witness,
-    /// What the database answers to its disruption probe.
+    /// The answer of the database to its disruption probe.
     pub(super) green: Arc<AtomicBool>,
-    /// Before the server: whoever plays leaves before the stage goes.
+    /// Declared before `server`, so that the actors stop before the API server.
     _actors: Actors,
     _quorate: DropGuard,
     server: Server,
@@ -80,7 +80,7 @@ impl DemoCluster {
             _actors: actors,
             _quorate: stop.clone().drop_guard(),
             server,
-            folder: tempfile::tempdir().context("cannot make a folder for the kubeconfig")?,
+            folder: tempfile::tempdir().context("cannot create a folder for the kubeconfig")?,
         };
         for namespace in [OWN, NAMESPACE] {
             cluster.namespace(namespace).await?;
@@ -92,7 +92,7 @@ impl DemoCluster {
         Ok(cluster)
     }
 
-    /// A kubeconfig of somebody who may do everything.
+    /// Writes a kubeconfig with admin rights.
     pub(super) fn kubeconfig(&self) -> Result<PathBuf> {
         let path = self.folder.path().join("kubeconfig");
         let text = self.server.kubeconfig("admin", &["system:masters"]).to_string();
@@ -121,7 +121,7 @@ impl DemoCluster {
         Ok(())
     }
 
-    /// An agent on each node.
+    /// Starts an agent for each node.
     async fn probe(&self, stop: &CancellationToken) -> Result<()> {
         for number in 1..=NODES {
             let options = quorate_agent::Options {
@@ -139,7 +139,7 @@ impl DemoCluster {
         Ok(())
     }
 
-    /// The database's answer to its probe, since nothing really runs in the pods; the port it is given on.
+    /// Answers the probe of the database, because no containers run in the pods. Returns the port.
     async fn answer(&self) -> Result<u16> {
         let green = self.green.clone();
         let says = move || {
@@ -156,7 +156,7 @@ impl DemoCluster {
         Ok(port)
     }
 
-    /// What is in the cluster: a model server of whole groups, a database, a web front.
+    /// Creates the workloads: a model server with groups, a database, and a web frontend.
     async fn workloads(&self, port: u16) -> Result<()> {
         let pod = |app: &str| {
             json!({
@@ -185,7 +185,7 @@ impl DemoCluster {
         self.rested().await
     }
 
-    /// Waits until every pod of the story is ready.
+    /// Waits until every pod of the demo is ready.
     pub(super) async fn rested(&self) -> Result<()> {
         let all = GROUPS * SIZE + 3 + 3;
         self.until("every pod is ready", async || {
@@ -195,19 +195,19 @@ impl DemoCluster {
         .await
     }
 
-    /// Waits for something.
+    /// Waits until a condition holds.
     pub(super) async fn until(&self, what: &str, is: impl AsyncFn() -> Result<bool>) -> Result<()> {
         let ends = tokio::time::Instant::now() + PATIENCE;
         while !is().await? {
             if tokio::time::Instant::now() > ends {
-                bail!("waited {} s in vain until {what}", PATIENCE.as_secs());
+                bail!("timed out after {} s; waited until {what}", PATIENCE.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub(super) async fn create(
         &self,
         version: &str,
@@ -219,7 +219,7 @@ impl DemoCluster {
         let api = self.api(version, kind, namespace);
         object.types = Some(kube::core::TypeMeta { api_version: version.to_owned(), kind: kind.to_owned() });
         let name = object.name_any();
-        // A kind that was defined a moment ago may take another one.
+        // The API server may need a moment to serve a new kind.
         let ends = tokio::time::Instant::now() + PATIENCE;
         loop {
             match api.create(&PostParams::default(), &object).await {
@@ -227,16 +227,16 @@ impl DemoCluster {
                 Err(kube::Error::Api(status)) if status.code == 404 && tokio::time::Instant::now() < ends => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                // Somebody made it already: a controller its default account.
+                // A controller has already created the default ServiceAccount.
                 Err(kube::Error::Api(status)) if status.code == 409 && kind == "ServiceAccount" => {
                     return Ok(());
                 }
-                Err(error) => return Err(error).with_context(|| format!("cannot make {kind} {name}")),
+                Err(error) => return Err(error).with_context(|| format!("cannot create {kind} {name}")),
             }
         }
     }
 
-    /// Objects of a kind.
+    /// The API of a kind.
     pub(super) fn api(&self, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -246,7 +246,7 @@ impl DemoCluster {
         }
     }
 
-    /// Makes a budget and waits until it binds and lets so much go.
+    /// Creates a budget, and waits until it is enforced and allows this number of disruptions.
     pub(super) async fn budget(&self, name: &str, spec: Value, allows: u32) -> Result<()> {
         let object = json!({"metadata": {"name": name}, "spec": spec});
         let (version, kind) = ("policy.quorate.dev/v1alpha1", "DisruptionBudget");
@@ -263,10 +263,10 @@ impl DemoCluster {
         .await
     }
 
-    /// Waits until a budget is enforced and lets so much go.
+    /// Waits until a budget is enforced and allows this number of disruptions.
     pub(super) async fn allows(&self, name: &str, allows: u32) -> Result<()> {
         let budgets = self.api("policy.quorate.dev/v1alpha1", "DisruptionBudget", Some(NAMESPACE));
-        self.until(&format!("the budget {name} lets {allows} go"), async || {
+        self.until(&format!("the budget {name} allows {allows} disruptions"), async || {
             let status = budgets.get(name).await?.data["status"].clone();
             let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
             let enforced = conditions.iter().any(|c| c["type"] == "Enforced" && c["status"] == "True");

@@ -1,4 +1,4 @@
-//! A drain, as kubectl does it and in its words: cordon, evict everything at once, ask again every 5 s.
+//! A drain, as kubectl does it and with its output: cordon, evict all pods at once, retry every 5 s.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::cluster::{DemoCluster, NAMESPACE};
 use super::screen::Screen;
 use super::witness::Seen;
 
-/// What kubectl waits before it asks again.
+/// The retry interval of kubectl.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// A drain that takes longer has failed.
+/// Time limit of a drain.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What a drain came to.
+/// The result of a drain.
 pub(super) struct Drained {
-    /// How often it was refused.
+    /// Number of denied evictions.
     pub(super) refusals: usize,
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn drain(cluster: &DemoCluster, screen: &Screen, node: &str) ->
     Ok(Drained { refusals })
 }
 
-/// Makes a node take pods, or none.
+/// Cordons or uncordons a node.
 pub(super) async fn cordon(cluster: &DemoCluster, node: &str, unschedulable: bool) -> Result<()> {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let patch = json!({"spec": {"unschedulable": unschedulable}});
@@ -48,13 +48,13 @@ pub(super) async fn cordon(cluster: &DemoCluster, node: &str, unschedulable: boo
     Ok(())
 }
 
-/// Evicts a pod and waits for its end; how often it was refused.
+/// Evicts a pod and waits until it is gone. Returns the number of denied evictions.
 async fn evict(cluster: &DemoCluster, screen: &Screen, pod: &Seen) -> Result<usize> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let name = &pod.name;
     let mut refusals = 0;
     loop {
-        // By its UID: a StatefulSet makes another one of the same name.
+        // Compare UIDs: a StatefulSet creates a new pod with the same name.
         if !cluster.witness.pods().iter().any(|there| there.uid == pod.uid) {
             break;
         }

@@ -1,10 +1,10 @@
-//! `quorate demo`: a cluster in this process, and the story of a drain told in it.
+//! `quorate demo`: a cluster in this process, and the steps of a demo on it.
 //!
-//! - [`stage`]: the cluster, the server, and what runs there.
-//! - [`witness`]: what a watch of its own sees of the pods.
-//! - [`picture`]: that as a picture of groups and nodes; [`screen`] shows it under what is told.
+//! - [`cluster`]: the cluster, the server, the agents and the workloads.
+//! - [`witness`]: an independent watch of the pods.
+//! - [`picture`]: the pods as a picture of groups and nodes; [`screen`] shows it below the text.
 //! - [`drain`]: a drain, as kubectl does it.
-//! - [`scenes`]: the story.
+//! - [`scenes`]: the steps of the demo.
 
 mod cluster;
 mod drain;
@@ -22,15 +22,15 @@ use screen::Screen;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// End after the story; the exit code tells whether everything went as told
+    /// Exit after the demo; the exit code is 0 if every step had the expected result
     #[arg(long)]
     once: bool,
 }
 
-/// Tells the story, and stays until it is interrupted.
+/// Runs the demo, and keeps the cluster up until Ctrl-C.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let screen = Screen::new();
-    screen.say("A cluster is starting in this process: 6 nodes, no set-up, nothing left behind.");
+    screen.say("Starting a cluster in this process: 6 nodes. It needs no setup and leaves no files behind.");
     let cluster = tokio::select! {
         cluster = DemoCluster::set(&screen) => cluster?,
         _ = tokio::signal::ctrl_c() => return Ok(ExitCode::FAILURE),
@@ -40,13 +40,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         _ = tokio::signal::ctrl_c() => return Ok(ExitCode::FAILURE),
     }
     if args.once {
-        screen.say("That was the story; every step did what it said.");
+        screen.say("End of the demo: every step had the expected result.");
         return Ok(ExitCode::SUCCESS);
     }
     let kubeconfig = cluster.kubeconfig()?;
     let kubeconfig = kubeconfig.display();
     screen.say("");
-    screen.say("The cluster stays up until Ctrl-C. Worth trying, in another terminal:");
+    screen.say("The cluster stays up until Ctrl-C. Try in another terminal:");
     screen.say(&format!("  export KUBECONFIG={kubeconfig}"));
     screen.say("  kubectl get dbu -A");
     screen.say("  kubectl drain node-3 --ignore-daemonsets");

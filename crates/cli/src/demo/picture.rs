@@ -1,12 +1,12 @@
-//! Groups and nodes as a picture. The marks tell what the colours tell.
+//! Groups and nodes as a picture. The marks show the same as the colours.
 
 use super::cluster::{GROUPS, SIZE};
 use super::witness::Seen;
 
-/// How wide the column of a node is.
+/// Width of a node's column.
 const COLUMN: usize = 8;
 
-/// The rows of a picture: a head with the nodes, then one for each group and one for each other app.
+/// The rows of a picture: a header with the nodes, then one row for each group and one for each other app.
 pub(super) fn rows(pods: &[Seen], nodes: &[String]) -> Vec<String> {
     let head: String = nodes.iter().map(|node| format!("{node:^COLUMN$}")).collect();
     let mut rows = vec![format!("{:18}{head}", "")];
@@ -36,12 +36,12 @@ fn row(name: &str, members: &[&Seen], size: usize, nodes: &[String]) -> String {
     format!("{name:12}{state:6}{cells}").trim_end().to_owned()
 }
 
-/// Whether a group is whole, and what of it is there if not.
+/// Whether a group is whole, and its number of ready pods if not.
 fn health(ready: usize, size: usize) -> String {
     if ready >= size { "✓".to_owned() } else { format!("✗ {ready}/{size}") }
 }
 
-/// ● serves, ○ starts, × goes.
+/// ● ready, ○ starting, × terminating.
 fn mark(pod: &Seen) -> char {
     match (pod.terminating, pod.ready) {
         (true, _) => '×',
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn health_is_told_without_colour() {
+    fn health_is_shown_without_colour() {
         let nodes = ["node-1".to_owned(), "node-2".to_owned()];
         let mut pods = vec![pod("1", "node-1", true, false), pod("1", "node-2", false, true)];
         pods.extend((0..4).map(|_| pod("0", "node-2", true, false)));
@@ -83,10 +83,10 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
-    /// Drawn by hand, and read here: the same marks, the numbers of the demo, and each group in the state that the drain
-    /// leaves it in.
+    /// The picture in the README is drawn by hand. It must have the same marks, the numbers of the demo, and each group
+    /// in the state after the drain.
     #[test]
-    fn the_picture_of_the_readme_is_one_of_these() {
+    fn the_picture_in_the_readme_matches_the_demo() {
         let readme = include_str!("../../../../README.md");
         let picture = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         assert!(picture.contains(&format!("{GROUPS} groups of {SIZE} pods")), "{picture}");
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(places.len(), SIZE, "{before}");
             let gone = places.iter().filter(|at| (from..until).contains(*at)).count();
             let broken = health(SIZE - gone, SIZE);
-            // Under a budget of groups one at a time is down, the first to begin with.
+            // Under a budget of groups, one group at a time is down; at first it is group 0.
             let kept = if group == 0 { broken.clone() } else { health(SIZE, SIZE) };
             let name = format!("group {group}");
             let states: Vec<&str> = after.split(&name).skip(1).map(str::trim).collect();

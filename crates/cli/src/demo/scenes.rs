@@ -1,4 +1,4 @@
-//! The story, scene by scene. Each checks that what it tells is what happened.
+//! The steps of the demo. Each step verifies its own result.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use super::cluster::{DemoCluster, GROUP, GROUPS, NAMESPACE, SIZE};
 use super::drain::{cordon, drain};
 use super::screen::Screen;
 
-/// Tells everything.
+/// Runs all steps.
 pub(super) async fn tell(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
     screen.say(&format!(
-        "A model server llm of {GROUPS} groups of {SIZE} pods, a database db, a web front. \
-         A group of llm serves only while all of its pods do."
+        "Workloads: the model server llm with {GROUPS} groups of {SIZE} pods, the database db, the web frontend web. \
+         A group of llm serves only while all of its pods are ready."
     ));
     screen.snapshot(&cluster.witness);
     under_a_native_budget(cluster, screen).await.context("under a PodDisruptionBudget")?;
@@ -28,7 +28,7 @@ pub(super) async fn tell(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
 }
 
 async fn under_a_native_budget(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
-    screen.scene("1. A drain under a PodDisruptionBudget: minAvailable: 12 pods, three groups' worth");
+    screen.scene("1. A drain under a PodDisruptionBudget: minAvailable: 12 pods, as many as in three groups");
     let budget = json!({"metadata": {"name": "llm"}, "spec": {
         "minAvailable": (GROUPS - 1) * SIZE, "selector": {"matchLabels": {"app": "llm"}}}});
     cluster.create("policy/v1", "PodDisruptionBudget", Some(NAMESPACE), budget).await?;
@@ -40,9 +40,9 @@ async fn under_a_native_budget(cluster: &DemoCluster, screen: &Screen) -> Result
         })
         .await?;
     let fewest = drain_and_rest(cluster, screen).await?.0;
-    ensure!(fewest + 1 < GROUPS, "the drain left {fewest} groups whole, which is more than was to be shown");
+    ensure!(fewest + 1 < GROUPS, "the drain left {fewest} groups whole, which is more than expected");
     screen.say(&format!(
-        "✗ Only {fewest} of {GROUPS} groups were whole at the worst moment. The budget counted pods, and had enough of them."
+        "✗ Only {fewest} of {GROUPS} groups were whole at the worst moment. The budget counts pods: enough were ready."
     ));
     budgets.delete("llm", &DeleteParams::default()).await?;
     Ok(())
@@ -55,15 +55,15 @@ async fn under_a_disruption_budget(cluster: &DemoCluster, screen: &Screen) -> Re
     cluster.budget("llm", spec, 1).await?;
     let (fewest, refusals) = drain_and_rest(cluster, screen).await?;
     ensure!(fewest + 1 == GROUPS, "{fewest} of {GROUPS} groups were whole at the worst moment");
-    ensure!(refusals > 0, "nothing was refused");
+    ensure!(refusals > 0, "no eviction was denied");
     screen.say(&format!(
-        "✓ Never fewer than {fewest} of {GROUPS} groups were whole; the drain waited {refusals} times and ended by itself."
+        "✓ Never fewer than {fewest} of {GROUPS} groups were whole; the drain retried {refusals} times and completed."
     ));
     Ok(())
 }
 
-/// Drains the node that most groups would miss, waits until everything is well again, and gives the node back: the
-/// smallest number of whole groups meanwhile, and how often the drain was refused.
+/// Drains the node with pods of the most groups, waits until all pods are ready again, and uncordons the node. Returns
+/// the smallest number of whole groups in that time, and the number of denied evictions.
 async fn drain_and_rest(cluster: &DemoCluster, screen: &Screen) -> Result<(usize, usize)> {
     cluster.rested().await?;
     let node = cluster.witness.busiest_node().context("no pod is on any node")?;
@@ -83,7 +83,7 @@ async fn drain_and_rest(cluster: &DemoCluster, screen: &Screen) -> Result<(usize
     Ok((fewest, drained.refusals))
 }
 
-/// Tells every second how many groups are whole.
+/// Prints every second how many groups are whole.
 async fn count(cluster: &DemoCluster, screen: &Screen) -> Infallible {
     for second in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -95,27 +95,27 @@ async fn count(cluster: &DemoCluster, screen: &Screen) -> Infallible {
 }
 
 async fn a_probe_says_no(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
-    screen.scene("3. A database that serves, and says by its disruption probe: not now");
+    screen.scene("3. A database that serves, but whose disruption probe fails");
     cluster.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}), 1).await?;
     cluster.green.store(false, Ordering::Relaxed);
-    // The first pod that says no is enough to close the budget; what db-0 says is to be shown.
+    // One failed probe already exhausts the budget, but the demo shows the probe of db-0. So wait for all of them.
     cluster.none_healthy("db").await?;
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let before =
         cluster.witness.pods().into_iter().find(|pod| pod.name == "db-0").context("there is no db-0")?;
     ensure!(before.ready, "db-0 is not ready");
-    screen.say("The database turns yellow: every pod is Ready, and its probe says no.");
-    screen.say("An eviction of db-0, as a drain sends it:");
+    screen.say("The database turns yellow: every pod is Ready, but its disruption probe fails.");
+    screen.say("Evict db-0, as a drain does:");
     match pods.evict("db-0", &EvictParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 429 => {
             screen.say(&format!("Error from server ({}): {}", status.reason, status.message));
         }
         Err(error) => return Err(error.into()),
-        Ok(_) => anyhow::bail!("the eviction was not refused"),
+        Ok(_) => anyhow::bail!("the eviction was not denied"),
     }
     cluster.green.store(true, Ordering::Relaxed);
     cluster.allows("db", 1).await?;
-    screen.say("It turns green again, and the same eviction passes.");
+    screen.say("The database turns green again, and the same eviction is allowed.");
     pods.evict("db-0", &EvictParams::default()).await?;
     cluster
         .until("db-0 is another pod", async || {
@@ -123,12 +123,12 @@ async fn a_probe_says_no(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
             Ok(pods.iter().any(|pod| pod.name == "db-0" && pod.uid != before.uid && pod.ready))
         })
         .await?;
-    screen.say("✓ The pod was taken when it said yes, and not before.");
+    screen.say("✓ The pod was evicted only after its probe succeeded.");
     Ok(())
 }
 
 async fn a_delete_is_refused(cluster: &DemoCluster, screen: &Screen) -> Result<()> {
-    screen.scene("4. A delete that a budget refuses, and why");
+    screen.scene("4. A delete that a budget denies, with the reason");
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 3,
         "operations": ["Evict", "Delete"]});
     cluster.budget("web", spec, 0).await?;
@@ -141,9 +141,9 @@ async fn a_delete_is_refused(cluster: &DemoCluster, screen: &Screen) -> Result<(
             screen.say(&format!("Error from server ({}): {}", status.reason, status.message));
         }
         Err(error) => return Err(error.into()),
-        Ok(_) => anyhow::bail!("the delete was not refused"),
+        Ok(_) => anyhow::bail!("the delete was not denied"),
     }
-    ensure!(cluster.witness.pods().iter().any(|pod| pod.uid == web.uid && pod.ready), "the pod is not well");
-    screen.say("✓ The pod serves on. A refusal always says what it waits for.");
+    ensure!(cluster.witness.pods().iter().any(|pod| pod.uid == web.uid && pod.ready), "the pod is not ready");
+    screen.say("✓ The pod keeps serving. A denial always says what it waits for.");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is told, and under it the picture as it changes; plain lines where the output is no terminal.
+//! The text of the demo, with the changing picture below it; plain lines if the output is not a terminal.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::picture;
 use super::witness::Witness;
 
-/// Often enough to look alive.
+/// Minimum time between two frames.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Where the story is told.
+/// The output of the demo.
 pub(super) struct Screen {
-    /// Only where somebody watches.
+    /// Set only if the output is a terminal.
     live: Option<MultiProgress>,
     drawing: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -28,23 +28,23 @@ impl Screen {
         Self { live: live.then(MultiProgress::new), drawing: Mutex::new(None) }
     }
 
-    /// Tells something.
+    /// Prints a line.
     pub(super) fn say(&self, line: &str) {
         let painted = if self.live.is_some() { paint(line) } else { line.to_owned() };
         match &self.live {
-            // A terminal that is gone is nobody to tell.
+            // A closed terminal is not an error.
             Some(live) => drop(live.println(painted)),
             None => println!("{painted}"),
         }
     }
 
-    /// A new part of the story.
+    /// Prints the title of a step.
     pub(super) fn scene(&self, title: &str) {
         self.say("");
         self.say(&format!("── {title}"));
     }
 
-    /// Shows the picture from now on; where nobody watches, not at all.
+    /// Shows the picture from now on; does nothing if the output is not a terminal.
     pub(super) fn show(&self, witness: Witness) {
         let Some(live) = self.live.clone() else { return };
         let drawing = tokio::spawn(async move {
@@ -71,7 +71,7 @@ impl Screen {
         *self.drawing.lock() = Some(AbortOnDropHandle::new(drawing));
     }
 
-    /// The picture as it is now, where it is not shown all the time.
+    /// Prints the current picture, unless a terminal already shows it.
     pub(super) fn snapshot(&self, witness: &Witness) {
         if self.live.is_some() {
             return;
@@ -83,7 +83,7 @@ impl Screen {
     }
 }
 
-/// Colours, on top of marks that say the same.
+/// Adds colours. The marks show the same without them.
 fn paint(line: &str) -> String {
     if line.starts_with("── ") {
         return Style::new().bold().apply_to(line).to_string();

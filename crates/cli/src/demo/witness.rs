@@ -1,4 +1,4 @@
-//! A watch of its own: what really happens to the pods, whatever anybody says.
+//! A watch that observes the pods independently of Quorate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cluster::{GROUP, SIZE};
 
-/// What is seen of a pod.
+/// An observed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) app: String,
-    /// The group it is in, where it is in one.
+    /// The group of the pod, if it has one.
     pub(super) group: Option<String>,
     pub(super) node: Option<String>,
-    /// It is ready and not on its way out.
+    /// Ready, and not terminating.
     pub(super) ready: bool,
     pub(super) terminating: bool,
 }
 
-/// Sees the pods of one namespace. Clones see the same.
+/// Watches the pods of one namespace. Clones share the same state.
 #[derive(Clone)]
 pub(super) struct Witness {
     state: Arc<Mutex<State>>,
@@ -37,7 +37,7 @@ pub(super) struct Witness {
 #[derive(Default)]
 struct State {
     pods: BTreeMap<String, Seen>,
-    /// The smallest number of whole groups since somebody began to count.
+    /// The smallest number of whole groups since [`Witness::begin`].
     fewest: usize,
 }
 
@@ -65,23 +65,23 @@ impl Witness {
         pods
     }
 
-    /// How many groups are whole.
+    /// The number of whole groups.
     pub(super) fn whole(&self) -> usize {
         whole(self.state.lock().pods.values())
     }
 
-    /// Begins to count anew.
+    /// Restarts the count of `fewest`.
     pub(super) fn begin(&self) {
         let mut state = self.state.lock();
         state.fewest = whole(state.pods.values());
     }
 
-    /// The smallest number of whole groups since then, after any single event.
+    /// The smallest number of whole groups after any event since [`Witness::begin`].
     pub(super) fn fewest(&self) -> usize {
         self.state.lock().fewest
     }
 
-    /// The nodes by how many groups have a pod there.
+    /// The node with pods of the most groups.
     pub(super) fn busiest_node(&self) -> Option<String> {
         let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for pod in self.pods() {
@@ -92,7 +92,7 @@ impl Witness {
         groups.into_iter().max_by_key(|(_, groups)| groups.len()).map(|(node, _)| node)
     }
 
-    /// Rings at every change.
+    /// Notifies of every change.
     pub(super) fn changes(&self) -> news::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -128,7 +128,7 @@ fn seen(pod: &Pod) -> Seen {
     }
 }
 
-/// Groups whose pods are all there and ready.
+/// The number of groups whose pods all exist and are ready.
 fn whole<'a>(pods: impl Iterator<Item = &'a Seen>) -> usize {
     let mut ready: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods.filter(|pod| pod.ready) {

@@ -1,4 +1,4 @@
-//! What is explained, as data.
+//! Explanations as data.
 
 use anyhow::{Result, bail};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
@@ -12,7 +12,7 @@ use quorate_engine::{Engine, status};
 use quorate_server::view::Unlisted;
 use serde::Serialize;
 
-/// What was explained, and what that leaves out.
+/// An explanation, and what it leaves out.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -22,7 +22,7 @@ pub(super) struct Answer {
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// Something that may not be listed, and what is not known for it.
+/// A resource that the user may not list, and what is unknown without it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LeftOut {
@@ -38,7 +38,7 @@ impl Answer {
     }
 }
 
-/// Everything that was explained.
+/// The explained objects.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Explained {
@@ -57,13 +57,13 @@ pub(super) struct PodAnswer {
     pub(super) node: Option<String>,
     pub(super) operation: &'static str,
     pub(super) allowed: bool,
-    /// Why, where no budget says it.
+    /// The reason, if it does not come from a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
     pub(super) budgets: Vec<BudgetDecision>,
 }
 
-/// What one budget says about a pod.
+/// The decision of one budget on a pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BudgetDecision {
@@ -74,7 +74,7 @@ pub(super) struct BudgetDecision {
     pub(super) numbers: Numbers,
 }
 
-/// How many units there are and should be.
+/// The unit counts of a budget.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Numbers {
@@ -85,17 +85,17 @@ pub(super) struct Numbers {
     pub(super) expected: u32,
 }
 
-/// What a drain of a node would meet.
+/// What a drain of a node would do now.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeAnswer {
     pub(super) node: String,
     pub(super) pods: Vec<PodAnswer>,
-    /// Pods that a drain leaves: those of DaemonSets, and static ones.
+    /// Number of pods that a drain skips: pods of DaemonSets, and static pods.
     pub(super) left: usize,
 }
 
-/// How a budget stands.
+/// The state of a budget.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BudgetAnswer {
@@ -104,7 +104,7 @@ pub(super) struct BudgetAnswer {
     pub(super) kind: &'static str,
     pub(super) numbers: Numbers,
     pub(super) standing: String,
-    /// What stands in the way.
+    /// The units that are down and use up the budget.
     pub(super) down: Vec<String>,
     pub(super) conditions: Vec<Condition>,
 }
@@ -129,7 +129,7 @@ impl Explained {
     }
 }
 
-/// Whether the answer about a pod may change as soon as its agent was heard.
+/// Whether the answer about a pod may change with the next Lease renewal of its agent.
 pub(super) fn awaits_agent(engine: &mut Engine, uid: &Uid) -> bool {
     engine.advance(now());
     engine.probe_doubt(uid) == Some(ProbeDoubt::AgentStale)
@@ -139,7 +139,7 @@ fn now() -> Time {
     quorate_server::view::now()
 }
 
-/// Asks an engine.
+/// Explains objects with the decisions of an engine.
 pub(super) struct Explainer<'a> {
     engine: &'a mut Engine,
     operation: Operation,
@@ -188,10 +188,10 @@ impl<'a> Explainer<'a> {
         Request {
             operation: self.operation,
             pod: pod.key.clone(),
-            // An eviction knows a name and no more.
+            // An eviction request contains only the name of the pod.
             object: (self.operation != Operation::Evict).then(|| pod.into()),
             precondition: None,
-            caller: Caller::named("somebody"),
+            caller: Caller::named("user"),
             dry_run: true,
             target: Target::default(),
         }
@@ -209,7 +209,7 @@ impl<'a> Explainer<'a> {
             Decision::Allow(Allow::NotCovered { .. }) => Some("no budget covers it".to_owned()),
             Decision::Allow(Allow::NoEffect { why, .. }) => Some(no_effect(*why).to_owned()),
             Decision::Allow(_) => None,
-            // A native budget, or nobody in particular.
+            // Denied by a native budget, or not by a budget at all.
             Decision::Deny(denials) => denials
                 .iter()
                 .find(|denial| denial.budget.is_none())
@@ -261,7 +261,7 @@ impl<'a> Explainer<'a> {
         })
     }
 
-    /// What is down, in the words of a refusal: that of the first pod which would be held up for it.
+    /// The units that are down, in the words of the first denial that an exhausted budget causes.
     fn in_the_way(&mut self, key: &BudgetKey, noun: Noun) -> Vec<String> {
         let pods: Vec<Pod> = self.engine.covered(key).into_iter().cloned().collect();
         let refusal = pods.iter().find_map(|pod| {
@@ -313,14 +313,14 @@ fn operation(operation: Operation) -> &'static str {
 fn no_effect(why: NoEffect) -> &'static str {
     match why {
         NoEffect::Gone => "there is no such pod",
-        NoEffect::Terminal => "it has ended",
-        NoEffect::Terminating => "it is terminating already",
+        NoEffect::Terminal => "it has terminated",
+        NoEffect::Terminating => "it is already terminating",
         NoEffect::NamespaceTerminating => "its namespace is terminating",
-        NoEffect::OtherUid => "it is another pod of that name",
+        NoEffect::OtherUid => "another pod has that name now",
     }
 }
 
-/// Whether `kubectl drain --ignore-daemonsets` leaves a pod where it is.
+/// Whether `kubectl drain --ignore-daemonsets` skips a pod.
 fn stays_in_a_drain(pod: &Pod) -> bool {
     pod.controller().is_some_and(|owner| matches!(&*owner.kind.kind, "DaemonSet" | "Node"))
 }

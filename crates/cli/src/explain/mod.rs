@@ -1,7 +1,7 @@
-//! `quorate explain`: what a server would say now, and why.
+//! `quorate explain`: what a server would decide now, and why.
 //!
-//! No server is needed: the same facts are gathered and the same rules asked, here. Who may not look at everything is
-//! answered from what they see, and told what that leaves out.
+//! It needs no server: it reads the same objects and applies the same rules. If the user may not list everything, the
+//! answer uses what the user can list, and a note says what is left out.
 
 mod answer;
 mod words;
@@ -20,10 +20,11 @@ use crate::gates::Features;
 use crate::output::{self, Format};
 use answer::{Answer, Explained, Explainer};
 
-/// How long a probe agent's renewal is waited for: an agent is believed from the first one that was seen.
+/// Time to wait for the Lease renewal of a probe agent: an agent is trusted from the first observed renewal on.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Words for budgets. Those of a name are explained together, whatever their kind: a pod is under all of them.
+/// Resource names of budgets. Budgets of both kinds with the same name are explained together, because both can cover
+/// a pod.
 const BUDGETS: [&str; 8] = [
     "budget",
     "budgets",
@@ -35,22 +36,22 @@ const BUDGETS: [&str; 8] = [
     "podunavailablebudgets",
 ];
 
-/// Exit code for "not now".
+/// Exit code if a disruption would be denied now.
 const BLOCKED: u8 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to explain: pod/NAME, node/NAME or budget/NAME; without it, every budget of the namespace
+    /// Object to explain: pod/NAME, node/NAME or budget/NAME; defaults to all budgets of the namespace
     what: Option<String>,
     #[command(flatten)]
     location: Location,
-    /// What somebody would do to the pods
+    /// Operation to explain
     #[arg(long, value_enum, default_value_t = OperationArg::Evict)]
     operation: OperationArg,
-    /// Print data rather than words
+    /// Output format: json or yaml
     #[arg(short, long, value_enum)]
     output: Option<Format>,
-    /// Features that the servers have on or off, as Name=true,Other=false
+    /// Feature gates of the servers, as Name=true,Other=false
     #[arg(long, value_parser = crate::gates::parse, default_value = "")]
     feature_gates: Features,
 }
@@ -63,7 +64,7 @@ enum OperationArg {
     Resize,
 }
 
-/// What is to be explained.
+/// The object to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Pod(String),
@@ -72,22 +73,22 @@ enum Subject {
     Budgets,
 }
 
-/// Explains; the exit code says whether anything would be held up.
+/// Explains; the exit code is 2 if a disruption would be denied.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let subject = subject(args.what.as_deref())?;
     if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.location.all_namespaces {
-        bail!("--all-namespaces goes with budgets: a pod is of one namespace, a node of none");
+        bail!("--all-namespaces applies only to budgets: use --namespace for a pod, neither for a node");
     }
     let cluster = args.location.cluster.connect().await?;
     let release = cluster.release().await.map_err(|silent| anyhow!("{silent}: {CHECK_ADDRESS}"))?;
     if let Some(release) = release.filter(is_too_old) {
         let name = &release.git_version;
-        eprintln!("note: {name} is older than 1.{OLDEST}, the oldest release that Quorate was tried on");
+        eprintln!("note: {name} is older than 1.{OLDEST}, the oldest release that Quorate is tested on");
     }
     let Features { gates, pod_unavailable_budget, .. } = args.feature_gates;
     let serve_pub = if pod_unavailable_budget { ServePub::Auto } else { ServePub::Never };
     let namespace = args.location.namespace.unwrap_or(cluster.namespace);
-    // What is on a node is of all namespaces: who sees one of them cannot tell.
+    // The pods on a node are of all namespaces, so one namespace is not enough.
     let everywhere = args.location.all_namespaces || matches!(subject, Subject::Node(_));
     let within = (!everywhere).then_some(namespace.as_str());
     let own = args.location.cluster.quorate_namespace.as_str();
@@ -127,7 +128,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }
 
-/// The pods whose probes matter.
+/// The pods with a probe that the answer depends on.
 fn concerned(view: &mut View, subject: &Subject, namespace: &str) -> Vec<Uid> {
     let matters = |pod: &&Pod| match subject {
         Subject::Pod(name) => *pod.key.namespace == *namespace && *pod.key.name == **name,
@@ -142,7 +143,7 @@ fn subject(what: Option<&str>) -> Result<Subject> {
     let Some(what) = what else { return Ok(Subject::Budgets) };
     let (kind, name) = what.split_once('/').unwrap_or((what, ""));
     let named = || match name.is_empty() {
-        true => bail!("which {kind}? Write {kind}/NAME"),
+        true => bail!("{kind} has no name: write {kind}/NAME"),
         false => Ok(name.to_owned()),
     };
     Ok(match kind {
@@ -150,7 +151,7 @@ fn subject(what: Option<&str>) -> Result<Subject> {
         "node" | "nodes" | "no" => Subject::Node(named()?),
         kind if BUDGETS.contains(&kind) && name.is_empty() => Subject::Budgets,
         kind if BUDGETS.contains(&kind) => Subject::Budget(named()?),
-        _ => bail!("{kind} cannot be explained: there are pod/NAME, node/NAME and budget/NAME"),
+        _ => bail!("cannot explain {kind}: use pod/NAME, node/NAME or budget/NAME"),
     })
 }
 
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_explained() {
+    fn the_argument_names_the_object_to_explain() {
         for (what, expected) in [
             (None, Ok(Subject::Budgets)),
             (Some("pod/web-0"), Ok(Subject::Pod("web-0".to_owned()))),
@@ -167,12 +168,9 @@ mod tests {
             (Some("dbu/llm"), Ok(Subject::Budget("llm".to_owned()))),
             (Some("pub/web"), Ok(Subject::Budget("web".to_owned()))),
             (Some("budgets"), Ok(Subject::Budgets)),
-            (Some("pod"), Err("which pod? Write pod/NAME")),
-            (Some("pod/"), Err("which pod? Write pod/NAME")),
-            (
-                Some("service/x"),
-                Err("service cannot be explained: there are pod/NAME, node/NAME and budget/NAME"),
-            ),
+            (Some("pod"), Err("pod has no name: write pod/NAME")),
+            (Some("pod/"), Err("pod has no name: write pod/NAME")),
+            (Some("service/x"), Err("cannot explain service: use pod/NAME, node/NAME or budget/NAME")),
         ] {
             let got = subject(what).map_err(|error| error.to_string());
             assert_eq!(got, expected.map_err(str::to_owned), "{what:?}");

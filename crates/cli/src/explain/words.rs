@@ -1,10 +1,10 @@
-//! What is explained, in words.
+//! Explanations as text.
 
 use std::fmt::Write as _;
 
 use super::answer::{BudgetAnswer, BudgetDecision, Explained, LeftOut, NodeAnswer, PodAnswer};
 
-/// The words for an explanation; names of `namespace` go without it.
+/// The text of an explanation. `namespace` is named if it has no budget.
 pub(super) fn told(explained: &Explained, namespace: &str) -> String {
     let mut text = String::new();
     match explained {
@@ -18,7 +18,7 @@ pub(super) fn told(explained: &Explained, namespace: &str) -> String {
     text
 }
 
-/// One line for everything that could not be looked at.
+/// One line for all resources that the user may not list.
 pub(super) fn left_out(unlisted: &[LeftOut]) -> Option<String> {
     let part = |LeftOut { resource, hence }: &LeftOut| format!("{resource} (left out: {hence})");
     let parts: Vec<String> = unlisted.iter().map(part).collect();
@@ -53,7 +53,7 @@ fn pod(text: &mut String, answer: &PodAnswer) {
 }
 
 fn opinion(text: &mut String, BudgetDecision { budget, agrees, why, numbers, .. }: &BudgetDecision) {
-    // A refusal names its budget and the numbers; an agreement does not.
+    // The sentence of a denial contains the budget and the numbers; that of an agreement does not.
     let _ = match agrees {
         false => writeln!(text, "    ✗ {why}"),
         true => writeln!(
@@ -73,8 +73,8 @@ fn node(text: &mut String, NodeAnswer { node, pods, left }: &NodeAnswer) {
     };
     let _ = match left {
         0 => writeln!(text),
-        1 => writeln!(text, "; one more is left by a drain"),
-        more => writeln!(text, "; {more} more are left by a drain"),
+        1 => writeln!(text, "; a drain skips 1 more"),
+        more => writeln!(text, "; a drain skips {more} more"),
     };
     for answer in pods {
         text.push_str("  ");
@@ -88,7 +88,7 @@ fn budget(text: &mut String, answer: &BudgetAnswer) {
     for reason in down {
         let _ = writeln!(text, "    ✗ {reason}");
     }
-    // What the numbers already say is not said again.
+    // The numbers already show an insufficient budget.
     for condition in conditions.iter().filter(|c| !c.status && !c.reason.starts_with("Insufficient")) {
         let _ = writeln!(text, "    ! {}: {}", condition.reason, condition.message);
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_one_line() {
+    fn the_note_on_unlisted_resources_is_one_line() {
         assert_eq!(left_out(&[]), None);
         let unlisted = |resource: &str, hence| LeftOut { resource: resource.to_owned(), hence };
         let two = [unlisted("nodes", "whether they are ready"), unlisted("pods", "everything")];

@@ -34,10 +34,10 @@ async fn a_check_tells_what_is_wrong_and_what_to_do(cluster: Cluster) {
     let told = check(&cluster, &[]).await;
     assert_eq!(told.code, 1, "{}", told.out);
     for line in [
-        "× disruptionbudgets.policy.quorate.dev is missing\n    apply the current ones: quorate crds | kubectl apply",
-        "× there is no MutatingWebhookConfiguration quorate: nothing is held up\n",
-        "× no server is alive in quorate-system\n",
-        "\nStatus check results are ×\n",
+        "✗ disruptionbudgets.policy.quorate.dev is missing\n    apply the current ones: quorate crds | kubectl apply",
+        "✗ there is no MutatingWebhookConfiguration quorate: budgets deny nothing\n",
+        "✗ no server is alive in quorate-system\n",
+        "\nStatus check results are ✗\n",
     ] {
         assert!(told.out.contains(line), "{line:?} is missing in\n{}", told.out);
     }
@@ -53,9 +53,9 @@ async fn a_check_tells_what_is_wrong_and_what_to_do(cluster: Cluster) {
     assert_eq!(found(&cluster, "bad").await, Vec::<String>::new());
     assert_eq!(found(&cluster, "warning").await, ["one server is alive"]);
     let told = check(&cluster, &[]).await;
-    assert!(told.code == 0 && told.out.ends_with("\nStatus check results are √\n"), "{}", told.out);
-    assert!(told.out.contains("√ the API server reaches a server\n"), "{}", told.out);
-    assert!(told.out.contains("√ 1 of 1 budgets are enforced and can do what they say\n"), "{}", told.out);
+    assert!(told.code == 0 && told.out.ends_with("\nStatus check results are ✓\n"), "{}", told.out);
+    assert!(told.out.contains("✓ the API server reaches a server\n"), "{}", told.out);
+    assert!(told.out.contains("✓ 1 of 1 budgets are enforced and valid\n"), "{}", told.out);
 
     // A budget that blocks for ever, a pod that two native budgets cover, a probe that nobody runs.
     town.budget("never", json!({"selector": selector, "minAvailable": "100%", "expectedReplicas": 2}), 0)
@@ -124,7 +124,7 @@ async fn a_check_looks_at_unavailable_budgets_too(cluster: Cluster) {
                 "resources": ["nothings"]}]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     town.wire.post(path, &theirs).await.expect(201);
-    let left = "OpenKruise answers for pods too: PodUnavailableBudgets are left to it";
+    let left = "OpenKruise answers for pods: it serves PodUnavailableBudgets, Quorate does not";
     eventually("the check leaves them to OpenKruise", || async {
         let (bad, warnings) = (found(&cluster, "bad").await, found(&cluster, "warning").await);
         let alone = bad.is_empty() && warnings == ["one server is alive", left];

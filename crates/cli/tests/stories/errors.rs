@@ -66,23 +66,23 @@ async fn a_cluster_that_does_not_answer() {
     let kubeconfig = Kubeconfig::to(nobody);
     let what =
         format!("the API server at http://{nobody} does not answer (Connection refused (os error 111))");
-    let hint = "look at the address in the kubeconfig, or name another cluster with --context";
+    let hint = "check the address in the kubeconfig, or select another cluster with --context";
     let told = kubeconfig.run("explain").await;
     assert_eq!((told.code, told.err), (1, format!("error: {what}: {hint}\n")));
     let told = kubeconfig.run("check").await;
     assert_eq!((told.code, told.err.as_str()), (1, ""));
-    assert!(told.out.contains(&format!("× {what}\n    {hint}\n")), "{}", told.out);
+    assert!(told.out.contains(&format!("✗ {what}\n    {hint}\n")), "{}", told.out);
 }
 
 #[tokio::test]
 async fn a_release_that_is_too_old() {
     let kubeconfig = Kubeconfig::to(api_server("28", StatusCode::NOT_FOUND).await);
     let told = kubeconfig.run("check").await;
-    let expected = "× release v1.28.3 is too old\n    Quorate is tried on 1.32 and later\n";
+    let expected = "✗ release v1.28.3 is too old\n    Quorate is tested on 1.32 and later\n";
     assert!(told.code == 1 && told.out.contains(expected), "{}", told.out);
     // Who asks is told, and answered as far as it goes.
     let told = kubeconfig.run("explain").await;
-    let note = "note: v1.28.3 is older than 1.32, the oldest release that Quorate was tried on\n";
+    let note = "note: v1.28.3 is older than 1.32, the oldest release that Quorate is tested on\n";
     let rest = told.err.strip_prefix(note).unwrap_or_else(|| panic!("no note: {}", told.err));
     assert!(
         told.code == 1 && rest.starts_with("error: DisruptionBudgets are not installed here: "),
@@ -98,7 +98,7 @@ async fn a_release_that_is_too_old() {
 async fn somebody_whom_nobody_knows() {
     let kubeconfig = Kubeconfig::to(api_server("36", StatusCode::UNAUTHORIZED).await);
     let told = kubeconfig.run("explain").await;
-    let expected = "error: the API server does not know you: Unauthorized\n";
+    let expected = "error: not authenticated: Unauthorized\n";
     assert_eq!((told.code, told.err.as_str()), (1, expected));
 }
 
@@ -126,8 +126,8 @@ async fn a_guest(cluster: Cluster) {
     let told = quorate(&["check", "--kubeconfig", &kubeconfig.to_string_lossy()]).await;
     assert_eq!((told.code, told.err.as_str()), (1, ""));
     for line in [
-        "√ the API server answers, release v1.",
-        "× cannot look at customresourcedefinitions.apiextensions.k8s.io: 403 Forbidden: ",
+        "✓ the API server answers, release v1.",
+        "✗ cannot read customresourcedefinitions.apiextensions.k8s.io: 403 Forbidden: ",
         "    you need the verbs get and list on customresourcedefinitions.apiextensions.k8s.io\n",
         "    you need the verbs get and list on mutatingwebhookconfigurations.admissionregistration.k8s.io\n",
         "    you need the verbs get and list on leases.coordination.k8s.io in quorate-system\n",

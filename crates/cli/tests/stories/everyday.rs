@@ -178,7 +178,7 @@ async fn nonsense(cluster: &Cluster) {
     let warned = town.new_budget("blocks", blocks).await;
     let warnings = warned.warnings.join("\n");
     warned.expect(201);
-    assert!(warnings.contains("it will block every drain for ever"), "{warnings}");
+    assert!(warnings.contains("it will block every drain forever"), "{warnings}");
 }
 
 /// A refusal can be read on the pod and on the budget, and is counted.

@@ -56,7 +56,7 @@ async fn an_explanation_is_what_the_server_would_say(cluster: Cluster) {
 
     let told = explain(&cluster, &admin, &["pod/a0", "-n", space]).await;
     let expected = format!(
-        "✓ pod {space}/a0 on by-hand may be evicted now\n    ✓ {space}/shard: has room for one more group to go down \
+        "✓ pod {space}/a0 on by-hand may be evicted now\n    ✓ {space}/shard: allows one more group to go down \
          (3 of 3 groups healthy, 2 must stay)\n"
     );
     assert_eq!((told.code, told.out.as_str(), told.err.as_str()), (0, expected.as_str(), ""));
@@ -72,7 +72,11 @@ async fn an_explanation_is_what_the_server_would_say(cluster: Cluster) {
     assert_eq!((told.code, without_spans(&told.out)), (2, without_spans(&expected)));
     // A budget that lets deletes pass says so.
     let told = explain(&cluster, &admin, &["pod/a0", "-n", space, "--operation=delete"]).await;
-    assert!(told.code == 0 && told.out.contains("does not protect against this"), "{}", told.out);
+    assert!(
+        told.code == 0 && told.out.contains("does not protect the pod against this operation"),
+        "{}",
+        told.out
+    );
 
     let told = explain(&cluster, &admin, &["budget/shard", "-n", space]).await;
     let begins = format!(
@@ -115,7 +119,7 @@ async fn an_explanation_says_why_there_is_none(cluster: Cluster) {
     let admin = User::admin();
     let told = explain(&cluster, &admin, &["-A"]).await;
     let expected = "error: DisruptionBudgets are not installed here: \
-                    `quorate crds | kubectl apply --server-side -f -` does it\n";
+                    run `quorate crds | kubectl apply --server-side -f -`\n";
     assert_eq!((told.code, told.err.as_str()), (1, expected));
 
     // What `crds` prints can be applied.
@@ -148,7 +152,7 @@ async fn an_explanation_says_why_there_is_none(cluster: Cluster) {
     if cluster.place() == Backend::Real {
         let told = explain(&cluster, &User::named("guest"), &["-A"]).await;
         let expected = "error: you may not list disruptionbudgets.policy.quorate.dev: \
-                        ask for the verbs list and watch on it\n";
+                        the verbs list and watch on it are required\n";
         assert_eq!((told.code, told.err.as_str()), (1, expected));
     }
 }
@@ -180,7 +184,7 @@ async fn seeing_one_namespace(cluster: Cluster) {
     let none = told(&dev, &["pod/web-0"]).await;
     let expected = format!(
         "error: you may not list disruptionbudgets.policy.quorate.dev, not even in namespace {space}: \
-         ask for the verbs list and watch on it there\n"
+         the verbs list and watch on it there are required\n"
     );
     assert_eq!((none.code, none.err.as_str()), (1, expected.as_str()));
 
@@ -190,9 +194,9 @@ async fn seeing_one_namespace(cluster: Cluster) {
     assert_eq!((bare.code, &bare.out), (0, &whole.out));
     assert!(whole.err.is_empty() && bare.err.lines().count() == 1, "{}{}", whole.err, bare.err);
     for part in [
-        "note: you may not list poddisruptionbudgets.policy (left out: whether a PodDisruptionBudget refuses), ",
-        "namespaces (left out: whether the namespace is ending), ",
-        "podunavailablebudgets.policy.kruise.io (left out: whether one of them refuses)",
+        "note: you may not list poddisruptionbudgets.policy (left out: whether a PodDisruptionBudget denies), ",
+        "namespaces (left out: whether the namespace is terminating), ",
+        "podunavailablebudgets.policy.kruise.io (left out: whether one of them denies)",
     ] {
         assert!(bare.err.contains(part), "{part:?} is missing in {}", bare.err);
     }
@@ -223,7 +227,7 @@ async fn seeing_one_namespace(cluster: Cluster) {
     for subject in ["node/by-hand", "-A"] {
         let told = explain(&cluster, &dev, &[subject]).await;
         let expected = "error: you may not list disruptionbudgets.policy.quorate.dev: \
-                        ask for the verbs list and watch on it\n";
+                        the verbs list and watch on it are required\n";
         assert_eq!((told.code, told.err.as_str()), (1, expected), "{subject}");
     }
 
@@ -241,7 +245,7 @@ async fn seeing_one_namespace(cluster: Cluster) {
     town.wire.patch(&format!("{db}/status"), Patch::Strategic, &says).await.expect(200);
     town.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "minAvailable": 0}), 0).await;
     let seen = told(&admin, &["pod/db-0"]).await;
-    assert!(seen.code == 2 && seen.out.contains("nobody runs its disruption probe"), "{}", seen.out);
+    assert!(seen.code == 2 && seen.out.contains("no agent runs its disruption probe"), "{}", seen.out);
     let data = told(&dev, &["pod/db-0", "-o", "json"]).await;
     let answer: Value = serde_json::from_str(&data.out).expect("JSON");
     assert_eq!((data.code, data.err.as_str()), (0, ""), "{answer}");

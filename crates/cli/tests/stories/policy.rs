@@ -105,11 +105,9 @@ fn refusal(answer: &Answer) -> &str {
     message.split_once("denied request: ").map_or(message, |(_, sentence)| sentence)
 }
 
-const ALONE: &str =
-    "the condition Disruptable is written by the agent of the pod's node alone; leave it as it is";
-const REST: &str =
-    "an agent writes the condition Disruptable, and leaves the rest of a pod's status as it is";
-const META: &str = "an agent leaves labels, annotations and finalizers as they are";
+const ALONE: &str = "only the agent of the pod's node may write the condition Disruptable; do not change it";
+const REST: &str = "an agent may change only the condition Disruptable of a pod's status";
+const META: &str = "an agent may not change labels, annotations or finalizers";
 
 async fn only_the_agent_writes_it(cluster: Cluster) {
     let guarded = Guarded::set(cluster).await;
@@ -209,8 +207,7 @@ async fn only_its_own_lease(cluster: Cluster) {
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 30}})
     };
     let one = guarded.agent(Some("agent-1")).await;
-    let only =
-        "the agent of node node-1 holds the Lease quorate-agent-node-1 in the name of its node, and no other";
+    let only = "the agent of node node-1 may write only the Lease quorate-agent-node-1, with its node as holderIdentity";
     // This is another policy than the one for pods, and is taken up in its own time.
     eventually("the policy for Leases is in force", || async {
         let answer = one.post(&format!("{leases}?dryRun=All"), &lease("x", "node-1")).await;

@@ -91,7 +91,7 @@ async fn a_probe_that_makes_no_sense_is_refused(cluster: Cluster) {
     })
     .await;
     let sentence = "admission webhook \"probes.quorate.dev\" denied the request: \
-        metadata.annotations[quorate.dev/disruption-probe.main].periodSecond: is not known here";
+        metadata.annotations[quorate.dev/disruption-probe.main].periodSecond: is an unknown field";
     let message = refused.body["message"].as_str().expect("a message");
     assert!(message.starts_with(sentence), "{message}");
     let cause = &refused.body["details"]["causes"][0];

@@ -348,7 +348,7 @@ fn a_server_whose_pods_are_stale_is_not_ready() {
             if answer.contains("200 OK") { Err(answer) } else { Ok(answer) }
         })
         .await;
-        assert!(unready.contains("pods are stale: nothing was heard of them for 9"), "{unready}");
+        assert!(unready.contains("pods are stale: no watch event for 9"), "{unready}");
         let denied = refusal(&town.evict("web-0").await);
         assert!(denied.contains("not now"), "{denied}");
 

@@ -1,4 +1,4 @@
-//! What the API server is told.
+//! Responses to the API server.
 
 use k8s_openapi::ByteString;
 use quorate_engine::basics::{ObjectKey, Time};
@@ -10,7 +10,7 @@ use super::request::{Disruption, Pin};
 use super::review::{Fault, Rejected};
 use crate::error::Problem;
 
-/// The answer to a disruption. An eviction that may go ahead is pinned to the only pod it may strike.
+/// The response to a disruption. An allowed eviction is pinned to the UID of the pod that was decided on.
 pub fn answer(uid: &str, disruption: &Disruption, decision: &Decision, now: Time) -> Value {
     match decision {
         Decision::Deny(denials) => deny(uid, &disruption.request.pod, denials, now),
@@ -21,12 +21,12 @@ pub fn answer(uid: &str, disruption: &Disruption, decision: &Decision, now: Time
     }
 }
 
-/// Go ahead.
+/// Allows the request.
 pub fn allow(uid: &str) -> Value {
     review(uid, json!({ "allowed": true }))
 }
 
-/// Go ahead, but be told something.
+/// Allows the request with warnings for the client.
 pub fn allow_with_warnings(uid: &str, warnings: &[String]) -> Value {
     if warnings.is_empty() {
         return allow(uid);
@@ -34,14 +34,14 @@ pub fn allow_with_warnings(uid: &str, warnings: &[String]) -> Value {
     review(uid, json!({ "allowed": true, "warnings": warnings }))
 }
 
-/// Go ahead, with this JSON Patch.
+/// Allows the request with a JSON patch.
 pub fn allow_with_patch(uid: &str, patch: &Value) -> Value {
     let patch = ByteString(patch.to_string().into_bytes());
     review(uid, json!({ "allowed": true, "patchType": "JSONPatch", "patch": patch }))
 }
 
-/// Not now. 429 is what makes `kubectl drain` and the autoscalers ask again; with `retryAfterSeconds` the client
-/// libraries would do so by themselves and tell nobody.
+/// Denies the request for now. Status 429 makes `kubectl drain` and the autoscalers retry. With `retryAfterSeconds` the
+/// client libraries would retry by themselves, and would not show the message to the user.
 pub fn deny(uid: &str, pod: &ObjectKey, denials: &[Denial], now: Time) -> Value {
     let causes: Vec<Value> = denials
         .iter()
@@ -57,7 +57,7 @@ pub fn deny(uid: &str, pod: &ObjectKey, denials: &[Denial], now: Time) -> Value 
     review(uid, json!({ "allowed": false, "status": status }))
 }
 
-/// An object that makes no sense, with a cause for each of its problems. `kind` is the resource's plural name.
+/// Rejects an invalid object, with a cause for each of its problems. `kind` is the resource's plural name.
 pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, problems: &[Problem]) -> Value {
     let causes: Vec<Value> = problems
         .iter()
@@ -78,7 +78,7 @@ pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, problems: &[Proble
     review(uid, json!({ "allowed": false, "status": status }))
 }
 
-/// A review that could not be understood.
+/// Rejects a review that cannot be read.
 pub fn reject(rejected: &Rejected) -> Value {
     let (code, reason) = match &rejected.fault {
         Fault::TooLarge { .. } => (413, "RequestEntityTooLarge"),
@@ -97,7 +97,7 @@ pub fn reject(rejected: &Rejected) -> Value {
     review(rejected.uid.as_deref().unwrap_or_default(), json!({ "allowed": false, "status": status }))
 }
 
-/// The JSON Patch that pins an eviction to one pod; empty where the caller has done so.
+/// The JSON patch that pins an eviction to one pod; empty if the client has already pinned it.
 pub fn pin_patch(pin: Pin, pod: &str) -> Value {
     let add = |path: &str, value: Value| json!([{ "op": "add", "path": path, "value": value }]);
     match pin {

@@ -1,8 +1,8 @@
-//! How something is to be deleted.
+//! The options of a delete or an eviction.
 
 use serde::Deserialize;
 
-/// The parts of `DeleteOptions` that matter.
+/// The fields of `DeleteOptions` that Quorate reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct DeleteOptions {
@@ -18,7 +18,7 @@ struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// The UID that the caller insists on.
+    /// The UID that the caller requires.
     pub(super) fn uid(&self) -> Option<&str> {
         self.preconditions.as_ref()?.uid.as_deref().filter(|uid| !uid.is_empty())
     }
@@ -27,7 +27,7 @@ impl DeleteOptions {
         self.grace_period_seconds == Some(0)
     }
 
-    /// `All` is the only word there is; any other is refused by the API server.
+    /// `All` is the only valid value; the API server rejects every other.
     pub(super) fn is_dry_run(&self) -> bool {
         self.dry_run.as_ref().is_some_and(|words| !words.is_empty())
     }

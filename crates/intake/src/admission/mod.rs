@@ -1,4 +1,4 @@
-//! Admission: reviews to requests, verdicts to answers.
+//! Admission: converts reviews into requests, and decisions into responses.
 
 mod answer;
 mod change;

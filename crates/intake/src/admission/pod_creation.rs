@@ -1,4 +1,4 @@
-//! A pod that a controller is making: who its owners are, and who else its template may name.
+//! A pod that a controller creates: its owners, and the owners that its template names.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use serde_json::{Value, json};
 use super::answer::{allow, allow_with_patch};
 use super::review::{Rejected, Review};
 
-/// A pod with a controller, about to be made.
+/// A pod with a controller that is about to be created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodCreation {
     /// Its namespace.
     pub namespace: String,
-    /// Its owners, the controller among them.
+    /// Its owners, including the controller.
     pub present: Vec<OwnerReference>,
     /// Its controller.
     pub controller: OwnerReference,
-    /// The owners that its template names in an annotation; controllers copy those.
+    /// The annotation with the owners that its template names. Controllers copy annotations from the template.
     pub annotation: Option<String>,
-    /// Who makes it.
+    /// The user that creates it.
     pub creator: Creator,
-    /// Nothing will come of it.
+    /// Whether the request is a dry run.
     pub dry_run: bool,
 }
 
-/// Somebody, as the API server knows them.
+/// A user, as the API server has authenticated it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creator {
-    /// The name.
+    /// The user name.
     pub user: String,
-    /// The UID, where there is one.
+    /// The UID, if there is one.
     pub uid: Option<String>,
     /// The groups.
     pub groups: Vec<String>,
-    /// Whatever else the authenticator said.
+    /// Extra attributes from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -55,10 +55,10 @@ struct Meta {
 }
 
 impl Review<'_> {
-    /// The pod that is being made, if it is one and has a controller.
+    /// The pod that is created; `None` if the review is not the creation of a pod with a controller.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The pod cannot be read.
     pub fn creation(&self) -> Result<Option<PodCreation>, Rejected> {
         if self.operation() != "CREATE" || self.resource() != "pods" {
             return Ok(None);
@@ -85,7 +85,7 @@ impl Review<'_> {
     }
 }
 
-/// Lets the pod be made with these owners after those that it has.
+/// Allows the creation of the pod, and appends these owners to its own.
 pub fn give_owners(uid: &str, owners: &[OwnerReference]) -> Value {
     if owners.is_empty() {
         return allow(uid);

@@ -1,4 +1,4 @@
-//! The envelope of a review.
+//! The AdmissionReview that the API server sends.
 
 use std::collections::BTreeMap;
 
@@ -8,51 +8,51 @@ use serde_json::value::RawValue;
 
 use crate::error::Unreadable;
 
-/// A review that could not be understood.
+/// A review that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{fault}")]
 pub struct Rejected {
-    /// The review's UID, where it could be found: without it the API server takes no answer.
+    /// The review's UID, if it was found. Without it the API server accepts no response.
     pub uid: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub fault: Fault,
 }
 
-/// What is wrong with a review.
+/// The problem of a review.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// It is larger than what is read.
-    #[error("the review is larger than {limit} bytes, which is all that is read")]
+    /// The review is larger than the limit.
+    #[error("the review is larger than the limit of {limit} bytes")]
     TooLarge {
-        /// How much is read.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// It is not JSON, or not of the right shape.
+    /// The review is not JSON, or has the wrong structure.
     #[error("the review cannot be read: {0}")]
     Malformed(String),
-    /// It is of another version, or something else altogether.
-    #[error("{given:?} is not understood: send an AdmissionReview of admission.k8s.io/v1")]
+    /// The review has another version or kind.
+    #[error("{given:?} is not supported: send an AdmissionReview of admission.k8s.io/v1")]
     Version {
-        /// What was given, as `apiVersion kind`.
+        /// The given version and kind, as `apiVersion kind`.
         given: String,
     },
-    /// Something is missing that such a review has.
+    /// A required field is missing.
     #[error("the review cannot be read: {0} is missing")]
     Missing(&'static str),
-    /// The object within it cannot be read.
+    /// An object in the review cannot be read.
     #[error("the review's {field} cannot be read: {why}")]
     Object {
-        /// Which of the objects.
+        /// The field of the object.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// The pod within it cannot be taken in.
+    /// The pod in the review cannot be converted into a fact.
     #[error("{0}")]
     Pod(Box<Unreadable>),
 }
 
-/// What the API server asks.
+/// An admission review.
 #[derive(Debug)]
 pub struct Review<'a> {
     pub(super) call: ReviewRequest<'a>,
@@ -110,12 +110,13 @@ struct Types {
     kind: String,
 }
 
-/// Reads a review. `limit` is how large the body may be; a server that stops reading there may pass on what it has.
+/// Reads a review. `limit` is the maximum size of the body in bytes. A server that stops reading after more than
+/// `limit` bytes may pass the truncated body.
 pub fn read(body: &[u8], limit: usize) -> Result<Review<'_>, Rejected> {
     if body.len() > limit {
         return Err(Rejected { uid: find_uid(body), fault: Fault::TooLarge { limit } });
     }
-    // The types first: another version may have another shape.
+    // apiVersion and kind first: another version may have another structure.
     let types: Types = serde_json::from_slice(body).map_err(|error| malformed(body, &error))?;
     if types.api_version != "admission.k8s.io/v1" || types.kind != "AdmissionReview" {
         let given = format!("{} {}", types.api_version, types.kind);
@@ -134,7 +135,7 @@ fn malformed(body: &[u8], error: &serde_json::Error) -> Rejected {
     Rejected { uid: find_uid(body), fault: Fault::Malformed(error.to_string()) }
 }
 
-/// The UID of a review of any shape, also of one that was cut off: API servers write it first.
+/// The UID of a review of any structure, even if it is truncated: API servers write the UID first.
 fn find_uid(body: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = br#""request":{"uid":""#;
     const NEAR: usize = 1024;
@@ -150,7 +151,7 @@ fn find_uid(body: &[u8]) -> Option<String> {
 }
 
 impl<'a> Review<'a> {
-    /// The review's UID, which the answer repeats.
+    /// The review's UID, which the response repeats.
     pub fn uid(&self) -> &str {
         &self.call.uid
     }
@@ -168,17 +169,17 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// Who asks.
+    /// The name of the user that sent the request.
     pub fn user(&self) -> &str {
         &self.call.user_info.username
     }
 
-    /// The new object, for whoever validates it.
+    /// The new object.
     pub fn object(&self) -> Result<Value, Rejected> {
         self.decode("object", self.call.object)
     }
 
-    /// The object as it was, for whoever compares.
+    /// The object before the request.
     pub fn old_object(&self) -> Result<Value, Rejected> {
         self.decode("oldObject", self.call.old_object)
     }

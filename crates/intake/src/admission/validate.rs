@@ -1,4 +1,4 @@
-//! The validation of our own objects, and of what pods declare for us.
+//! Validation of Quorate's objects, and of the probes that pods declare.
 
 use quorate_api::slim;
 use quorate_engine::facts::BudgetKind;
@@ -12,12 +12,12 @@ use crate::kruise::{self, Neighbour};
 use crate::{probe, workload};
 
 impl Review<'_> {
-    /// Answers a review of a budget, a `Workload` or the probes of a pod: whether it makes sense. `known` is what is
-    /// known of the pods that a budget covers, for its warnings; `more` are warnings from elsewhere; `neighbours` are
-    /// the other `PodUnavailableBudget`s of the namespace.
+    /// Validates a budget, a `Workload` or the probes of a pod, and returns the response. `known` are facts about the
+    /// pods that a budget covers, for its warnings; `more` are additional warnings; `neighbours` are the other
+    /// `PodUnavailableBudget`s of the namespace.
     ///
-    /// An update that leaves the spec, or the probes, as they are passes: what was stored past this check must still be
-    /// able to lose a finalizer, or get a label.
+    /// An update that does not change the spec, or the probes, is allowed: an object that was stored without this
+    /// validation must still accept a removed finalizer or a new label.
     pub fn validate(
         &self,
         known: Known,
@@ -88,7 +88,7 @@ impl Review<'_> {
         if problems.is_empty() {
             return allow_with_warnings(self.uid(), warnings);
         }
-        // A pod that a controller makes has no name yet.
+        // A pod that a controller creates has no name yet.
         let name = call.name.as_deref().unwrap_or_default();
         refuse(self.uid(), &call.resource.group, &call.resource.resource, name, problems)
     }

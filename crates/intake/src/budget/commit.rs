@@ -1,4 +1,4 @@
-//! Writes to the ledger, as JSON Patches on `/status`.
+//! Writes to the ledger, as JSON patches on `/status`.
 
 use quorate_api::budget::StoredBudget;
 use quorate_engine::facts::BudgetKind;
@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 
 use super::ledger::{claim_to_json, coverage_to_json};
 
-/// What of the ledger is missing in a stored budget, and in which version of it.
+/// The ledger fields that a stored budget lacks, and the version of that budget.
 ///
-/// A JSON Patch can test that a value is what it was, but not that there is none; and it cannot put anything into a
-/// status that is not there. So the first write fills the places in, on the condition that nobody has written the
-/// object since. Whoever writes keeps one of these per budget.
+/// A JSON patch can test that a value has not changed, but not that a value is missing; and it cannot add a field to a
+/// missing status. So the first write adds the missing fields, on the condition that the object has not changed since.
+/// A writer keeps one of these per budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingFields {
     version: String,
-    /// OpenKruise's definition does not take a status without its numbers; ours is another, but may not be there yet.
+    /// OpenKruise's CustomResourceDefinition rejects a status without its counts. Quorate's definition does not, but
+    /// may not be installed yet.
     kruise: bool,
     status: bool,
     ledger: bool,
@@ -24,7 +25,7 @@ pub struct MissingFields {
 }
 
 impl MissingFields {
-    /// What there is in a budget.
+    /// Finds the missing fields of a budget.
     pub fn of(kind: BudgetKind, budget: &StoredBudget) -> Self {
         let status = &budget.status;
         let has = |name: &str| status.get(name).is_some_and(|value| !value.is_null());
@@ -34,7 +35,7 @@ impl MissingFields {
             status: status.is_object(),
             ledger: has("ledger"),
             claims: has("claims"),
-            // Empty is how a number that nobody has written looks in a text.
+            // An empty string is the default value: no server has written the field yet.
             settled: has("settledVersion") && status.get("settledVersion") != Some(&json!("")),
         }
     }
@@ -62,7 +63,7 @@ impl MissingFields {
     }
 }
 
-/// A write to the ledger as a JSON Patch on `/status` of the budget, whose places are as `base` has seen them.
+/// A write to the ledger as a JSON patch on `/status` of the budget. It first adds the `missing` fields.
 pub fn json_patch(patch: &LedgerPatch, missing: &MissingFields) -> Value {
     let mut steps = missing.fill_in();
     steps.extend(patch.steps.iter().map(|step| match step {
@@ -84,7 +85,7 @@ fn test(path: &str, value: Value) -> Value {
     operation("test", path, value)
 }
 
-/// Puts a value in, also in place of one that is there.
+/// Sets a value. In a JSON patch, `add` also replaces an existing value.
 fn add(path: &str, value: Value) -> Value {
     operation("add", path, value)
 }

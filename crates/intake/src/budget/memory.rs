@@ -1,4 +1,4 @@
-//! What a budget remembers, between its status and the engine.
+//! Converts the memory of a budget between its status and the engine.
 
 use quorate_api::budget::SourceStatus;
 use quorate_engine::basics::{GroupKind, Text};
@@ -11,8 +11,8 @@ const FOR: &str = "rememberedFor";
 const SOURCES: &str = "sources";
 const COMPLETE: &str = "completeGroups";
 
-/// Reads what the status remembers. What is not understood is not remembered: older releases write nothing, and who edits
-/// a status by hand must not make the budget unreadable.
+/// Reads the memory from a status. Values that cannot be read are ignored: older releases write none, and a manual edit
+/// of the status must not make the budget unreadable.
 pub(super) fn read(status: &Value) -> Memory {
     let Some(key) = status.get(FOR).and_then(|key| from_hex(key.as_str()?)) else { return Memory::default() };
     let list = |name: &str| status.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -32,7 +32,7 @@ pub(super) fn read(status: &Value) -> Memory {
     Memory { key, sources: sources.into(), complete: complete.collect() }
 }
 
-/// The members of a status that remember; `null` where there is nothing to.
+/// The status fields of the memory; `null` for an empty one.
 pub(super) fn write(memory: &Memory) -> [(&'static str, Value); 3] {
     let source = |source: &Source| {
         let source = SourceStatus {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_memory_is_read_back() {
         let status: Map<String, Value> =
             write(&memory()).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         assert_eq!(read(&Value::Object(status)), memory());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_not_remembered() {
+    fn unreadable_memory_is_ignored() {
         let source = json!({"kind": "Game", "name": "chess", "uid": "u"});
         let cases = [
             (json!(null), 0),

@@ -1,7 +1,7 @@
-//! Budgets: spec and ledger in, status and claims out.
+//! Budgets: reads spec and ledger, writes status and claims.
 //!
-//! One parser reads a spec, for the webhook and for the engine, so that what was admitted is what is decided on. What
-//! is stored although it makes no sense becomes a [`Broken`] budget: it denies, says why, and hurts no other.
+//! One parser reads the spec for the webhook and for the engine, so that both agree on its meaning. A stored budget
+//! with an invalid spec becomes a [`Broken`] budget: it denies requests with the reason, and affects no other budget.
 
 mod commit;
 mod ledger;
@@ -31,7 +31,7 @@ pub fn budget(object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
     fact(BudgetKind::DisruptionBudget, object)
 }
 
-/// A stored budget of either kind as a fact. Only one without a name, a UID or a version cannot become one.
+/// A stored budget of either kind as a fact. Only a budget without a name, a UID or a version is an error.
 pub fn fact(kind: BudgetKind, object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
     let (name, reading) = match kind {
         BudgetKind::DisruptionBudget => ("DisruptionBudget", spec::read(&object.spec)),
@@ -60,7 +60,7 @@ pub fn fact(kind: BudgetKind, object: &StoredBudget) -> Result<facts::Budget, Un
     })
 }
 
-/// A budget that fits its type as a fact.
+/// A decoded `DisruptionBudget` as a fact.
 pub fn typed(object: &DisruptionBudget) -> Result<facts::Budget, Unreadable> {
     budget(&StoredBudget {
         metadata: object.metadata.clone(),
@@ -69,7 +69,7 @@ pub fn typed(object: &DisruptionBudget) -> Result<facts::Budget, Unreadable> {
     })
 }
 
-/// What the spec of a budget asks for, if it makes sense as it is stored.
+/// The rules of a stored spec, or its problems.
 pub fn rules(spec: &Value) -> Result<Rules, Vec<Problem>> {
     let reading = spec::read(spec);
     if reading.refused.is_empty() { Ok(reading.rules) } else { Err(reading.refused) }

@@ -1,4 +1,4 @@
-//! The one parser of a budget's spec.
+//! The parser of a `DisruptionBudget`'s spec.
 
 use quorate_engine::basics::{Quantity, Text};
 use quorate_engine::facts::{Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units};
@@ -10,25 +10,25 @@ use crate::field::Field;
 use crate::objects::group_kind;
 use crate::{selector, syntax};
 
-/// The largest number that a budget may be written with.
+/// The largest number that a spec may contain.
 const MAX_NUMBER: u32 = 999_999_999;
 
 const ALL: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
 
-/// What a spec says, as far as it can be read.
+/// A parsed spec, as far as it can be read.
 pub(crate) struct ParsedSpec {
-    /// Only good as a whole where nothing was refused. What the budget covers is good in any case: where that cannot
-    /// be read, it is every pod of the namespace.
+    /// Valid as a whole only if `refused` is empty. The coverage is always valid: if it cannot be read, it is every pod
+    /// of the namespace.
     pub(crate) rules: Rules,
-    /// What the budget denies if anything was refused.
+    /// The operations that the budget denies if `refused` is not empty.
     pub(crate) operations_if_broken: Operations,
-    /// What makes no sense.
+    /// Problems that make the budget invalid.
     pub(crate) refused: Vec<Problem>,
-    /// What is not let in, but has a meaning where it is stored already.
+    /// Problems that the webhook rejects, but that have a defined meaning in a stored budget.
     pub(crate) tolerated: Vec<Problem>,
 }
 
-/// Everything that is wrong with the spec of a budget.
+/// All problems of the spec of a budget.
 pub fn validate(spec: &Value) -> Vec<Problem> {
     let mut reading = read(spec);
     reading.refused.append(&mut reading.tolerated);
@@ -62,7 +62,7 @@ pub(super) fn read(spec: &Value) -> ParsedSpec {
         .unwrap_or_default();
     let operations = read_operations(&spec, &mut refused);
     let operations_if_broken = match operations {
-        // The trouble of a budget that only observes denies nothing either.
+        // A budget that only observes denies nothing, even if it is invalid.
         _ if observe => Operations::of(&[]),
         Some(operations) => operations,
         None => Operations::of(&ALL),
@@ -82,7 +82,7 @@ pub(super) fn read(spec: &Value) -> ParsedSpec {
     ParsedSpec { rules, operations_if_broken, refused, tolerated }
 }
 
-/// Which pods; every pod of the namespace where that cannot be read.
+/// The coverage of a budget; every pod of the namespace if it cannot be read.
 pub(crate) fn read_covers(
     spec: &Field<'_>,
     read_target: fn(&Field<'_>, &mut Vec<Problem>) -> Option<Covers>,
@@ -107,7 +107,7 @@ pub(crate) fn read_covers(
             None
         }
     };
-    // A selector that was read in part covers something else than what was meant.
+    // A selector that was read only in part covers other pods than the user meant.
     covers.filter(|_| refused.len() == before).unwrap_or(everything)
 }
 
@@ -131,7 +131,7 @@ fn read_api_version<'a>(field: &Field<'a>, problems: &mut Vec<Problem>) -> Optio
     None
 }
 
-/// A text that must be there and not be empty.
+/// A string that must be set and not be empty.
 pub(crate) fn required<'a>(
     field: &Field<'a>,
     name: &str,
@@ -150,7 +150,7 @@ pub(crate) fn required<'a>(
     Some(text)
 }
 
-/// A number, or a percentage.
+/// A number or a percentage.
 pub(crate) fn read_quantity(field: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Quantity> {
     let quantity = match field.value {
         Value::Number(number) => number
@@ -169,7 +169,7 @@ pub(crate) fn read_quantity(field: &Field<'_>, problems: &mut Vec<Problem>) -> O
     quantity
 }
 
-/// `0%` to `100%`, in digits only. A percentage beyond a hundred would only hide a mistake.
+/// `0%` to `100%`, in digits only. A percentage above 100 is a mistake.
 fn percent(text: &str) -> Option<u32> {
     let digits = text.strip_suffix('%')?;
     let fits = (1..=3).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
@@ -227,7 +227,7 @@ fn read_policy(policy: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Units>
     }
 }
 
-/// `None` where the operations cannot be read.
+/// The operations; `None` if they cannot be read.
 fn read_operations(spec: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Operations> {
     let Some(field) = spec.get("operations") else { return Some(Operations::of(&[Operation::Evict])) };
     let before = problems.len();
@@ -241,7 +241,7 @@ fn read_operations(spec: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Oper
     for item in field.items(problems) {
         if let Some(operation) = item.word(&words, problems) {
             if operations.contains(&operation) {
-                problems.push(item.problem("is there twice: each operation once is enough"));
+                problems.push(item.problem("is listed twice: list each operation once"));
             }
             operations.push(operation);
         }

@@ -1,4 +1,4 @@
-//! What the engine counts, as a change of a budget's status.
+//! Patches that write the engine's counts into a budget's status.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use super::memory;
 use crate::time;
 
-/// The JSON merge patch that brings the `status` of a budget, as it was last seen, to what the engine says; `None` where
-/// nothing has changed.
+/// The JSON merge patch from the last observed `status` of a budget to the engine's status; `None` if nothing has
+/// changed.
 ///
-/// It holds counters, groups and conditions, and nothing of the ledger, so that it never stands in the way of a commit.
-/// Conditions of other writers stay as they are. A condition keeps its time while its status is the same.
+/// It holds counters, groups and conditions, and nothing of the ledger, so that it never conflicts with a commit.
+/// Conditions of other writers do not change. A condition keeps its transition time while its status is the same.
 pub fn patch(kind: BudgetKind, seen: &Value, status: &Status, now: Time) -> Option<Value> {
     let pruned = claims_were_pruned(seen).then(|| nothing_sticks(status));
     let status = pruned.as_ref().unwrap_or(status);
@@ -39,8 +39,8 @@ pub fn patch(kind: BudgetKind, seen: &Value, status: &Status, now: Time) -> Opti
     (!changes.is_empty()).then(|| json!({ "status": changes }))
 }
 
-/// The same as steps of a JSON Patch, to go along with a write to the ledger. There are none where something else than
-/// counts has changed: people are told of that, so it needs a write of its own.
+/// The same as steps of a JSON patch, to send together with a write to the ledger. Empty if more than the counts has
+/// changed: such a change is reported to users, so it needs a write of its own.
 pub fn steps(kind: BudgetKind, seen: &Value, status: &Status, now: Time) -> Vec<Value> {
     if claims_were_pruned(seen) || !status.conditions.iter().all(|condition| only_counts(seen, condition)) {
         return Vec::new();
@@ -50,7 +50,7 @@ pub fn steps(kind: BudgetKind, seen: &Value, status: &Status, now: Time) -> Vec<
     changes.map(|(name, change)| step(&format!("/status/{name}"), seen.get(name), change)).collect()
 }
 
-/// Whether a condition is as it was, or one that comes and goes with every disruption.
+/// Whether a condition has not changed, or is DisruptionAllowed, which changes with every disruption.
 fn only_counts(seen: &Value, condition: &Condition) -> bool {
     let seen = seen.get("conditions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let status = json!(if condition.status { "True" } else { "False" });
@@ -62,7 +62,7 @@ fn only_counts(seen: &Value, condition: &Condition) -> bool {
         })
 }
 
-/// A member of a merge patch as a step that does the same to what was seen.
+/// A member of a merge patch as a JSON patch step with the same effect on the observed status.
 fn step(path: &str, seen: Option<&Value>, change: &Value) -> Value {
     match (change, seen) {
         (Value::Null, _) => json!({ "op": "remove", "path": path }),
@@ -81,7 +81,7 @@ fn step(path: &str, seen: Option<&Value>, change: &Value) -> Value {
     }
 }
 
-/// What is counted, by the names that each kind has for it.
+/// The counts, under the field names of the kind.
 fn numbers(kind: BudgetKind, status: &Status) -> Vec<(&'static str, Value)> {
     let units = status.units;
     match kind {
@@ -105,14 +105,14 @@ fn numbers(kind: BudgetKind, status: &Status) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Whether the definition that is installed drops claims: whoever counts up the ledger writes claims beside it, if only
-/// that there are none.
+/// Whether the installed CustomResourceDefinition drops claims. Each write that increments `ledger` also writes
+/// `claims`, even an empty map, so a missing field shows that the API server pruned it.
 fn claims_were_pruned(seen: &Value) -> bool {
     seen.get("ledger").and_then(Value::as_u64).is_some_and(|number| number > 0)
         && seen.get("claims").is_none()
 }
 
-/// The status where nothing can be admitted, because nothing of it would be remembered.
+/// The status of a budget whose claims are not stored: it allows no disruption.
 fn nothing_sticks(status: &Status) -> Status {
     let mut status = status.clone();
     status.units.allowed = 0;
@@ -122,7 +122,7 @@ fn nothing_sticks(status: &Status) -> Status {
                 kind: ConditionType::DisruptionAllowed,
                 status: false,
                 reason: reason::SYNC_FAILED,
-                message: "Claims do not stick: the CustomResourceDefinition is older than this server. \
+                message: "Claims are not stored: the CustomResourceDefinition is older than this server. \
                           Apply the current one (quorate crds)."
                     .to_owned(),
             };
@@ -131,7 +131,7 @@ fn nothing_sticks(status: &Status) -> Status {
     status
 }
 
-/// The schema's numbers have 31 bits.
+/// A number for the status. The schema limits numbers to 31 bits.
 fn count(number: u32) -> Value {
     json!(i32::try_from(number).unwrap_or(i32::MAX))
 }
@@ -157,7 +157,7 @@ fn at(moment: Time) -> Value {
     serde_json::to_value(time::to_object(moment)).unwrap_or_default()
 }
 
-/// What to change in a map of times; a merge patch takes a member away by `null`.
+/// The changes to a map of times. A merge patch removes a member with `null`.
 fn times(seen: Option<&Value>, pods: &[(Text, Time)]) -> Option<Value> {
     let wanted: BTreeMap<&str, Value> = pods.iter().map(|(pod, since)| (&**pod, at(*since))).collect();
     let seen = seen.and_then(Value::as_object);
@@ -176,7 +176,7 @@ fn times(seen: Option<&Value>, pods: &[(Text, Time)]) -> Option<Value> {
     (!change.is_empty()).then_some(Value::Object(change))
 }
 
-/// Ours in their places, those of others where they are.
+/// The conditions of the engine, merged into the list. Conditions of other writers keep their places.
 fn conditions(seen: &Value, status: &Status, now: Time) -> Value {
     let mut list: Vec<Value> = seen.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     for condition in &status.conditions {

@@ -1,21 +1,21 @@
-//! Budgets that are legal and will hurt.
+//! Warnings about budgets that are valid, but probably not what the user meant.
 
 use quorate_api::names::lws;
 use quorate_engine::basics::Quantity;
 use quorate_engine::facts::{BudgetKind, Covers, Operation, Rules, Units};
 
-/// What is known of the pods that a budget covers, where something is.
+/// Known facts about the pods that a budget covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// How many units there should be.
+    /// Expected number of units.
     pub expected: Option<u32>,
-    /// How many pods a group has.
+    /// Number of pods in a group.
     pub group_size: Option<u32>,
-    /// The loss of one pod makes the controller rebuild its group.
+    /// Whether the loss of one pod makes the controller recreate its group.
     pub falls_whole: bool,
 }
 
-/// What to tell whoever creates or changes a budget. It does what it says, but that may not be what was meant.
+/// The warnings for a user who creates or changes a budget.
 pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |text: String| warnings.push(text);
@@ -24,12 +24,15 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
     let expected = rules.expected.or(known.expected);
 
     if let Some(why) = never_allows(rules, expected, unit) {
-        warn(format!("{why}: it will block every drain for ever. Leave room for at least one {unit}."));
+        warn(format!("{why}: it will block every drain forever. Leave room for at least one {unit}."));
     } else if groups && expected == Some(1) {
-        warn("there is only one group, so any disruption takes all of it down. Add replicas, or expect the gap.".to_owned());
+        warn(
+            "there is only one group, so any disruption takes it down. Add replicas, or expect downtime."
+                .to_owned(),
+        );
     }
     if protects_nothing(rules) {
-        warn(format!("the budget lets all of its {units} be disrupted at once: it protects nothing."));
+        warn(format!("the budget allows all of its {units} to be disrupted at once: it protects nothing."));
     }
     if let Covers::Selector(selector) = &rules.covers
         && selector.0.is_empty()
@@ -43,7 +46,7 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
                 "the annotation kruise.io/pub-protect-operations leaves out EVICT"
             }
         };
-        warn(format!("{left_out}: kubectl drain and autoscalers will not be held up."));
+        warn(format!("{left_out}: the budget will not deny evictions by kubectl drain and autoscalers."));
     }
     if let (BudgetKind::PodUnavailableBudget, Covers::Target(kind, name)) = (kind, &rules.covers)
         && kind.group.is_empty()
@@ -59,7 +62,7 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
         match (min_ready, known.group_size) {
             (None, None) if !names_size(&rules.units) => warn(
                 "spec.podGroupPolicy.minReadyReplicas is not set and the size of the groups is not known: \
-                 a group counts as healthy while one of its pods is."
+                 a group counts as healthy while at least one of its pods is healthy."
                     .to_owned(),
             ),
             (Some(least), Some(size)) if *least > size => warn(format!(
@@ -67,7 +70,7 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
             )),
             (Some(least), Some(size)) if *least < size && known.falls_whole => warn(format!(
                 "spec.podGroupPolicy.minReadyReplicas is {least}, but the loss of one of its {size} pods makes the \
-                 controller rebuild the group: {size} is what counts."
+                 controller recreate the group: {size} is used instead."
             )),
             _ => {}
         }
@@ -80,11 +83,11 @@ fn names_size(units: &Units) -> bool {
     matches!(units, Units::Label { key, .. } if &**key == lws::GROUP_INDEX || &**key == lws::GROUP_KEY)
 }
 
-/// Why the budget never lets anything go, if that can be told from its numbers.
+/// The reason why the budget never allows a disruption, if its numbers show that.
 fn never_allows(rules: &Rules, expected: Option<u32>, unit: &str) -> Option<String> {
     if expected == Some(0) && rules.expected.is_some() {
         return Some(
-            "spec.expectedReplicas is 0, and where nothing is expected nothing is allowed".to_owned(),
+            "spec.expectedReplicas is 0, and a budget that expects nothing allows nothing".to_owned(),
         );
     }
     if let Some(max @ (Quantity::Count(0) | Quantity::Percent(0))) = rules.max_unavailable {

@@ -1,8 +1,8 @@
-//! OpenKruise's `PodUnavailableBudget`, as a second front of the same budget.
+//! OpenKruise's `PodUnavailableBudget`, the second [`BudgetKind`](quorate_engine::facts::BudgetKind).
 //!
-//! What differs from a `DisruptionBudget` is decided here: its defaults and annotations, what it refuses beside what a
-//! schema can, and what it asks of a pod before it calls it available. What it writes into a status differs only in
-//! names, which [`crate::budget::status_patch`] knows.
+//! This module holds the differences from a `DisruptionBudget`: defaults and annotations, validation beyond the schema,
+//! and the conditions for an available pod. The status differs only in field names; see
+//! [`crate::budget::status_patch`].
 
 mod neighbours;
 mod pod;
@@ -22,26 +22,26 @@ use crate::budget::ParsedSpec;
 use crate::error::Problem;
 use crate::field::Field;
 
-/// What a stored budget says, as far as it can be read.
+/// Reads a stored budget, as far as possible.
 pub(crate) fn read(object: &StoredBudget) -> ParsedSpec {
     let none = BTreeMap::new();
     spec::read(&object.spec, object.metadata.annotations.as_ref().unwrap_or(&none))
 }
 
-/// Everything that is wrong with a new budget beside others of its namespace.
+/// All problems of a new budget. `neighbours` are the other budgets of its namespace.
 pub fn validate_new(object: &Value, neighbours: &[Neighbour]) -> Vec<Problem> {
     let reading = of_value(object);
     let mut problems = neighbours::conflicts(&reading.rules.covers, neighbours);
     let (mut refused, mut tolerated) = (reading.refused, reading.tolerated);
     refused.append(&mut tolerated);
-    // Of what cannot be read nothing can be compared.
+    // A budget that cannot be read cannot be compared with others.
     if refused.is_empty() {
         refused.append(&mut problems);
     }
     refused
 }
 
-/// Everything that is wrong with a change of a budget. What it covers stays: whoever was admitted under it counts on it.
+/// All problems of a change of a budget. Its coverage is immutable, because requests were admitted under it.
 pub fn validate_change(old: &Value, new: &Value) -> Vec<Problem> {
     let same = |pointer: &str| {
         let given = |object: &Value| object.pointer(pointer).filter(|value| !value.is_null()).cloned();
@@ -49,7 +49,7 @@ pub fn validate_change(old: &Value, new: &Value) -> Vec<Problem> {
     };
     let annotations = [PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS];
     let annotation = |name: &str| format!("/metadata/annotations/{}", name.replace('/', "~1"));
-    // What was stored past this check must still be able to lose a finalizer, or get a label.
+    // An object that was stored without this validation must still accept a removed finalizer or a new label.
     if same("/spec") && annotations.iter().all(|name| same(&annotation(name))) {
         return Vec::new();
     }
@@ -60,14 +60,14 @@ pub fn validate_change(old: &Value, new: &Value) -> Vec<Problem> {
         if !same(&format!("/spec/{field}")) {
             problems.push(Problem::at(
                 format!("spec.{field}"),
-                "cannot be changed: make another budget, and delete this one once that is enforced",
+                "is immutable: create another budget, and delete this one once the new one is enforced",
             ));
         }
     }
     problems
 }
 
-/// What a budget asks for, if it makes sense as it is stored.
+/// The rules of a stored budget, if they are valid.
 pub fn rules(object: &Value) -> Option<Rules> {
     let reading = of_value(object);
     reading.refused.is_empty().then_some(reading.rules)

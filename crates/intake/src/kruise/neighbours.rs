@@ -1,4 +1,4 @@
-//! Budgets over the same pods: two of them that always would be are a mistake.
+//! Conflicts: two budgets that by their specs cover the same pods are a mistake.
 
 use quorate_engine::basics::Text;
 use quorate_engine::facts::Covers;
@@ -11,12 +11,12 @@ use crate::error::Problem;
 pub struct Neighbour {
     /// Its name.
     pub name: Text,
-    /// What it covers.
+    /// Its coverage.
     pub covers: Covers,
 }
 
-/// The neighbours that cover the same by what they say, whatever pods there are. A selector and a target are not
-/// compared, nor are selectors of different labels: which pods these share is not said by the budgets.
+/// The neighbours that cover the same pods by their specs alone. A selector and a target are not compared, nor are
+/// selectors on different labels: their specs do not show which pods they share.
 pub(super) fn conflicts(covers: &Covers, neighbours: &[Neighbour]) -> Vec<Problem> {
     neighbours
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn conflicts(covers: &Covers, neighbours: &[Neighbour]) -> Vec<Proble
         .collect()
 }
 
-/// Whether two selectors ask about the same labels, and a pod can satisfy both.
+/// Whether two selectors use the same label keys, and a pod can match both.
 fn overlap(a: &Selector, b: &Selector) -> bool {
     let names = |selector: &Selector, key: &Text| selector.0.iter().any(|other| other.key == *key);
     let alike = a.0.iter().all(|ours| names(b, &ours.key)) && b.0.iter().all(|theirs| names(a, &theirs.key));
@@ -51,7 +51,7 @@ fn overlap(a: &Selector, b: &Selector) -> bool {
     alike && a.0.iter().all(|ours| b.0.iter().all(|theirs| meet(ours, theirs)))
 }
 
-/// Whether a label can be as both ask.
+/// Whether one label value can meet both requirements.
 fn intersect(a: &Operator, b: &Operator) -> bool {
     match (a, b) {
         (Operator::In(a), Operator::In(b)) => a.iter().any(|value| b.contains(value)),

@@ -1,4 +1,4 @@
-//! What a `PodUnavailableBudget` asks for.
+//! The parser of a `PodUnavailableBudget`'s spec and annotations.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::field::Field;
 use crate::objects::group_kind;
 use crate::selector;
 
-/// An update restarts containers, and so does a resize that comes to a decision at all.
+/// `UPDATE` includes resizes: a resize that needs a decision restarts containers, as an update does.
 const UPDATE: [Operation; 2] = [Operation::Update, Operation::Resize];
 
 const DEFAULT: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
@@ -45,7 +45,7 @@ pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Pars
                 "has maxUnavailable and minAvailable, which exclude each other, except with podGroupPolicy: \
                  keep one of them",
             ));
-            // Where both are stored, maxUnavailable takes effect.
+            // If a stored object has both, maxUnavailable takes effect.
             min_available = None;
         }
         _ => {}
@@ -72,7 +72,7 @@ pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Pars
     ParsedSpec { rules, operations_if_broken, refused, tolerated }
 }
 
-/// OpenKruise takes any API version that is not empty.
+/// OpenKruise accepts any API version that is not empty.
 fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Covers> {
     let api_version = required(target, "apiVersion", 317, problems);
     let kind = required(target, "kind", 63, problems);
@@ -94,7 +94,7 @@ fn read_policy(policy: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Units>
     Some(Units::Label { key: selector::read_label_key(&key, problems)?, min_ready })
 }
 
-/// An annotation with a path to it. Empty is the same as none.
+/// An annotation and its path. An empty annotation is the same as a missing one.
 fn annotation<'a>(annotations: &'a BTreeMap<String, String>, name: &str) -> Option<(String, &'a str)> {
     let text = annotations.get(name).map(|text| text.trim()).filter(|text| !text.is_empty())?;
     Some((format!("metadata.annotations[{name}]"), text))
@@ -121,12 +121,12 @@ fn read_operations(path: &str, text: &str, problems: &mut Vec<Problem>) -> Optio
                 problems.push(Problem::with(
                     path,
                     format!("{word:?}"),
-                    "is no operation: name some of DELETE, UPDATE, EVICT and RESIZE, with commas between them",
+                    "is not an operation: list DELETE, UPDATE, EVICT or RESIZE, separated by commas",
                 ));
                 return None;
             }
         }
     }
-    // Nothing but commas: nothing was said.
+    // Only commas: the same as no annotation.
     Some(if operations.is_empty() { Operations::of(&DEFAULT) } else { Operations::of(&operations) })
 }

@@ -1,4 +1,4 @@
-//! What surrounds the pods: nodes, namespaces, the agents' leases, native budgets.
+//! Nodes, namespaces, the agents' Leases and native budgets.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn node(node: &slim::Node) -> Result<(Text, Node), Unreadable> {
     Ok((Incoming::new("Node", &node.metadata).name()?, Node { ready: node.is_ready() }))
 }
 
-/// A namespace as a fact; `excluded` are the names of those that the webhooks do not look at.
+/// A namespace as a fact; `excluded` are the names of the namespaces that the webhooks exclude.
 pub fn namespace(meta: &ObjectMeta, excluded: &[impl AsRef<str>]) -> Result<(Text, Namespace), Unreadable> {
     let incoming = Incoming::new("Namespace", meta);
     let name = incoming.name()?;
@@ -26,13 +26,14 @@ pub fn namespace(meta: &ObjectMeta, excluded: &[impl AsRef<str>]) -> Result<(Tex
     Ok((name, Namespace { terminating: incoming.terminating(), excluded, guarded }))
 }
 
-/// The Lease of a node's agent as a fact, by the name of the node. The holder is the node; it was acquired when the
-/// agent started. `renewed` is when its renewal was seen here: the agent's clock is not ours.
+/// The Lease of a node's agent as a fact, by the name of the node. The lease holder is the node, and the acquire time
+/// is the start of the agent. `renewed` is the local time at which the renewal was observed, because the agent's clock
+/// may differ.
 pub fn agent(lease: &slim::Lease, renewed: Time) -> Result<(Text, Agent), Unreadable> {
     let incoming = Incoming::new("Lease", &lease.metadata);
     let node = incoming.required(lease.spec.holder_identity.as_deref(), "spec.holderIdentity")?;
     let started = lease.spec.acquire_time.as_ref().map(time::from_micro).ok_or_else(|| {
-        incoming.unreadable(Problem::at("spec.acquireTime", "is missing: it tells when the agent started"))
+        incoming.unreadable(Problem::at("spec.acquireTime", "is missing: set it to the agent's start time"))
     })?;
     let seconds = lease.spec.lease_duration_seconds.unwrap_or_default();
     let seconds = incoming.count("spec.leaseDurationSeconds", seconds, 1)?;
@@ -44,7 +45,7 @@ pub fn agent(lease: &slim::Lease, renewed: Time) -> Result<(Text, Agent), Unread
     Ok((node, agent))
 }
 
-/// A native budget as a fact; `None` where it covers nothing: no selector, or one that the API server cannot use
+/// A native budget as a fact; `None` if it covers no pods: it has no selector, or one that the API server cannot use
 /// either.
 pub fn native_budget(
     budget: &slim::PodDisruptionBudget,

@@ -1,4 +1,4 @@
-//! Workload controllers: whatever owns pods or has a scale.
+//! Workload controllers: objects that own pods or have a scale.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::slim;
@@ -8,7 +8,7 @@ use quorate_engine::facts::{Activity, Controller, Counts};
 use super::Incoming;
 use crate::error::Unreadable;
 
-/// The label by which LeaderWorkerSet marks its pods.
+/// The label that LeaderWorkerSet sets on its pods.
 const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 
 /// A ReplicaSet as a fact.
@@ -34,27 +34,27 @@ pub fn deployment(deployment: &slim::Deployment) -> Result<Controller, Unreadabl
     Ok(Controller { recreate: deployment.recreates(), templates, ..fact })
 }
 
-/// A LeaderWorkerSet as a fact: what it counts is groups.
+/// A LeaderWorkerSet as a fact. It counts groups, not pods.
 pub fn leader_worker_set(set: &slim::LeaderWorkerSet) -> Result<Controller, Unreadable> {
     const KIND: &str = "LeaderWorkerSet";
     let kind = GroupKind::new("leaderworkerset.x-k8s.io", KIND);
     let size = Incoming::new(KIND, &set.metadata).count("spec.leaderWorkerTemplate.size", set.size(), 1)?;
     let fact = counts_pods(KIND, kind, &set.metadata, Some(set.replicas()))?;
     let counts = Counts::Groups { size: Some(size), falls_whole: set.falls_whole() };
-    // It puts its name on each of its pods.
+    // LeaderWorkerSet sets this label on each of its pods.
     let named = [(LWS_NAME, &*fact.key.name)];
     let templates = set.templates().into_iter().map(|template| labels(template, &named)).collect();
     Ok(Controller { counts, templates: Some(templates), ..fact })
 }
 
-/// An object of any kind, from its JSON text; without a path, of a kind that has no scale. Where it says no number its
-/// default is not known here, so its scale is not either; nor has it one where its kind has none, such as a DaemonSet.
+/// An object of any kind, from its JSON text. `scale` is `None` for a kind without a scale, such as a DaemonSet. If the
+/// object sets no replica count, its scale is unknown, because the default of its kind is unknown.
 ///
-/// Of few kinds more is known. That a kind has a pod template at the usual place does not say that its pods are made from
-/// it, and a condition called Failed does not say of any kind that it has given up.
+/// Only a few kinds have more than a scale. A pod template at `.spec.template` does not prove that the kind creates its
+/// pods from it, and a condition named Failed does not prove that every kind has given up.
 ///
 /// # Errors
-/// It is not such an object, with a word on why.
+/// The text is not such an object; the error says why.
 pub fn any(kind: &GroupKind, text: &str, scale: Option<&slim::ReplicasPath>) -> Result<Controller, String> {
     let wrong = |why: serde_json::Error| why.to_string();
     let told = |why: Unreadable| why.problem.to_string();
@@ -81,7 +81,7 @@ pub fn any(kind: &GroupKind, text: &str, scale: Option<&slim::ReplicasPath>) -> 
     }
 }
 
-/// A Job as a fact. It has no scale that anybody could set, but says how many pods it wants.
+/// A Job as a fact. It has no scale subresource, but its spec and status show how many pods it wants.
 fn job(job: &slim::Job) -> Result<Controller, Unreadable> {
     let fact = counts_pods("Job", GroupKind::new("batch", "Job"), &job.metadata, Some(job.wants()))?;
     Ok(Controller { activity: activity(job, "Complete"), templates: template(&job.spec.template), ..fact })
@@ -119,7 +119,8 @@ fn counts_pods(
     Ok(Controller {
         key: incoming.key()?,
         uid: incoming.uid()?,
-        // Another API server than the cluster's own may count otherwise; such objects are taken as they come.
+        // An aggregated API server may use resourceVersions that are not numbers. Such objects are accepted in the
+        // order of their arrival.
         version: incoming.version().unwrap_or(Version(0)),
         kind,
         replicas,

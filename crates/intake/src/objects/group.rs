@@ -1,4 +1,4 @@
-//! Pod groups and workloads, upstream's in each of their shapes and ours.
+//! Pod groups and Workloads: those of the upstream API in each of its shapes, and `scheduling.quorate.dev` Workloads.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::slim;
@@ -28,7 +28,7 @@ pub fn pod_group(group: &slim::PodGroup) -> Result<(ObjectKey, PodGroup), Unread
     Ok((incoming.key()?, fact))
 }
 
-/// An upstream `Workload` as a fact. It has no number of replicas in any version.
+/// An upstream `Workload` as a fact. No version of it has a replica count.
 pub fn upstream_workload(workload: &slim::Workload) -> Result<(ObjectKey, Workload), Unreadable> {
     let incoming = Incoming::new("Workload", &workload.metadata);
     let groups = workload.groups().enumerate().map(|(i, group)| {
@@ -43,7 +43,7 @@ pub fn upstream_workload(workload: &slim::Workload) -> Result<(ObjectKey, Worklo
     Ok((incoming.key()?, workload_of(incoming, groups)?))
 }
 
-/// Our own `Workload` as a fact, from its spec as it is stored.
+/// A `scheduling.quorate.dev` Workload as a fact, from its stored spec.
 pub fn own_workload(
     meta: &ObjectMeta,
     spec: &serde_json::Value,
@@ -58,7 +58,8 @@ pub fn own_workload(
 }
 
 fn workload_of(incoming: Incoming<'_>, groups: Box<[WorkloadGroup]>) -> Result<Workload, Unreadable> {
-    // Nothing in the cluster makes our own, so a person may have written an owner that is no controller.
+    // No controller creates `scheduling.quorate.dev` Workloads, so a user may have set an owner that is not a
+    // controller.
     let owner = incoming.controller().or_else(|| incoming.owners().first().cloned());
     Ok(Workload { groups, uid: incoming.uid()?, deleting: incoming.terminating(), owner })
 }

@@ -1,8 +1,8 @@
-//! Watched objects to facts.
+//! Converts watched objects into facts.
 //!
-//! Each function takes one object and gives its fact, or says what is wrong with that object. A fact that is missing
-//! makes the engine more careful, never less: a group that cannot be read is one that cannot be resolved. Pods are the
-//! exception, since one that is gone settles what was admitted: a pod that is there stays, with what can be read of it.
+//! Each function takes one object and returns its fact, or the problem of that object. A missing fact makes the engine
+//! stricter, never more permissive: a group that cannot be read cannot be resolved. Pods are the exception: a pod that
+//! is gone settles its claims, so a pod that exists is kept, with the fields that can be read.
 
 mod cluster;
 mod controller;
@@ -24,7 +24,7 @@ use quorate_engine::facts::Owner;
 
 use crate::error::{Problem, Unreadable};
 
-/// An object on its way in: its kind and metadata, for finding its parts and for naming it when something is wrong.
+/// The kind and metadata of a watched object, to read its fields and to name it in errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     kind: &'static str,
@@ -90,7 +90,7 @@ impl<'a> Incoming<'a> {
         self.meta.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// A number that counts something.
+    /// A count that must be at least `least`.
     pub(crate) fn count(self, path: &str, number: i32, least: u32) -> Result<u32, Unreadable> {
         u32::try_from(number).ok().filter(|number| *number >= least).ok_or_else(|| {
             self.unreadable(Problem::with(path, number, format!("must be a whole number from {least} up")))
@@ -98,9 +98,9 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// A `resourceVersion` as a number; `None` where it is none.
+/// A `resourceVersion` as a number; `None` if it is not a number.
 pub fn version(text: &str) -> Option<Version> {
-    // Digits only: `parse` alone would take a sign.
+    // Digits only: `parse` alone would accept a sign.
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten().map(Version)
 }
 

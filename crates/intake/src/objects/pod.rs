@@ -34,8 +34,8 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
     })
 }
 
-/// A pod as a fact, from its JSON text: as much of it as can be read, and what is wrong with the rest. A pod that counted
-/// as gone because nobody understood it would settle what was admitted, so it stays, as one that is not healthy.
+/// A pod as a fact, from its JSON text: the fields that can be read, and the error of the others. If a pod that cannot
+/// be decoded counted as gone, its claims would be settled. So it is kept, as a pod that is not healthy.
 ///
 /// # Errors
 /// Not even its UID can be read.
@@ -49,7 +49,7 @@ pub fn any_pod(text: &str) -> Result<(Pod, Option<String>), String> {
     let meta = &mut rest.metadata;
     meta.name = meta.name.take().or_else(|| meta.uid.clone()).filter(|name| !name.is_empty());
     meta.namespace = meta.namespace.take().filter(|name| !name.is_empty()).or(Some(UNKNOWN.to_owned()));
-    // Older than whatever is known of it.
+    // Version 0 is older than every known state of the pod.
     meta.resource_version =
         meta.resource_version.take().filter(|text| super::version(text).is_some()).or(Some("0".to_owned()));
     match pod(&rest) {
@@ -58,7 +58,7 @@ pub fn any_pod(text: &str) -> Result<(Pod, Option<String>), String> {
     }
 }
 
-/// No namespace has such a name.
+/// Not a valid namespace name, so it matches no namespace.
 const UNKNOWN: &str = "(unknown)";
 
 fn phase(phase: slim::Phase) -> Phase {
@@ -71,7 +71,7 @@ fn phase(phase: slim::Phase) -> Phase {
     }
 }
 
-/// How the pod names its group: each way only where the ones before it say nothing.
+/// How the pod names its group. Each field is used only if the previous ones are not set.
 fn link(pod: Incoming<'_>, spec: &slim::PodSpec) -> Option<Link> {
     if let Some(name) = spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.as_deref()) {
         return Some(Link::PodGroup(name.into()));
@@ -93,7 +93,8 @@ fn link(pod: Incoming<'_>, spec: &slim::PodSpec) -> Option<Link> {
     })
 }
 
-/// The size that LeaderWorkerSet wrote on the pod. Where it is no number the LeaderWorkerSet itself is asked.
+/// The group size that LeaderWorkerSet wrote on the pod. If it is not a number, the size of the LeaderWorkerSet
+/// applies.
 fn group_size(pod: &slim::Pod) -> Option<u32> {
     let size = pod.metadata.annotations.as_ref()?.get(names::lws::SIZE)?;
     size.parse().ok().filter(|size| *size > 0)
@@ -111,7 +112,7 @@ fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {
     let running: Vec<_> = statuses.filter_map(|status| status.state.running.as_ref()).collect();
     let starts = running.iter().filter_map(|running| running.started_at.as_ref());
     let started: Option<Time> = starts.map(|at| time::next_second(time::from_object(at))).max();
-    // What does not run has not answered, whatever was said before.
+    // A container that does not run cannot have answered the probe, even if the condition is still set.
     let all_run = running.len() == probed.len();
     Some(Probe {
         malformed: probe::problems(pod).first().map(|problem| problem.to_string().into()),
@@ -126,7 +127,7 @@ fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {
     })
 }
 
-/// The containers that stay, the regular ones and the sidecars, with what they run and what they are asked to.
+/// The regular containers and the sidecars, with their running and their desired image and resources.
 fn containers(pod: &slim::Pod) -> Box<[Container]> {
     let regular = pod.spec.containers.iter().map(|spec| (spec, &pod.status.container_statuses));
     let sidecars = pod.spec.init_containers.iter().filter(|init| init.is_sidecar());

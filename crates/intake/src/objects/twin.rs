@@ -1,4 +1,4 @@
-//! Native budgets that ask for groups: the budget of ours that goes with such a one.
+//! Twins: the DisruptionBudget of a PodDisruptionBudget that requests groups by annotations.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -11,10 +11,10 @@ use quorate_engine::basics::Quantity;
 use crate::budget;
 use crate::error::Problem;
 
-/// The spec of the budget that a native budget asks for by its annotations, or what is wrong with them; `None` where it
-/// asks for none.
+/// The spec of the twin that a native budget requests by its annotations, or the problem with them; `None` if it
+/// requests none.
 ///
-/// The numbers are those of the annotations where there are any, and the native budget's own otherwise.
+/// The numbers come from the annotations if there are any, and from the native budget's spec otherwise.
 pub fn twin(native: &PodDisruptionBudget) -> Option<Result<DisruptionBudgetSpec, Problem>> {
     let annotation = |key: &str| native.metadata.annotations.as_ref()?.get(key).map(String::as_str);
     let scope = annotation(BUDGET_SCOPE);
@@ -68,7 +68,7 @@ fn read(
         },
         ..DisruptionBudgetSpec::default()
     };
-    // What no annotation could have told, the parser of budgets does.
+    // The budget parser checks the rest, such as the selector and the label key.
     let value = serde_json::to_value(&spec).unwrap_or_default();
     match budget::validate(&value).into_iter().next() {
         None => Ok(spec),
@@ -83,7 +83,7 @@ fn at(annotation: &str) -> String {
     format!("metadata.annotations[{annotation}]")
 }
 
-/// A number, or a percentage, as an annotation writes it.
+/// A number or a percentage from an annotation.
 fn amount(annotation: &str, text: &str) -> Result<IntOrString, Problem> {
     let digits = text.strip_suffix('%').unwrap_or(text);
     let plain = (1..=9).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
@@ -101,28 +101,28 @@ fn amount(annotation: &str, text: &str) -> Result<IntOrString, Problem> {
     }
 }
 
-/// What is known of the groups under a native budget.
+/// The groups under a native budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// The pods of the largest one.
+    /// Number of pods in the largest group.
     pub size: u32,
-    /// How many of them may be down at once.
+    /// Number of groups that may be down at the same time.
     pub may_be_down: u32,
-    /// All pods.
+    /// Number of all pods.
     pub pods: u32,
 }
 
-/// A native budget that lets fewer pods go than one group has: a drain would take the first pod of a group, which breaks
-/// it, and no second one.
+/// A native budget that allows fewer evictions than one group has pods. A drain would evict the first pods of a group,
+/// which breaks the group, and could not evict the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooTight {
-    /// How many pods it lets go when all are healthy.
+    /// Number of evictions that it allows if all pods are healthy.
     pub allows: u32,
-    /// How many pods it would have to let go.
+    /// Number of evictions that it would have to allow.
     pub needs: u32,
-    /// What would do, as in `maxUnavailable: 8`.
+    /// The field that would be right, as in `maxUnavailable: 8`.
     pub numbers: String,
-    /// The annotation that says in groups what the numbers said before, where there is none yet.
+    /// The annotation that keeps the present number, counted in groups; `None` if the budget already has one.
     pub annotation: Option<String>,
 }
 
@@ -132,8 +132,8 @@ impl std::fmt::Display for TooTight {
         let pods = if *allows == 1 { "pod" } else { "pods" };
         write!(
             f,
-            "The API server lets {allows} {pods} go and a group needs {needs}, so a drain would break a group and then \
-             stop. Set {numbers}, which counts pods"
+            "The API server allows {allows} {pods} to be disrupted, but a group needs {needs}, so a drain would break \
+             a group and then stop. Set {numbers}, which counts pods"
         )?;
         match annotation {
             Some(annotation) => write!(f, ", and the annotation {annotation}, which counts groups."),
@@ -142,7 +142,7 @@ impl std::fmt::Display for TooTight {
     }
 }
 
-/// Whether the numbers of a native budget are tighter than one whole group, and which would do.
+/// Whether a native budget allows fewer evictions than one whole group needs, and the numbers that would be right.
 pub fn too_tight(native: &PodDisruptionBudget, groups: Groups) -> Option<TooTight> {
     let quantity = |amount: &IntOrString| match amount {
         IntOrString::Int(number) => u32::try_from(*number).ok().map(Quantity::Count),

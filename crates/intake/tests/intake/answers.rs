@@ -117,7 +117,7 @@ fn a_refusal_is_one_that_clients_wait_on() {
 fn a_review_that_was_not_understood_is_refused() {
     let review = with(load("review/drain.json"), "/apiVersion", json!("admission.k8s.io/v2"));
     let answer = admission::reject(&asked(&review).unwrap_err());
-    insta::assert_snapshot!(answer["response"], @r#"{"allowed":false,"status":{"code":400,"message":"\"admission.k8s.io/v2 AdmissionReview\" is not understood: send an AdmissionReview of admission.k8s.io/v1","reason":"BadRequest","status":"Failure"},"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"}"#);
+    insta::assert_snapshot!(answer["response"], @r#"{"allowed":false,"status":{"code":400,"message":"\"admission.k8s.io/v2 AdmissionReview\" is not supported: send an AdmissionReview of admission.k8s.io/v1","reason":"BadRequest","status":"Failure"},"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"}"#);
     let large = admission::read(&[b' '; 10], 5).unwrap_err();
     assert_eq!(admission::reject(&large)["response"]["status"]["code"], json!(413));
 }

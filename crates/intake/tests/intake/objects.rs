@@ -56,7 +56,7 @@ fn workloads_upstream_and_ours() {
     let error = objects::own_workload(&meta, &json!({ "podGroups": [{ "name": "w" }] })).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Workload batch/train: spec.podGroups[0].replicas: is missing: say how many replicas of the group there should be"
+        "Workload batch/train: spec.podGroups[0].replicas: is missing: set the expected number of replicas of the group"
     );
 }
 

@@ -78,7 +78,7 @@ fn workloads_and_pods() {
     assert_eq!(
         refused["status"]["message"],
         json!(
-            "metadata.annotations[quorate.dev/disruption-probe.server].httpGet.port: is missing: set the port to ask on"
+            "metadata.annotations[quorate.dev/disruption-probe.server].httpGet.port: is missing: set the port to probe"
         )
     );
     assert_eq!(pod(&odd, "UPDATE")["status"], refused["status"], "it was another one before");

@@ -77,16 +77,16 @@ fn what_is_wrong_with_a_probe() {
     let number = "must be a whole number from 0 to 2147483647";
     let port = "must be a number from 1 to 65535, or the name of a port";
     let cases = [
-        ("{}", "p: asks nothing: set one of httpGet, tcpSocket, grpc or exec".to_owned()),
+        ("{}", "p: has no handler: set one of httpGet, tcpSocket, grpc or exec".to_owned()),
         ("[]", "p: a list must be an object".to_owned()),
         (
             r#"{"grpc":{"port":1},"exec":{"command":["a"]}}"#,
-            "p: asks in two ways, grpc and exec: keep one of them".to_owned(),
+            "p: has two handlers, grpc and exec: keep one of them".to_owned(),
         ),
         (r#"{"grpc":{"port":1},"periodSeconds":-1}"#, format!("p.periodSeconds: -1 {number}")),
         (r#"{"grpc":{"port":1},"periodSeconds":1.5}"#, format!("p.periodSeconds: 1.5 {number}")),
         (r#"{"grpc":{"port":1},"periodSeconds":"30"}"#, format!("p.periodSeconds: \"30\" {number}")),
-        (r#"{"grpc":{}}"#, "p.grpc.port: is missing: set the port to ask on".to_owned()),
+        (r#"{"grpc":{}}"#, "p.grpc.port: is missing: set the port to probe".to_owned()),
         (
             r#"{"grpc":{"port":"web"}}"#,
             "p.grpc.port: \"web\" must be a whole number from 1 to 65535".to_owned(),
@@ -113,7 +113,7 @@ fn what_is_wrong_with_a_probe() {
         (r#"{"exec":{"command":[]}}"#, "p.exec.command: must name a command".to_owned()),
         (
             r#"{"tcpSocket":{"port":1,"prot":2}}"#,
-            "p.tcpSocket.prot: is not known here: known are port or host".to_owned(),
+            "p.tcpSocket.prot: is an unknown field: use port or host".to_owned(),
         ),
     ];
     for (text, message) in cases {

@@ -185,9 +185,9 @@ fn a_review_that_cannot_be_understood_is_answered_where_it_can_be() {
         (
             with(drain.clone(), "/apiVersion", json!("admission.k8s.io/v1beta1")),
             uid,
-            "is not understood: send an AdmissionReview of admission.k8s.io/v1",
+            "is not supported: send an AdmissionReview of admission.k8s.io/v1",
         ),
-        (with(drain.clone(), "/kind", json!("Eviction")), uid, "is not understood"),
+        (with(drain.clone(), "/kind", json!("Eviction")), uid, "is not supported"),
         (with(drain.clone(), "/request", json!(null)), None, "request is missing"),
         (with(drain.clone(), "/request/uid", json!("")), None, "request.uid is missing"),
         (with(drain.clone(), "/request/dryRun", json!("yes")), uid, "cannot be read"),
@@ -197,7 +197,7 @@ fn a_review_that_cannot_be_understood_is_answered_where_it_can_be() {
         (
             with(drain.clone(), "/request/object/apiVersion", json!("policy/v2")),
             uid,
-            "policy/v2 Eviction is not understood",
+            "policy/v2 Eviction is not supported",
         ),
         (with(drain.clone(), "/request/object/deleteOptions", json!("now")), uid, "object cannot be read"),
         (with(load("review/delete.json"), "/request/oldObject", json!(null)), delete, "oldObject is missing"),

@@ -96,7 +96,7 @@ fn a_rule_that_lets_fewer_pods_go_than_a_group_has_is_too_tight() {
     assert_eq!((tight.allows, tight.needs, tight.numbers.as_str()), (1, 8, "maxUnavailable: 8"));
     assert_eq!(
         tight.to_string(),
-        "The API server lets 1 pod go and a group needs 8, so a drain would break a group and then stop. \
+        "The API server allows 1 pod to be disrupted, but a group needs 8, so a drain would break a group and then stop. \
          Set maxUnavailable: 8, which counts pods, and the annotation quorate.dev/max-unavailable: \"1\", \
          which counts groups."
     );

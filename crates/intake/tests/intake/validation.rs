@@ -136,7 +136,7 @@ fn what_is_wrong_and_where() {
         ),
         (
             json!({ "selector": { "app": "llm" } }),
-            "spec.selector.app: is no part of a selector: only matchLabels and matchExpressions are".to_owned(),
+            "spec.selector.app: is not a field of a selector: use matchLabels or matchExpressions".to_owned(),
         ),
     ];
     for (part, message) in cases {
@@ -198,7 +198,7 @@ fn legal_but_it_will_hurt() {
         (
             json!({ "maxUnavailable": 1, "podGroupPolicy": { "groupLabelKey": key, "minReadyReplicas": 2 } }),
             sized(3, true),
-            Some("rebuild the group: 3 is what counts"),
+            Some("recreate the group: 3 is used instead"),
         ),
         (
             json!({ "maxUnavailable": 1, "podGroupPolicy": { "groupLabelKey": key, "minReadyReplicas": 2 } }),

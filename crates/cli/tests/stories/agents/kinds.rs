@@ -73,9 +73,9 @@ async fn each_kind_of_probe_decides(cluster: Cluster) {
     says(&space, "http", "False", "ProbeFailed", "main: HTTP 503").await;
     says(&space, "tcp", "False", "ProbeFailed", "main: cannot connect to 127.0.0.1").await;
     says(&space, "grpc", "False", "ProbeFailed", "main: gRPC health is NOT_SERVING").await;
-    says(&space, "exec", "False", "ProbeFailed", "main: is-synced ended with 3: yellow").await;
+    says(&space, "exec", "False", "ProbeFailed", "main: is-synced exited with 3: yellow").await;
     space.budget_is("db", "nobody may be taken", |status| status["currentHealthy"] == 0).await;
-    let why = "pod http is not to be disrupted: its disruption probe says no (main: HTTP 503 Service Unavailable: syncing shard 3";
+    let why = "pod http must not be disrupted: its disruption probe says no (main: HTTP 503 Service Unavailable: syncing shard 3";
     refused(&space, "http", why).await;
 
     // One that hangs is a no as well, and holds up nobody.

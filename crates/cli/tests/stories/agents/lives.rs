@@ -103,7 +103,7 @@ async fn an_agent_that_is_gone_is_not_believed(cluster: Cluster) {
     drop(agent);
     space.budget_is("db", "its Lease ran out", |status| status["currentHealthy"] == 0).await;
     says_yes(&space, "a").await;
-    refused(&space, "a", "the agent on its node has gone quiet").await;
+    refused(&space, "a", "the agent on its node stopped reporting").await;
     let _agent = agents.start();
     space.budget_is("db", "it is believed again", |status| status["disruptionsAllowed"] == 1).await;
 }

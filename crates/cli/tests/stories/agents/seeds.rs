@@ -31,7 +31,7 @@ async fn a_shard_that_syncs_and_serves_is_left_alone(cluster: Cluster) {
     space.budget_is("db", "two are believed", |status| status["currentHealthy"] == 2).await;
 
     // Before its first answer it is refused as well, with other words.
-    let why = "pod db-2 is not to be disrupted: its disruption probe says no (main: HTTP 503";
+    let why = "pod db-2 must not be disrupted: its disruption probe says no (main: HTTP 503";
     refused(&space, "db-2", why).await;
     refused(&space, "db-0", "db-2 is not disruptable").await;
 

@@ -36,11 +36,12 @@ async fn an_owner_that_would_not_last_is_left_out_and_told_once(cluster: Cluster
         with("controller", json!(true)),
     ];
     let mut expected = vec![
-        "JobGroup missing is left out as an owner of the pods: there is none in namespace".to_owned(),
-        "JobGroup good is left out as an owner of the pods: the one that is there is another".to_owned(),
+        "JobGroup missing is left out as an owner of the pods: it does not exist in namespace".to_owned(),
+        "JobGroup good is left out as an owner of the pods: the object of this name has another UID"
+            .to_owned(),
         "JobGroup ending is left out as an owner of the pods: it is being deleted".to_owned(),
-        "JobGroup abroad is left out as an owner of the pods: there is none in namespace".to_owned(),
-        "Node no-such-node is left out as an owner of the pods: there is none in the cluster".to_owned(),
+        "JobGroup abroad is left out as an owner of the pods: it does not exist in namespace".to_owned(),
+        "Node no-such-node is left out as an owner of the pods: it does not exist in the cluster".to_owned(),
         format!("Nonsense any is left out as an owner of the pods: {GROUPS} has no kind Nonsense"),
         "JobGroup good is left out as an owner of the pods: it has controller: true".to_owned(),
     ];

@@ -198,7 +198,7 @@ async fn annotations(cluster: &Cluster) {
     let bogus = json!({"kruise.io/pub-protect-operations": "BOGUS"});
     let refused = town.new_pub("bogus", bogus, over("db", "maxUnavailable", 1)).await;
     assert_eq!(refused.code, 422, "{}", refused.body);
-    let field = "metadata.annotations[kruise.io/pub-protect-operations]: \"BOGUS\" is no operation";
+    let field = "metadata.annotations[kruise.io/pub-protect-operations]: \"BOGUS\" is not an operation";
     assert!(refused.message().contains(field), "{}", refused.message());
 }
 
