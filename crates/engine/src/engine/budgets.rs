@@ -122,7 +122,7 @@ impl Engine {
         let pods: Vec<u32> = index.pods.clone();
         for pod in pods {
             if self.covers(id, pod) {
-                self.slot(pod, id);
+                self.add_member(pod, id);
             }
         }
         let record = &mut self.budgets[id as usize];

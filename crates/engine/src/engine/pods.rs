@@ -205,11 +205,11 @@ impl Engine {
             covering.dedup();
         }
         for budget in covering {
-            self.slot(id, budget);
+            self.add_member(id, budget);
         }
     }
 
-    pub(super) fn slot(&mut self, id: u32, budget: u32) {
+    pub(super) fn add_member(&mut self, id: u32, budget: u32) {
         let record = &self.pods[id as usize];
         let home = &mut self.budgets[budget as usize];
         let rules = &home.rules;

@@ -42,4 +42,6 @@ pub use messages::{
 };
 pub use patch::{LedgerPatch, PatchTarget, Step};
 pub use replica::Replica;
-pub use settings::{ProtocolRule, Settings};
+#[cfg(feature = "mutations")]
+pub use settings::ProtocolRule;
+pub use settings::Settings;

@@ -1,5 +1,6 @@
 //! The bounds of the protocol, and its rules by name.
 
+#[cfg(feature = "mutations")]
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -10,24 +11,24 @@ use crate::basics::Text;
 pub struct Settings {
     /// Names this process; no other process ever has the same name.
     pub name: Text,
-    /// A pod watch that has shown nothing for this long is not fresh.
+    /// How long the view of the pods is fresh after the last event of their watch.
     pub fresh_for: Duration,
-    /// A token whose pod is untouched after this long is dropped. Longer than the API server may take to carry out
-    /// what was admitted.
+    /// How long a token without effect is kept. Longer than the API server may take to carry out what was admitted.
     pub expiry: Duration,
-    /// How long admissions are remembered for budgets that are new.
+    /// How long an admission is recent: a budget that is new here must get its token.
     pub recent_for: Duration,
-    /// How long to wait for the watch before pods are listed instead.
+    /// How long to wait for the watch to show newer pods before they are listed.
     pub patience: Duration,
-    /// How long claims that have come to their end are gathered before a write of their own takes them out. Nobody waits
-    /// for that: who still counts them is only too careful.
+    /// How long claims whose pods have gone wait for more of them before they are written out. No request waits for
+    /// that: a replica that still counts them is only too careful.
     pub settle_delay: Duration,
-    /// For how long nobody may have come, in a storm of requests, before those who wait are written of together.
+    /// How long no request may arrive, in a burst, before those that wait are written together.
     pub batch_pause: Duration,
-    /// Whether a budget opens before its namespace is guarded. Until it is, the API server asks about evictions and
-    /// deletes alone, and takes no answer for a yes, so nothing may be promised. For tests that have no namespaces.
+    /// Whether a budget opens before its namespace is guarded, for tests without namespaces. Until a namespace is guarded,
+    /// the API server calls the webhooks for evictions and deletes only, and admits a request if a call fails.
     pub opens_unguarded: bool,
-    /// Rules of the protocol that are left out. Always empty, but in the tests which show that each is needed.
+    /// Rules of the protocol that are left out, to show that each is needed.
+    #[cfg(feature = "mutations")]
     pub without: BTreeSet<ProtocolRule>,
 }
 
@@ -43,26 +44,47 @@ impl Settings {
             settle_delay: Duration::from_millis(400),
             batch_pause: Duration::from_millis(8),
             opens_unguarded: false,
+            #[cfg(feature = "mutations")]
             without: BTreeSet::new(),
         }
     }
 
-    /// Whether a rule is left out.
+    /// Whether a rule is left out. In a program none is.
     pub(crate) fn is_without(&self, rule: ProtocolRule) -> bool {
-        // One comparison in production, where the set is empty.
-        !self.without.is_empty() && self.without.contains(&rule)
+        #[cfg(feature = "mutations")]
+        return self.without.contains(&rule);
+        #[cfg(not(feature = "mutations"))]
+        {
+            let _ = rule;
+            false
+        }
     }
 }
 
-/// A rule of the protocol, for tests that leave it out and watch what breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each is named by what it asks for")]
-pub enum ProtocolRule {
+macro_rules! rules {
+    ($($rule:ident),+ $(,)?) => {
+        /// A rule of the protocol, which tests leave out to see what breaks. `docs/ledger.md` describes each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "each is named by what it requires")]
+        #[allow(dead_code, unreachable_pub, reason = "only tests name rules from outside")]
+        pub enum ProtocolRule {
+            $($rule),+
+        }
+
+        impl ProtocolRule {
+            /// All rules.
+            #[allow(dead_code, unreachable_pub, reason = "only tests name rules from outside")]
+            pub const ALL: &[Self] = &[$(Self::$rule),+];
+        }
+    };
+}
+
+rules! {
     TestUid,
     TestGeneration,
     TestNumber,
     TestSettled,
-    SecondAskWrites,
+    SecondRequestWrites,
     WithdrawOnlyOwn,
     Pin,
     WaitForSettled,
@@ -76,7 +98,7 @@ pub enum ProtocolRule {
     PendingClaimed,
     ReadOther,
     DecideAfresh,
-    JoinOnOpening,
+    BackfillOnOpening,
     WaitForAcknowledgement,
     WaitForVanished,
     ListReplicas,
@@ -88,7 +110,7 @@ pub enum ProtocolRule {
     ListOfCoverage,
     UpdateSeenRunning,
     UpdateSettlesUpdates,
-    AnnouncementsAsked,
+    AnnouncementsDecided,
     AnnouncedHolds,
     UpdateSeenStored,
     ReplacedUpdatesEnd,

@@ -208,7 +208,7 @@ impl Replica {
         let must_agree =
             agreeing.into_iter().filter(|(_, reason)| !skips(*reason)).map(|(key, _)| key).collect();
         let mut plan = Plan { consulted, observing: observing.into_iter().collect(), must_agree };
-        if self.is_without(ProtocolRule::SecondAskWrites) && self.all_hold(&uid, reasons) {
+        if self.is_without(ProtocolRule::SecondRequestWrites) && self.all_hold(&uid, reasons) {
             plan.must_agree.clear();
         }
         if let Some(pending) = self.requests.get_mut(id) {

@@ -354,7 +354,7 @@ impl Replica {
 
     /// Queues the tokens that a budget which is new here must get: those of recent admissions of pods that it covers.
     fn backfill(&mut self, key: &BudgetKey) {
-        if self.is_without(ProtocolRule::JoinOnOpening) {
+        if self.is_without(ProtocolRule::BackfillOnOpening) {
             return;
         }
         let Some(state) = self.budgets.states.get_mut(key) else { return };

@@ -272,7 +272,8 @@ impl World {
                 self.over(request);
                 return;
             }
-            if journey.change == Change::Gate && scenario.without.contains(&ProtocolRule::AnnouncementsAsked)
+            if journey.change == Change::Gate
+                && scenario.without.contains(&ProtocolRule::AnnouncementsDecided)
             {
                 let uid = pod.uid.clone();
                 self.change_pod(&uid, |pod| pod.announced = true);
