@@ -8,7 +8,7 @@ RUN apk add --no-cache musl-dev
 WORKDIR /source
 COPY . .
 # Alpine's own target is musl, and static.
-RUN cargo build --release --locked --package quorate && cp target/release/quorate /quorate
+RUN cargo build --release --locked --package quorate --no-default-features && cp target/release/quorate /quorate
 
 FROM scratch
 COPY --from=build /quorate /quorate

@@ -94,6 +94,10 @@ fn lint() -> Result<()> {
     step("crates without dev-dependencies", || {
         workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--workspace"]))
     })?;
+    step("the released program", || {
+        let release = ["check", "--quiet", "--locked", "--package", "quorate", "--no-default-features"];
+        workspace::run(&mut workspace::cargo(&release))
+    })?;
     let mut differing = Vec::new();
     step("features", || {
         differing = alone::differing(&workspace::crates()?)?;

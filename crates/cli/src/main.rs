@@ -6,6 +6,7 @@ mod check;
 mod cleanup;
 mod cluster;
 mod crds;
+#[cfg(feature = "demo")]
 mod demo;
 mod explain;
 mod gates;
@@ -35,6 +36,7 @@ enum Command {
     /// Run the disruption probes of the pods on a node
     Agent(agent::Args),
     /// Run a demo on a cluster inside this process
+    #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// Show whether pods may be disrupted now, and which budgets deny it
     Explain(explain::Args),
@@ -84,6 +86,7 @@ async fn run(command: Command, mut usage: clap::Command) -> anyhow::Result<ExitC
     match command {
         Command::Server(args) => server::run(args).await?,
         Command::Agent(args) => agent::run(args).await?,
+        #[cfg(feature = "demo")]
         Command::Demo(args) => return demo::run(args).await,
         Command::Explain(args) => return explain::run(args).await,
         Command::Check(args) => return check::run(args).await,
