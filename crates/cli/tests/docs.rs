@@ -287,3 +287,28 @@ fn the_chart_has_the_alerts_worth_having() {
         assert!(rendered.contains(&rule), "the chart does not wait {after} for {when}");
     }
 }
+
+/// The file and the function of a row in a table of steps.
+fn step(line: &str) -> Option<(&str, &str)> {
+    let mut cells = line.trim_matches('|').split('|').map(str::trim);
+    cells.next()?.parse::<u32>().ok()?;
+    let (_, file, function) = (cells.next()?, cells.next()?, cells.next()?);
+    Some((file.trim_matches('`'), function.trim_matches('`')))
+}
+
+#[test]
+fn the_walks_name_files_and_functions_that_exist() {
+    let page = read(&root().join("docs/architecture.md"));
+    let walks: Vec<&str> = page.split("\n## ").filter(|section| section.contains("| step |")).collect();
+    let eviction =
+        walks.iter().find(|walk| walk.starts_with("An eviction")).expect("the walk of an eviction");
+    assert!(eviction.lines().filter_map(step).count() <= 18);
+    for walk in walks {
+        assert!(walk.lines().filter_map(step).count() > 5, "{walk}");
+        for (file, function) in walk.lines().filter_map(step) {
+            let code = read(&root().join(file));
+            let is_there = ["(", "<"].iter().any(|next| code.contains(&format!("fn {function}{next}")));
+            assert!(is_there, "{file} has no function {function}");
+        }
+    }
+}
