@@ -124,8 +124,6 @@ fn the_refusal_of_the_readme_is_the_engines() {
         noun: Noun::Group,
         unit: "0".into(),
         unit_is_down: false,
-        min_available: None,
-        max_unavailable: None,
         numbers: Numbers { current: 3, desired: 3, expected: 4, ..Numbers::default() },
         down: vec![Down { unit: "3".into(), missing: vec![leader], healthy: (3, 4) }],
         down_total: 1,

@@ -216,7 +216,7 @@ impl Engine {
                 .claims
                 .get(&record.fact.uid)
                 .and_then(|claim| claim.tokens.values().map(|token| token.at).min()),
-            Unhealthy::Terminating | Unhealthy::Inconsistent | Unhealthy::NoGroup => None,
+            Unhealthy::Terminating | Unhealthy::Inconsistent => None,
         };
         Some(Missing { pod: record.fact.key.name.clone(), why, since })
     }
@@ -443,8 +443,6 @@ impl BudgetReview<'_> {
             noun: if matches!(slot, UnitSlot::Group(_)) { Noun::Group } else { Noun::Pod },
             unit,
             unit_is_down,
-            min_available: self.rules.min_available,
-            max_unavailable: self.rules.max_unavailable,
             numbers,
             down,
             down_total,

@@ -1,6 +1,6 @@
 //! Decisions as data. [`crate::sentence`] turns them into text.
 
-use crate::basics::{Quantity, Text, Time, Uid};
+use crate::basics::{Text, Time, Uid};
 use crate::callers::Exempt;
 use crate::facts::BudgetKey;
 
@@ -241,10 +241,6 @@ pub struct Exhausted {
     pub unit: Text,
     /// Whether the unit is already down.
     pub unit_is_down: bool,
-    /// `minAvailable` of the budget.
-    pub min_available: Option<Quantity>,
-    /// `maxUnavailable` of the budget.
-    pub max_unavailable: Option<Quantity>,
     /// The numbers.
     pub numbers: Numbers,
     /// The first few units that are down.
@@ -312,8 +308,6 @@ pub enum Unhealthy {
     NotDisruptable,
     /// An in-place update is in progress, or a label marks the pod as unavailable.
     Inconsistent,
-    /// It belongs to no group, although the budget counts groups of the Workload API.
-    NoGroup,
 }
 
 impl Decision {

@@ -559,6 +559,29 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// All operations.
+    pub const ALL: [Self; 4] = [Self::Evict, Self::Delete, Self::Update, Self::Resize];
+
+    /// Its name, as in the spec of a budget, in metrics and in Events.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Evict => "Evict",
+            Self::Delete => "Delete",
+            Self::Update => "Update",
+            Self::Resize => "Resize",
+        }
+    }
+
+    /// Its verb, as in a command.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Evict => "evict",
+            Self::Delete => "delete",
+            Self::Update => "update",
+            Self::Resize => "resize",
+        }
+    }
+
     /// Whether it ends the pod.
     pub fn removes(self) -> bool {
         matches!(self, Self::Evict | Self::Delete)

@@ -288,7 +288,6 @@ fn why(missing: &Missing, now: Time) -> String {
         Unhealthy::NotReady => "not ready",
         Unhealthy::NotDisruptable => "not disruptable",
         Unhealthy::Inconsistent => "being updated",
-        Unhealthy::NoGroup => "in no group",
     };
     match missing.since {
         Some(since) if missing.why == Unhealthy::Held => {

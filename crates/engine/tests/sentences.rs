@@ -1,7 +1,7 @@
 //! The text of every denial, as a user of `kubectl drain` reads it: which budget, what it counts, the reason, and what
 //! to wait for or do.
 
-use quorate_engine::basics::{ObjectKey, Quantity, Text, Time};
+use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::decision::{
     Denial, DenialReason, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Unhealthy, Unresolved,
 };
@@ -43,8 +43,6 @@ fn exhausted(
         noun,
         unit: unit.into(),
         unit_is_down: false,
-        min_available: Some(Quantity::Count(desired)),
-        max_unavailable: None,
         numbers: Numbers { allowed: 0, current, desired, expected },
         down_total: down.len(),
         down,

@@ -18,7 +18,7 @@ use quorate_api::names::kruise;
 use quorate_api::{DisruptionBudget, PodUnavailableBudget};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
 use quorate_engine::decision::Denial;
-use quorate_engine::facts::{BudgetKey, BudgetKind, Operation};
+use quorate_engine::facts::{BudgetKey, BudgetKind};
 use quorate_engine::ledger::Note;
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
@@ -133,12 +133,7 @@ impl Events {
         if request.dry_run {
             return;
         }
-        let action = match request.operation {
-            Operation::Evict => "Evict",
-            Operation::Delete => "Delete",
-            Operation::Update => "Update",
-            Operation::Resize => "Resize",
-        };
+        let action = request.operation.name();
         let uid = request.object.as_ref().map(|pod| pod.uid.clone());
         let event = |on: Regarding, note: String| PendingEvent {
             on,

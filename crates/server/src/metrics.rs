@@ -193,12 +193,7 @@ impl Metrics {
                 ("denied", denials.first().map_or("Unknown", |denial| refusal(&denial.reason)))
             }
         };
-        let operation = match operation {
-            Operation::Evict => "Evict",
-            Operation::Delete => "Delete",
-            Operation::Update => "Update",
-            Operation::Resize => "Resize",
-        };
+        let operation = operation.name();
         self.requests.get_or_create(&Answered { operation, result, reason }).inc();
         self.decisions.observe(took.as_secs_f64());
     }

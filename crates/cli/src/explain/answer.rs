@@ -219,7 +219,7 @@ impl<'a> Explainer<'a> {
             namespace: pod.key.namespace.to_string(),
             name: pod.key.name.to_string(),
             node: pod.node.as_ref().map(ToString::to_string),
-            operation: operation(self.operation),
+            operation: self.operation.verb(),
             allowed: decision.is_allowed(),
             why,
             budgets: budgets.iter().filter_map(|key| self.opinion(key, &request, &pod.uid)).collect(),
@@ -298,15 +298,6 @@ fn kind(kind: BudgetKind) -> &'static str {
     match kind {
         BudgetKind::DisruptionBudget => "DisruptionBudget",
         BudgetKind::PodUnavailableBudget => "PodUnavailableBudget",
-    }
-}
-
-fn operation(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Evict => "evict",
-        Operation::Delete => "delete",
-        Operation::Update => "update",
-        Operation::Resize => "resize",
     }
 }
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use quorate_engine::basics::{ObjectKey, Uid};
 use quorate_engine::facts::{BudgetKey, Operation, Pod};
 use quorate_server::ServePub;
@@ -46,8 +47,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     location: Location,
     /// Operation to explain
-    #[arg(long, value_enum, default_value_t = OperationArg::Evict)]
-    operation: OperationArg,
+    #[arg(long, value_parser = operation_parser(), default_value = "evict")]
+    operation: Operation,
     /// Output format: json or yaml
     #[arg(short, long, value_enum)]
     output: Option<Format>,
@@ -56,12 +57,11 @@ pub(crate) struct Args {
     feature_gates: Features,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy)]
-enum OperationArg {
-    Evict,
-    Delete,
-    Update,
-    Resize,
+/// Parses an operation by its verb.
+fn operation_parser() -> impl TypedValueParser<Value = Operation> {
+    let verbs = PossibleValuesParser::new(Operation::ALL.map(Operation::verb));
+    // The parser accepts no other word.
+    verbs.map(|verb| Operation::ALL.into_iter().find(|one| one.verb() == verb).unwrap_or(Operation::Evict))
 }
 
 /// The object to explain.
@@ -93,12 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let within = (!everywhere).then_some(namespace.as_str());
     let own = args.location.cluster.quorate_namespace.as_str();
     let mut view = View::look(&cluster.client, gates, serve_pub, own, within).await?;
-    let operation = match args.operation {
-        OperationArg::Evict => Operation::Evict,
-        OperationArg::Delete => Operation::Delete,
-        OperationArg::Update => Operation::Update,
-        OperationArg::Resize => Operation::Resize,
-    };
+    let operation = args.operation;
     let concerned = concerned(&mut view, &subject, &namespace);
     view.until(PATIENCE, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
     let probed = !concerned.is_empty();

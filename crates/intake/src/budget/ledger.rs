@@ -79,7 +79,7 @@ fn read_claim(claim: &Field<'_>, problems: &mut Vec<Problem>) -> Claim {
 fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
     let missing = |name: &str| Problem::at(format!("{}.{name}", token.path), "is missing");
     let operation = match token.get("operation") {
-        Some(field) => field.word(&OPERATIONS, problems),
+        Some(field) => field.word(&Operation::ALL.map(|operation| (operation.name(), operation)), problems),
         None => {
             problems.push(missing("operation"));
             None
@@ -141,13 +141,6 @@ fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
     changes.sort_by(|a, b| a.name.cmp(&b.name));
     Target { base, containers: changes.into(), label }
 }
-
-const OPERATIONS: [(&str, Operation); 4] = [
-    ("Evict", Operation::Evict),
-    ("Delete", Operation::Delete),
-    ("Update", Operation::Update),
-    ("Resize", Operation::Resize),
-];
 
 /// A claim as JSON for a status.
 pub fn claim_to_json(claim: &Claim) -> Value {

@@ -13,8 +13,6 @@ use crate::{selector, syntax};
 /// The largest number that a spec may contain.
 const MAX_NUMBER: u32 = 999_999_999;
 
-const ALL: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
-
 /// A parsed spec, as far as it can be read.
 pub(crate) struct ParsedSpec {
     /// Valid as a whole only if `refused` is empty. The coverage is always valid: if it cannot be read, it is every pod
@@ -65,7 +63,7 @@ pub(super) fn read(spec: &Value) -> ParsedSpec {
         // A budget that only observes denies nothing, even if it is invalid.
         _ if observe => Operations::of(&[]),
         Some(operations) => operations,
-        None => Operations::of(&ALL),
+        None => Operations::of(&Operation::ALL),
     };
     let rules = Rules {
         covers,
@@ -231,12 +229,7 @@ fn read_policy(policy: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Units>
 fn read_operations(spec: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Operations> {
     let Some(field) = spec.get("operations") else { return Some(Operations::of(&[Operation::Evict])) };
     let before = problems.len();
-    let words = [
-        ("Evict", Operation::Evict),
-        ("Delete", Operation::Delete),
-        ("Update", Operation::Update),
-        ("Resize", Operation::Resize),
-    ];
+    let words = Operation::ALL.map(|operation| (operation.name(), operation));
     let mut operations = Vec::new();
     for item in field.items(problems) {
         if let Some(operation) = item.word(&words, problems) {

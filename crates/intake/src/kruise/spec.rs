@@ -15,8 +15,6 @@ use crate::selector;
 /// `UPDATE` includes resizes: a resize that needs a decision restarts containers, as an update does.
 const UPDATE: [Operation; 2] = [Operation::Update, Operation::Resize];
 
-const DEFAULT: [Operation; 4] = [Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize];
-
 pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> ParsedSpec {
     let mut refused = Vec::new();
     let mut tolerated = Vec::new();
@@ -54,9 +52,9 @@ pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Pars
         .and_then(|(path, text)| read_total(&path, text, &mut refused));
     let operations = match annotation(annotations, PROTECT_OPERATIONS) {
         Some((path, text)) => read_operations(&path, text, &mut refused),
-        None => Some(Operations::of(&DEFAULT)),
+        None => Some(Operations::of(&Operation::ALL)),
     };
-    let operations_if_broken = operations.unwrap_or(Operations::of(&DEFAULT));
+    let operations_if_broken = operations.unwrap_or(Operations::of(&Operation::ALL));
     let rules = Rules {
         covers,
         min_available,
@@ -112,12 +110,11 @@ fn read_total(path: &str, text: &str, problems: &mut Vec<Problem>) -> Option<u32
 fn read_operations(path: &str, text: &str, problems: &mut Vec<Problem>) -> Option<Operations> {
     let mut operations = Vec::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        match word {
-            "DELETE" => operations.push(Operation::Delete),
-            "UPDATE" => operations.extend(UPDATE),
-            "EVICT" => operations.push(Operation::Evict),
-            "RESIZE" => operations.push(Operation::Resize),
-            _ => {
+        let is_named = |operation: &Operation| operation.name().to_uppercase() == word;
+        match Operation::ALL.into_iter().find(is_named) {
+            Some(Operation::Update) => operations.extend(UPDATE),
+            Some(operation) => operations.push(operation),
+            None => {
                 problems.push(Problem::with(
                     path,
                     format!("{word:?}"),
@@ -128,5 +125,5 @@ fn read_operations(path: &str, text: &str, problems: &mut Vec<Problem>) -> Optio
         }
     }
     // Only commas: the same as no annotation.
-    Some(if operations.is_empty() { Operations::of(&DEFAULT) } else { Operations::of(&operations) })
+    Some(if operations.is_empty() { Operations::of(&Operation::ALL) } else { Operations::of(&operations) })
 }
