@@ -77,24 +77,13 @@ impl std::hash::Hasher for Fnv {
 mod tests {
     use super::coverage;
     use crate::basics::{GroupKind, Quantity};
-    use crate::facts::{Covers, HealthRule, Operation, Operations, Rules, UnhealthyPolicy, Units};
+    use crate::facts::{Covers, Operation, Operations, Rules};
     use crate::selector::{Operator, Requirement, Selector};
 
     const UID: &str = "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01";
 
     fn rules(covers: Covers) -> Rules {
-        Rules {
-            covers,
-            min_available: Some(Quantity::Count(2)),
-            max_unavailable: None,
-            units: Units::Pods,
-            expected: None,
-            unhealthy: UnhealthyPolicy::IfHealthyBudget,
-            operations: Operations::of(&[Operation::Evict]),
-            observe: false,
-            health: HealthRule::Ready,
-            waivable: false,
-        }
+        Rules { min_available: Some(Quantity::Count(2)), ..Rules::new(covers) }
     }
 
     fn selector(requirements: &[(&str, Operator)]) -> Covers {

@@ -493,6 +493,24 @@ pub struct Rules {
     pub waivable: bool,
 }
 
+impl Rules {
+    /// The rules of a budget over these pods that sets nothing else. It protects pods against evictions.
+    pub fn new(covers: Covers) -> Self {
+        Self {
+            covers,
+            min_available: None,
+            max_unavailable: None,
+            units: Units::Pods,
+            expected: None,
+            unhealthy: UnhealthyPolicy::default(),
+            operations: Operations::of(&[Operation::Evict]),
+            observe: false,
+            health: HealthRule::default(),
+            waivable: false,
+        }
+    }
+}
+
 /// Which pods a budget covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Covers {

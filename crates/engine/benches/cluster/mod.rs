@@ -4,8 +4,8 @@ use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Time, Versi
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Ledger, Target};
 use quorate_engine::facts::{
-    Activity, Budget, BudgetKey, BudgetKind, Container, Controller, Counts, Covers, HealthRule, Input,
-    Memory, Operation, Operations, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
+    Activity, Budget, BudgetKey, BudgetKind, Container, Controller, Counts, Covers, Input, Memory, Operation,
+    Operations, Owner, Phase, Pod, Rules, Units,
 };
 use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
@@ -248,16 +248,10 @@ impl Cluster {
             _ => Units::Pods,
         };
         let rules = Rules {
-            covers: Covers::Selector(Selector::labels([("app", app(budget))])),
-            min_available: None,
             max_unavailable: Some(Quantity::Count(1)),
             units,
-            expected: None,
-            unhealthy: UnhealthyPolicy::IfHealthyBudget,
             operations: Operations::of(&[Operation::Evict, Operation::Delete]),
-            observe: false,
-            health: HealthRule::Ready,
-            waivable: false,
+            ..Rules::new(Covers::Selector(Selector::labels([("app", app(budget))])))
         };
         let uid = format!("{budget:08x}-dbdb-4000-8000-000000000000");
         let enforced = Some(quorate_engine::coverage(&uid, &rules));

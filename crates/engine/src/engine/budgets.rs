@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::basics::{GroupKind, Text, Uid};
 use crate::engine::{BudgetRecord, Engine, NamespaceIndex};
-use crate::facts::{
-    Budget, BudgetKey, Covers, HealthRule, Memory, Phase, Rules, Source, UnhealthyPolicy, Units,
-};
+use crate::facts::{Budget, BudgetKey, Covers, Memory, Phase, Rules, Source, Units};
 use crate::tally::Tally;
 
 impl Engine {
@@ -187,16 +185,9 @@ impl Engine {
             Ok(rules) => (Rules { units: Units::Pods, expected: None, ..rules.clone() }, true),
             Err(broken) => {
                 let rules = Rules {
-                    covers: broken.covers.clone(),
-                    min_available: None,
-                    max_unavailable: None,
-                    units: Units::Pods,
                     expected: Some(0),
-                    unhealthy: UnhealthyPolicy::IfHealthyBudget,
                     operations: broken.operations,
-                    observe: false,
-                    health: HealthRule::Ready,
-                    waivable: false,
+                    ..Rules::new(broken.covers.clone())
                 };
                 (rules, false)
             }

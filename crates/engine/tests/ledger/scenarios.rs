@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use quorate_engine::basics::{Quantity, Text};
-use quorate_engine::facts::{
-    Covers, HealthRule, Operation, Operations, Phase, Rules, UnhealthyPolicy, Units,
-};
+use quorate_engine::facts::{Covers, Operation, Operations, Phase, Rules, Units};
 use quorate_engine::selector::Selector;
 
 use super::world::{At, Change, Deed, Mishaps, Scenario, Then};
@@ -15,16 +13,9 @@ use Operation::{Delete, Evict, Update};
 /// A budget over the pods with this label that keeps so many.
 pub(crate) fn keeps(count: u32, label: (&str, &str)) -> Rules {
     Rules {
-        covers: Covers::Selector(Selector::labels([label])),
         min_available: Some(Quantity::Count(count)),
-        max_unavailable: None,
-        units: Units::Pods,
-        expected: None,
-        unhealthy: UnhealthyPolicy::IfHealthyBudget,
         operations: Operations::of(&[Evict, Delete, Update]),
-        observe: false,
-        health: HealthRule::Ready,
-        waivable: false,
+        ..Rules::new(Covers::Selector(Selector::labels([label])))
     }
 }
 

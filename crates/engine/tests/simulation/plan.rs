@@ -2,8 +2,8 @@
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Uid, Version};
 use quorate_engine::facts::{
-    Activity, Controller, Counts, Covers, HealthRule, Link, Operation, Operations, Owner, Pod, Rules,
-    UnhealthyPolicy, Units, Workload, WorkloadGroup, WorkloadSource,
+    Activity, Controller, Counts, Covers, Link, Operation, Operations, Owner, Pod, Rules, UnhealthyPolicy,
+    Units, Workload, WorkloadGroup, WorkloadSource,
 };
 use quorate_engine::selector::Selector;
 use rand::Rng;
@@ -192,7 +192,6 @@ impl Plan {
             _ => Some(Quantity::Count(rng.random_range(1..=(counts / 3).max(1)))),
         };
         Rules {
-            covers: Covers::Selector(Selector::labels([label])),
             min_available: min,
             max_unavailable: max,
             expected: (labelled && !mixed).then_some(counts),
@@ -203,8 +202,7 @@ impl Plan {
             },
             operations: operations(rng),
             observe: rng.random_bool(0.05),
-            health: HealthRule::Ready,
-            waivable: false,
+            ..Rules::new(Covers::Selector(Selector::labels([label])))
         }
     }
 

@@ -241,7 +241,6 @@ pub(super) fn rules(spec: &BudgetSpec, kind: BudgetKind) -> Rules {
         _ => &[Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize],
     };
     Rules {
-        covers,
         min_available: spec.min,
         max_unavailable: spec.max,
         units,
@@ -257,5 +256,6 @@ pub(super) fn rules(spec: &BudgetSpec, kind: BudgetKind) -> Rules {
             false => HealthRule::Ready,
         },
         waivable: kind == BudgetKind::PodUnavailableBudget,
+        ..Rules::new(covers)
     }
 }

@@ -13,9 +13,8 @@ mod pods;
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Time, Uid, Version};
 use quorate_engine::claims::Ledger;
 use quorate_engine::facts::{
-    Activity, Budget, BudgetKey, BudgetKind, Controller, Counts, Covers, HealthRule, Input, Link, Memory,
-    Operation, Operations, Owner, Phase, Pod, PodGroup, Rules, UnhealthyPolicy, Units, Workload,
-    WorkloadGroup, WorkloadSource,
+    Activity, Budget, BudgetKey, BudgetKind, Controller, Counts, Covers, Input, Link, Memory, Operation,
+    Operations, Owner, Phase, Pod, PodGroup, Rules, Units, Workload, WorkloadGroup, WorkloadSource,
 };
 use quorate_engine::selector::Selector;
 use quorate_engine::{Gates, Snapshot};
@@ -197,16 +196,10 @@ fn app(value: &str) -> Covers {
 
 fn counting(units: Units) -> Rules {
     Rules {
-        covers: app("a"),
-        min_available: None,
         max_unavailable: Some(Quantity::Count(1)),
         units,
-        expected: None,
-        unhealthy: UnhealthyPolicy::IfHealthyBudget,
         operations: Operations::of(&[Operation::Evict, Operation::Delete]),
-        observe: false,
-        health: HealthRule::Ready,
-        waivable: false,
+        ..Rules::new(app("a"))
     }
 }
 

@@ -54,7 +54,6 @@ impl Cluster {
             Some(other) => return Err(format!("what is unhealthy={other}?")),
         };
         let rules = Rules {
-            covers: covers.clone(),
             min_available: words.quantity("min")?,
             max_unavailable: words.quantity("max")?,
             units,
@@ -64,6 +63,7 @@ impl Cluster {
             observe: words.flag("observe"),
             health: if by_pub { HealthRule::Strict } else { HealthRule::Ready },
             waivable: by_pub,
+            ..Rules::new(covers.clone())
         };
         let version = self.next_version();
         let known = self.budgets.get(&key).filter(|_| !words.flag("new"));
