@@ -38,7 +38,7 @@ pub(crate) enum Target {
         command: Vec<String>,
     },
     /// There is no target, for this reason.
-    Nobody(String),
+    Unknown(String),
 }
 
 /// The kinds of probes, for metrics.
@@ -67,7 +67,7 @@ pub(crate) fn request(
     run: &RunningContainer,
     address: Option<&str>,
 ) -> ProbeRequest {
-    let target = find(probe, probed, run, address).unwrap_or_else(Target::Nobody);
+    let target = find(probe, probed, run, address).unwrap_or_else(Target::Unknown);
     ProbeRequest { target, timeout: probe.timeout }
 }
 
@@ -146,18 +146,18 @@ mod tests {
             headers: Vec::new(),
         };
         let tcp = |host: &str, port| Target::Tcp { host: host.to_owned(), port };
-        let nobody = |why: &str| Target::Nobody(why.to_owned());
+        let unknown = |why: &str| Target::Unknown(why.to_owned());
         for (text, address, expected) in [
             (r#"{"httpGet":{"port":80}}"#, pod, http("10.0.0.1", 80)),
             (r#"{"httpGet":{"port":"web"}}"#, pod, http("10.0.0.1", 8080)),
             (r#"{"httpGet":{"port":80,"host":"db.example"}}"#, pod, http("db.example", 80)),
             (r#"{"httpGet":{"port":80,"host":"[fd00::1]"}}"#, None, http("fd00::1", 80)),
             (r#"{"tcpSocket":{"port":"web"}}"#, Some("fd00::2"), tcp("fd00::2", 8080)),
-            (r#"{"tcpSocket":{"port":80}}"#, None, nobody("the pod has no address yet")),
+            (r#"{"tcpSocket":{"port":80}}"#, None, unknown("the pod has no address yet")),
             (
                 r#"{"tcpSocket":{"port":"db"}}"#,
                 pod,
-                nobody("container main has no port named db: name one or give its number"),
+                unknown("container main has no port named db: name one or give its number"),
             ),
             (
                 r#"{"grpc":{"port":90,"service":"s"}}"#,

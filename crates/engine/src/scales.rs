@@ -240,7 +240,7 @@ impl ScaleIndex {
     }
 
     /// Whether no pod has a controller.
-    pub(crate) fn nobody(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.owned.is_empty()
     }
 

@@ -68,7 +68,7 @@ impl Prober {
                 Some(socket) => exec::run(socket, container, command, request.timeout).await,
                 None => Err("exec probes are off on this node: the agent has no --cri-socket".to_owned()),
             },
-            Target::Nobody(why) => Err(why.clone()),
+            Target::Unknown(why) => Err(why.clone()),
         }
     }
 }

@@ -1,49 +1,49 @@
-//! Those who ask at one queue at about the same time.
+//! How long requests wait for others, so that one write records all of them.
 //!
-//! Requests come in storms: whoever drains many nodes asks again as soon as an answer has come, and the API server
-//! carries out what was admitted in steps, so that the next requests come together. The first of them would be written
-//! of alone, for the price of all. In a storm it waits for a lull; who asks now and then, or for the first time, never
-//! does.
+//! Requests come in bursts: a client that drains many nodes sends the next request as soon as it has an answer, and the API
+//! server carries out admitted requests in steps, so that the next ones arrive together. The first of them would be written
+//! alone, at the price of all. In a burst it waits until no request has arrived for a moment. Outside of bursts no request
+//! waits.
 
 use std::time::Duration;
 
 use crate::basics::Time;
 use crate::ledger::Settings;
 
-/// For so long after a write that told of several requests there is a storm.
+/// How long a burst lasts after a write that recorded several requests.
 const BURST: Duration = Duration::from_millis(400);
-/// Nobody waits for more than so many lulls.
+/// The maximum number of pauses that a request waits.
 const MAX_PAUSES: u32 = 3;
 
-/// Who waits at a queue for others.
+/// The batch window of one commit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct BatchWindow {
-    /// When the first and the last of them came.
+    /// When the first and the last of the waiting requests arrived.
     waiting: Option<(Time, Time)>,
-    /// When a write last told of several.
+    /// When a write last recorded several requests.
     several_at: Option<Time>,
 }
 
 impl BatchWindow {
-    /// Somebody comes.
+    /// A request arrives.
     pub(super) fn add(&mut self, now: Time) {
         let first = self.waiting.map_or(now, |(first, _)| first);
         self.waiting = Some((first, now));
     }
 
-    /// Nobody waits any more.
+    /// No request waits any more.
     pub(super) fn clear(&mut self) {
         self.waiting = None;
     }
 
-    /// So many were written of.
+    /// A write records this many requests.
     pub(super) fn wrote(&mut self, requests: usize, now: Time) {
         if requests > 1 {
             self.several_at = Some(now);
         }
     }
 
-    /// How long those who are here wait for others, if nobody else comes.
+    /// When the waiting requests are written, if no other request arrives.
     pub(super) fn closes_at(&self, settings: &Settings) -> Option<Time> {
         let (first, last) = self.waiting?;
         self.several_at.filter(|several| first < several.after(BURST))?;
@@ -55,7 +55,7 @@ impl BatchWindow {
 mod tests {
     use super::*;
 
-    /// A write, at that time, that told of so many requests.
+    /// The number of requests of a write, and its time.
     type Write = (usize, i64);
 
     fn window(writes: &[Write], requests: &[i64]) -> BatchWindow {
@@ -66,23 +66,23 @@ mod tests {
     }
 
     #[test]
-    fn in_a_storm_a_request_waits_until_nobody_comes_but_not_for_ever() {
+    fn in_a_burst_a_request_waits_until_no_other_arrives_but_not_forever() {
         let settings = Settings { batch_pause: Duration::from_millis(8), ..Settings::new("a") };
         let waits = |writes: &[Write], requests: &[i64]| {
             window(writes, requests).closes_at(&settings).map(|until| until.0)
         };
-        assert_eq!(waits(&[], &[50, 51, 52]), None, "the first time they come");
+        assert_eq!(waits(&[], &[50, 51, 52]), None, "the first burst");
         assert_eq!(waits(&[(1, 0)], &[50]), None, "one after the other");
-        assert_eq!(waits(&[(2, 0)], &[]), None, "nobody is here");
+        assert_eq!(waits(&[(2, 0)], &[]), None, "no request waits");
         assert_eq!(waits(&[(2, 0)], &[50]), Some(58));
         assert_eq!(waits(&[(2, 0), (1, 10)], &[50]), Some(58), "the first of many may have been alone");
-        assert_eq!(waits(&[(2, 0)], &[50, 55]), Some(63), "somebody else came");
-        assert_eq!(waits(&[(2, 0)], &[50, 57, 64, 71]), Some(74), "others do not end");
-        assert_eq!(waits(&[(2, 0)], &[400]), None, "the storm is over");
+        assert_eq!(waits(&[(2, 0)], &[50, 55]), Some(63), "another request arrived");
+        assert_eq!(waits(&[(2, 0)], &[50, 57, 64, 71]), Some(74), "requests keep arriving");
+        assert_eq!(waits(&[(2, 0)], &[400]), None, "the burst is over");
     }
 
     #[test]
-    fn whoever_was_written_of_waits_no_more() {
+    fn a_request_that_is_taken_out_does_not_wait() {
         let settings = Settings::new("a");
         let mut window = window(&[(2, 0)], &[50]);
         assert!(window.closes_at(&settings).is_some());

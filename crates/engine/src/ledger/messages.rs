@@ -7,36 +7,36 @@ use crate::facts::{Budget, BudgetKey, BudgetKind, Controller, Input, Pod};
 use crate::ledger::patch::LedgerPatch;
 use crate::request::Request;
 
-/// Names a request while it is under way.
+/// Names a request while it is in flight.
 pub type RequestId = u64;
 
-/// Names a call to the API server while it is under way.
+/// Names a call to the API server while it is in flight.
 pub type CallId = u64;
 
-/// Something that happens to a replica.
+/// An input of a replica.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A watch shows a change.
     Fact(Box<Input>),
-    /// A watch was started over: this is everything.
+    /// A watch has listed everything.
     List(Snapshot),
-    /// The watch of the budgets of one front has shown everything up to here.
+    /// The watch of one kind of budgets has shown everything up to this version.
     BudgetsAt(BudgetKind, Version),
-    /// The budgets of one front are not watched any more: what is known of them is not known from now on.
+    /// One kind of budgets is not watched any more: these budgets are unknown from now on.
     Unwatched(BudgetKind),
-    /// All watches have shown everything once.
+    /// All watches have shown their first list.
     Synced,
-    /// This process may answer: its own Lease is written and renewed.
+    /// Whether this process may answer: its own Lease is written and renewed.
     Serving(bool),
-    /// This process holds, or lost, the lease that makes it tend the budgets.
+    /// Whether this process leads: it settles, expires and opens.
     Leader(bool),
-    /// Somebody asks.
+    /// A request arrives.
     Request {
         /// Names the request.
         id: RequestId,
-        /// What is asked.
+        /// The request.
         request: Box<Request>,
-        /// When an answer must be there.
+        /// The answer must be sent before this time.
         deadline: Time,
     },
     /// A call came back.
@@ -45,14 +45,14 @@ pub enum Event {
     Tick,
 }
 
-/// Something a replica wants done.
+/// An output of a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// The answer to a request.
     Answer(RequestId, Decision),
     /// A call to the API server.
     Call(CallId, Call),
-    /// Every budget up to this version is known here, and has been told of what was admitted before.
+    /// This replica knows every budget up to this version, and each has the tokens of its recent admissions.
     Acknowledge(Acknowledged),
     /// Something worth an Event.
     Note(Note),
@@ -90,7 +90,7 @@ pub enum Reply {
     Pods(Vec<Pod>, Version),
     /// All replicas.
     Replicas(Vec<ReplicaLease>),
-    /// Nobody knows: no answer came. A write may have happened, or may still.
+    /// No answer came. A write may have happened, or may still happen.
     Lost,
 }
 
@@ -114,18 +114,18 @@ pub enum PodRead {
     Gone,
 }
 
-/// Up to which version the budgets of each front are known. Each kind of object has a watch of its own, so how far one
-/// has come says nothing of the other.
+/// Up to which version a replica knows the budgets of each kind. Each kind has a watch of its own, so the progress of one
+/// says nothing about the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Acknowledged {
     /// `DisruptionBudget`s.
     pub budgets: Version,
-    /// `PodUnavailableBudget`s. 0 where they are not looked at.
+    /// `PodUnavailableBudget`s. 0 if they are not watched.
     pub unavailable_budgets: Version,
 }
 
 impl Acknowledged {
-    /// Those of one front.
+    /// The version of one kind.
     pub fn of(self, kind: BudgetKind) -> Version {
         match kind {
             BudgetKind::DisruptionBudget => self.budgets,
@@ -133,7 +133,7 @@ impl Acknowledged {
         }
     }
 
-    /// The same, with another version for one front.
+    /// The same, with another version for one kind.
     pub fn with(mut self, kind: BudgetKind, version: Version) -> Self {
         match kind {
             BudgetKind::DisruptionBudget => self.budgets = version,
@@ -148,16 +148,16 @@ impl Acknowledged {
 pub struct ReplicaLease {
     /// The process.
     pub name: Text,
-    /// It acknowledged every budget up to here.
+    /// It knows every budget up to this version.
     pub acknowledged: Acknowledged,
-    /// Its Lease ran out. It counts until it is removed, since nobody can ask it what it admitted.
+    /// Its Lease expired. It counts until the Lease is removed: what it admitted recently is not known.
     pub vanished: bool,
 }
 
 /// Something worth an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A pod was admitted for disruption and nothing happened to it.
+    /// A disruption was admitted and did not happen.
     NotDisrupted {
         /// The budget.
         budget: BudgetKey,
@@ -166,6 +166,6 @@ pub enum Note {
     },
     /// A budget is enforced from now on.
     Opened(BudgetKey),
-    /// What is written to a budget does not stay there, so it cannot be enforced and allows nothing.
+    /// The installed CustomResourceDefinition drops what is written to the budget, so it cannot be enforced.
     NothingSticks(BudgetKey),
 }

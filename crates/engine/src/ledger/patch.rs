@@ -20,9 +20,9 @@ pub enum Step {
     TestUid(Uid),
     /// Its spec is the one that was decided on.
     TestGeneration(i64),
-    /// Nobody has admitted anything since.
+    /// No request was admitted since.
     TestNumber(u64),
-    /// Nobody has settled anything since.
+    /// No claim was settled since.
     TestSettled(Version),
     /// Counts the write.
     SetNumber(u64),

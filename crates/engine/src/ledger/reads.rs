@@ -1,9 +1,9 @@
 //! Consistent reads of single objects, before a decision that the watches cannot prove.
 //!
-//! A review is not believed: it only says which pod is meant. What it says of that pod, and anything else that would let a
-//! request pass for free, is read from the API server first. Requests can be invented, so the reads are bounded:
+//! A review only names a pod. What it says about that pod, and everything else that would let a request pass for free, is
+//! read from the API server first. Reviews can be forged, so the reads are bounded:
 //! - one read of an object at a time, shared by all requests that wait for it;
-//! - a limit on the reads under way, with a share for each namespace, and namespaces take turns;
+//! - a limit on the reads in flight, with a share for each namespace, and namespaces take turns;
 //! - an object that was not there is not read again for a second.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,16 +12,16 @@ use std::time::Duration;
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid};
 use crate::ledger::messages::RequestId;
 
-/// Reads under way at the same time.
+/// The maximum number of reads in flight.
 const MOST: usize = 64;
 
-/// How many of them one namespace can have.
+/// The maximum number of them for one namespace.
 const SHARE: usize = 16;
 
-/// How long it is remembered that an object was not there.
+/// How long an absent object is remembered.
 const ABSENT_FOR: Duration = Duration::from_secs(1);
 
-/// How many absent objects are remembered.
+/// The maximum number of absent objects that are remembered.
 const ABSENT_MOST: usize = 4096;
 
 /// What is read.
@@ -65,12 +65,12 @@ pub(super) struct ConsistentReads {
     reads: BTreeMap<ReadTarget, Read>,
     /// Reads that wait for their turn, by namespace.
     waiting: BTreeMap<Text, VecDeque<ReadTarget>>,
-    /// Reads under way, by namespace.
-    under_way: BTreeMap<Text, usize>,
+    /// Reads in flight, by namespace.
+    in_flight: BTreeMap<Text, usize>,
     /// The namespace that had the last turn.
     last: Option<Text>,
     absent: BTreeMap<Absent, Time>,
-    /// The same in the order in which they are forgotten.
+    /// The same in the order of their expiry.
     forgotten_next: VecDeque<(Time, Absent)>,
 }
 
@@ -87,13 +87,13 @@ impl ConsistentReads {
 
     /// The next read to send now, if there is one within the limits. A read that no request waits for any more is dropped.
     pub(super) fn next(&mut self, sequence: u64, waits: impl Fn(RequestId) -> bool) -> Option<ReadTarget> {
-        while self.under_way.values().sum::<usize>() < MOST {
+        while self.in_flight.values().sum::<usize>() < MOST {
             let namespace = self.turn()?;
             let target = self.take_waiting(&namespace)?;
             let read = self.reads.get_mut(&target)?;
             if read.requests.iter().any(|pending| waits(*pending)) {
                 read.sent = Some(sequence);
-                *self.under_way.entry(namespace.clone()).or_default() += 1;
+                *self.in_flight.entry(namespace.clone()).or_default() += 1;
                 self.last = Some(namespace);
                 return Some(target);
             }
@@ -104,7 +104,7 @@ impl ConsistentReads {
 
     /// The namespace whose turn it is: the next one in order that has reads waiting and has not used up its share.
     fn turn(&self) -> Option<Text> {
-        let has_room = |namespace: &&Text| self.under_way.get(*namespace).is_none_or(|n| *n < SHARE);
+        let has_room = |namespace: &&Text| self.in_flight.get(*namespace).is_none_or(|n| *n < SHARE);
         let after = |namespace: &&Text| self.last.as_ref().is_none_or(|last| *namespace > last);
         let mut rest = self.waiting.keys().filter(has_room);
         rest.clone().find(after).or_else(|| rest.next()).cloned()
@@ -123,10 +123,10 @@ impl ConsistentReads {
     pub(super) fn done(&mut self, target: &ReadTarget) -> Option<Read> {
         let read = self.reads.remove(target)?;
         let namespace = target.namespace();
-        if let Some(count) = self.under_way.get_mut(namespace) {
+        if let Some(count) = self.in_flight.get_mut(namespace) {
             *count -= 1;
             if *count == 0 {
-                self.under_way.remove(namespace);
+                self.in_flight.remove(namespace);
             }
         }
         if self.reads.is_empty() {
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(sent(&mut reads), [pod("a", "x")]);
         reads.want(pod("a", "x"), 2);
         assert_eq!(sent(&mut reads), []);
-        let read = reads.done(&pod("a", "x")).expect("it was under way");
+        let read = reads.done(&pod("a", "x")).expect("it was in flight");
         assert_eq!(read.requests, [1, 2]);
         assert!(read.is_later_than(1) && !read.is_later_than(2), "the second request came after it was sent");
         assert_eq!(reads.done(&pod("a", "x")), None);

@@ -26,7 +26,7 @@ impl Tally {
     /// How many units the workloads want from now on; `None` if the budget counts pods and none has a controller.
     pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Option<u32> {
         if matches!(rules.units, Units::Pods) {
-            return (!self.scales.nobody()).then(|| self.scales.wanted());
+            return (!self.scales.is_empty()).then(|| self.scales.wanted());
         }
         let by_pods = |source: &ExpectedFrom| match source {
             ExpectedFrom::Observed => true,

@@ -79,9 +79,9 @@ pub(crate) fn start(
     let known = references.clone();
     let pods = scope.source::<slim::Pod>(client).read_by(translate::read_pod);
     watches.add("Pod", pods, move |event| translate::pods(event, &known));
-    let (known, shelf, inbox) = (references.clone(), raw_budgets.clone(), twins.clone());
+    let (known, raw, inbox) = (references.clone(), raw_budgets.clone(), twins.clone());
     watches.add("DisruptionBudget.policy.quorate.dev", scope.source(client), move |event| {
-        translate::budgets(BudgetKind::DisruptionBudget, event, &shelf, &known, Some(&inbox))
+        translate::budgets(BudgetKind::DisruptionBudget, event, &raw, &known, Some(&inbox))
     });
     if scope.sees(NAMESPACES) {
         let read = translate::reading(move |object: &slim::Namespace| {
