@@ -20,7 +20,7 @@ fn named(name: &str, spec: &Value) -> Value {
         "spec": spec})
 }
 
-fn translate() -> Vec<Row> {
+fn rows() -> Vec<Row> {
     vec![
         Row {
             path: "/apis/scheduling.k8s.io/v1alpha2/podgroups",
@@ -87,7 +87,7 @@ impl Stage {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_forbidden_keeps_its_objects() {
-    for row in translate() {
+    for row in rows() {
         let mut stage = Stage::set(cluster(&row));
         let told = stage.until_synced().await;
         assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
@@ -103,7 +103,7 @@ async fn a_kind_that_is_forbidden_keeps_its_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_discovery_omits_keeps_its_objects() {
-    for row in translate() {
+    for row in rows() {
         for hidden in [row.path, row.path.rsplit_once('/').map(|(version, _)| version).unwrap_or_default()] {
             let mut stage = Stage::set(cluster(&row));
             stage.until_synced().await;
@@ -117,7 +117,7 @@ async fn a_kind_that_discovery_omits_keeps_its_objects() {
 /// For less than a minute, for example while an API server starts, the kind is not served at all.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_absent_for_a_moment_keeps_its_objects() {
-    for row in translate() {
+    for row in rows() {
         let mut stage = Stage::set(cluster(&row));
         stage.until_synced().await;
         for _ in 0..3 {
@@ -135,7 +135,7 @@ async fn a_kind_that_is_absent_for_a_moment_keeps_its_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again() {
-    for row in translate() {
+    for row in rows() {
         let mut stage = Stage::set(cluster(&row));
         stage.until_synced().await;
         let began = tokio::time::Instant::now();
@@ -145,7 +145,7 @@ async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again(
         assert!((60..=130).contains(&after), "{}: {after} s", row.path);
     }
     // The pods are listed again before it is dropped.
-    let row = &translate()[0];
+    let row = &rows()[0];
     let mut stage = Stage::set(cluster(row));
     stage.until_synced().await;
     stage.told_within(1).await;
@@ -156,11 +156,13 @@ async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again(
     }
     stage.api.withdraw(row.path);
     let mut told = Vec::new();
-    while told.last().is_none_or(|word| word != row.dropped) {
+    let at = |told: &[String], wanted: &str| told.iter().position(|word| word == wanted);
+    while at(&told, row.dropped).is_none() {
         told.extend(stage.told_within(10).await);
         stage.api.change(PODS, "MODIFIED", &pod("a", 30, Some(fleet_owner())));
     }
-    assert!(told.iter().any(|word| word == "pods a:true"), "{told:?}");
+    let (listed, dropped) = (at(&told, "pods a:true"), at(&told, row.dropped));
+    assert!(listed.is_some() && listed < dropped, "{told:?}");
 
     // While another kind cannot be listed, the objects are kept.
     let mut stage = Stage::set(cluster(row));
@@ -177,7 +179,7 @@ async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again(
 /// listed before the first decision.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_forbidden_at_first_is_waited_for() {
-    for row in translate() {
+    for row in rows() {
         let api = cluster(&row);
         for path in [PODS, row.path] {
             api.forbid(path);
@@ -199,7 +201,7 @@ async fn a_kind_that_is_forbidden_at_first_is_waited_for() {
 /// There is no point in waiting for a kind that can never be read: what depends on it is unknown, the rest is decided.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_can_never_be_read_does_not_block_the_initial_sync() {
-    for row in translate() {
+    for row in rows() {
         let api = cluster(&row);
         api.forbid(row.path);
         let mut stage = Stage::set(api);
@@ -217,7 +219,7 @@ async fn a_kind_that_can_never_be_read_does_not_block_the_initial_sync() {
 /// A definition serves the kind, but discovery does not show it yet.
 #[tokio::test(start_paused = true)]
 async fn a_defined_kind_is_waited_for_although_discovery_omits_it() {
-    let row = &translate()[4];
+    let row = &rows()[4];
     let api = cluster(row);
     let version = json!({"name": "v1alpha1", "served": true});
     let definition = json!({"metadata": {"name": "podunavailablebudgets.policy.kruise.io", "uid": "d",
