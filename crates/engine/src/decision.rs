@@ -39,8 +39,7 @@ pub enum Allow {
     },
 }
 
-/// A UID that no pod has. An eviction of a pod that is gone is pinned to this UID, so that it cannot hit a new pod with
-/// the same name.
+/// A UID that no pod has: the target of an eviction of a pod that is gone. It must not reach a new pod of the same name.
 pub const NO_POD: &str = "00000000-0000-0000-0000-000000000000";
 
 impl Allow {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::ByteString;
 use quorate_engine::basics::{ObjectKey, Time};
-use quorate_engine::decision::{Decision, Denial};
+use quorate_engine::decision::{Allow, Decision, Denial, NoEffect};
 use quorate_engine::sentence;
 use serde_json::{Value, json};
 
@@ -10,9 +10,13 @@ use super::request::{Disruption, Pin};
 use super::review::{Fault, Rejected};
 use crate::error::Problem;
 
-/// The response to a disruption. An allowed eviction is pinned to the UID of the pod that was decided on.
+/// The response to a disruption. An allowed eviction is pinned to the UID of the pod that was decided on; if there is no
+/// such pod, there is nothing to pin it to, and the response says so.
 pub fn answer(uid: &str, disruption: &Disruption, decision: &Decision, now: Time) -> Value {
     match decision {
+        Decision::Allow(Allow::NoEffect { why: NoEffect::Gone, .. }) if disruption.pin.is_some() => {
+            not_found(uid, &disruption.request.pod)
+        }
         Decision::Deny(denials) => deny(uid, &disruption.request.pod, denials, now),
         Decision::Allow(reason) => match (disruption.pin, reason.pin()) {
             (Some(pin), Some(pod)) if pin != Pin::Pinned => allow_with_patch(uid, &pin_patch(pin, pod)),
@@ -53,6 +57,20 @@ pub fn deny(uid: &str, pod: &ObjectKey, denials: &[Denial], now: Time) -> Value 
         "reason": "TooManyRequests",
         "message": sentence::refusal(denials, now),
         "details": { "name": &*pod.name, "kind": "pods", "causes": causes },
+    });
+    review(uid, json!({ "allowed": false, "status": status }))
+}
+
+/// Answers an eviction of a pod that is gone, as the API server does. Allowed, the eviction could reach a new pod of the
+/// same name. Pinned to a UID that no pod has, it would fail with a conflict as soon as there is a new pod, and
+/// `kubectl drain` gives up after a conflict. Status 404 tells the client that the pod it wanted to evict is gone.
+fn not_found(uid: &str, pod: &ObjectKey) -> Value {
+    let status = json!({
+        "status": "Failure",
+        "code": 404,
+        "reason": "NotFound",
+        "message": format!("pods \"{}\" not found", pod.name),
+        "details": { "name": &*pod.name, "kind": "pods" },
     });
     review(uid, json!({ "allowed": false, "status": status }))
 }

@@ -77,11 +77,23 @@ fn an_eviction_that_changes_nothing_strikes_no_successor() {
         body_after(&review, &response).pointer("/deleteOptions/preconditions/uid").cloned()
     };
     let no_effect = |why, uid: Option<&str>| Allow::NoEffect { why, uid: uid.map(Text::from) };
-    assert_eq!(pinned(no_effect(NoEffect::Gone, Some(NO_POD))), Some(json!(NO_POD)));
     assert_eq!(pinned(no_effect(NoEffect::Terminating, Some("u-1"))), Some(json!("u-1")));
     assert_eq!(pinned(no_effect(NoEffect::NamespaceTerminating, None)), None);
     assert_eq!(pinned(Allow::NotCovered { uid: "u-2".into() }), Some(json!("u-2")));
     assert_eq!(pinned(Allow::Exempt("kubelet")), None);
+}
+
+#[test]
+fn an_eviction_of_a_pod_that_is_gone_is_not_found() {
+    let gone = Decision::Allow(Allow::NoEffect { why: NoEffect::Gone, uid: Some(NO_POD.into()) });
+    let response = answer(&load("review/drain.json"), &gone);
+    assert_eq!((&response["allowed"], response.get("patch")), (&json!(false), None));
+    let status = &response["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(404), &json!("NotFound")));
+    let name = load("review/drain.json")["request"]["name"].clone();
+    assert_eq!(status["message"], json!(format!("pods {name} not found")));
+    // A delete names the pod by its UID, so it cannot reach another one.
+    assert_eq!(answer(&load("review/delete.json"), &gone)["allowed"], json!(true));
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn meant(request: &Request) -> Absent {
     (request.pod.clone(), reviewed.or(request.precondition.as_ref()).cloned())
 }
 
-/// There is no such pod. An eviction of it must not strike one that takes the name later.
+/// There is no such pod. An eviction of it must not reach a new pod of the same name.
 fn gone() -> Decision {
     Decision::Allow(Allow::NoEffect { why: NoEffect::Gone, uid: Some(NO_POD.into()) })
 }
