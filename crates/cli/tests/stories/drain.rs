@@ -58,11 +58,18 @@ async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
 async fn two_drains_at_once_keep_two_groups_whole(cluster: Cluster) {
     let scene = Scene::set(cluster, json!({})).await;
     let nodes: Vec<String> = groups_by_node(&scene).await.into_keys().take(2).collect();
+    // Otherwise the first drain could move a pod to the second node just before that one is cordoned.
+    let cordoned = scene.kubectl.run(&["cordon", &nodes[0], &nodes[1]]).await.expect("kubectl");
+    assert!(cordoned.success, "{}{}", cordoned.stdout, cordoned.stderr);
     let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
-    let args = |node: &str| ["drain", node, "--ignore-daemonsets", "--timeout=150s"].map(str::to_owned);
     let drain = async |node: &str| {
-        let args = args(node);
-        let drained = scene.kubectl.run(&args.each_ref().map(String::as_str)).await.expect("kubectl");
+        let args = ["drain", node, "--ignore-daemonsets", "--timeout=150s"];
+        let mut drained = scene.kubectl.run(&args).await.expect("kubectl");
+        // An eviction is pinned to the pod that was decided on. If a new pod takes the name at that moment, the API server
+        // answers with a conflict. kubectl gives up then, and its user repeats the command.
+        while drained.stderr.contains("does not match the UID in record") {
+            drained = scene.kubectl.run(&args).await.expect("kubectl");
+        }
         assert!(drained.success, "the drain of {node} must end: {}{}", drained.stdout, drained.stderr);
     };
     tokio::join!(drain(&nodes[0]), drain(&nodes[1]));
