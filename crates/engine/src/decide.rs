@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::basics::{Text, Time, Uid};
 use crate::callers::Exempt;
-use crate::claims::{MAX_CLAIMS, PROTOCOL};
+use crate::claims::{Ledger, MAX_CLAIMS, PROTOCOL};
 use crate::decision::{
     Allow, AllowReason, Decision, Denial, DenialReason, Down, Exhausted, Missing, NO_POD, NoEffect, Noun,
     Numbers, ProbeDoubt, Unhealthy, Unresolved,
@@ -62,7 +62,21 @@ impl Engine {
         self.review_budgets(request, record)
     }
 
-    /// Checks the current state of one budget. The ledger does this before each commit.
+    /// Checks one budget with its ledger as the next write will leave it: a request counts those that are written with
+    /// it.
+    pub(crate) fn decide_with(
+        &mut self,
+        key: &BudgetKey,
+        draft: &Ledger,
+        request: &Request,
+        uid: &str,
+        now: Time,
+    ) -> Result<AllowReason, Denial> {
+        self.set_draft(key, draft);
+        self.decide_one(key, request, uid, now)
+    }
+
+    /// Checks one budget.
     pub fn decide_one(
         &mut self,
         key: &BudgetKey,
@@ -205,14 +219,13 @@ impl Engine {
     }
 
     fn missing(&self, record: &PodRecord, budget: &BudgetRecord, health: HealthRule) -> Option<Missing> {
-        let held = budget.fact.ledger.holds(&record.fact.uid).then_some(Unhealthy::Held);
+        let held = budget.ledger().holds(&record.fact.uid).then_some(Unhealthy::Held);
         let why = why_unavailable(record, health, &self.cluster, self.now).or(held)?;
         let since = match why {
             Unhealthy::NotReady | Unhealthy::Ended => record.fact.ready_since,
             Unhealthy::NotDisruptable => record.fact.probe.as_ref().and_then(|probe| probe.since),
             Unhealthy::Held => budget
-                .fact
-                .ledger
+                .ledger()
                 .claims
                 .get(&record.fact.uid)
                 .and_then(|claim| claim.tokens.values().map(|token| token.at).min()),
@@ -296,7 +309,7 @@ impl BudgetReview<'_> {
         if let Err(broken) = &self.budget.fact.spec {
             return Err(DenialReason::Invalid(broken.why.clone()));
         }
-        let ledger = &self.budget.fact.ledger;
+        let ledger = self.budget.ledger();
         if let Some(protocol) = ledger.protocol.filter(|protocol| *protocol != PROTOCOL) {
             return Err(DenialReason::Protocol(protocol));
         }

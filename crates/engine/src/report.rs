@@ -340,7 +340,7 @@ fn allowed_condition(
 }
 
 fn enforced(budget: &BudgetRecord) -> Condition {
-    let ledger = &budget.fact.ledger;
+    let ledger = budget.ledger();
     let open = ledger.enforced == Some(budget.coverage);
     let other = ledger.protocol.filter(|protocol| *protocol != PROTOCOL);
     let (status, reason, message) = match (open, other) {
@@ -377,8 +377,7 @@ fn claimed(budget: &BudgetRecord, wanted: impl Fn(Operation) -> bool) -> Vec<(Te
         claim.tokens.values().filter(|token| wanted(token.operation)).map(|token| token.at).min()
     };
     let mut pods: Vec<(Text, Time)> = budget
-        .fact
-        .ledger
+        .ledger()
         .claims
         .values()
         .filter_map(|claim| Some((claim.pod.clone(), earliest(claim)?)))

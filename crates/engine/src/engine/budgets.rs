@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::basics::{GroupKind, Text, Uid};
+use crate::claims::Ledger;
 use crate::engine::{BudgetRecord, Engine, NamespaceIndex};
 use crate::facts::{Budget, BudgetKey, Covers, Memory, Phase, Rules, Source, Units};
 use crate::tally::Tally;
@@ -40,23 +41,36 @@ impl Engine {
             return;
         }
         self.touch(id);
-        let old = std::mem::replace(&mut self.budgets[id as usize].fact, budget);
         let record = &mut self.budgets[id as usize];
+        // What was observed replaces a draft, whether its write succeeded or not.
+        let draft = record.draft.take();
+        let old = std::mem::replace(&mut record.fact, budget);
         if old.memory != record.fact.memory && record.fact.memory.key == crate::memory_key(&record.rules) {
             let namespace = &record.fact.key.object.namespace;
             record.tally.learn(&record.rules, namespace, &record.fact.memory, &self.cluster);
         }
-        let new = &self.budgets[id as usize].fact.ledger;
-        let touched: Vec<Uid> = old
-            .ledger
-            .claims
-            .keys()
-            .chain(new.claims.keys())
-            .cloned()
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
-        for uid in touched {
+        self.refresh_claimed(id, &draft.unwrap_or(old.ledger));
+    }
+
+    /// Lets decisions and the status count the ledger that a write leaves, until the budget is observed again. Nothing
+    /// else changes: the budget itself stays as it was observed.
+    pub(crate) fn set_draft(&mut self, key: &BudgetKey, draft: &Ledger) {
+        let Some(id) = self.budget_id(key).filter(|id| self.budgets[*id as usize].ledger() != draft) else {
+            return;
+        };
+        self.touch(id);
+        let record = &mut self.budgets[id as usize];
+        let new = (*draft != record.fact.ledger).then(|| draft.clone());
+        let old = std::mem::replace(&mut record.draft, new);
+        let old = old.unwrap_or_else(|| record.fact.ledger.clone());
+        self.refresh_claimed(id, &old);
+    }
+
+    /// Updates the pods of a budget that were claimed under the old ledger or are claimed now.
+    fn refresh_claimed(&mut self, id: u32, old: &Ledger) {
+        let new = &self.budgets[id as usize].ledger().claims;
+        let claimed: BTreeSet<Uid> = old.claims.keys().chain(new.keys()).cloned().collect();
+        for uid in claimed {
             self.refresh_held(&uid, id);
         }
     }
@@ -99,6 +113,7 @@ impl Engine {
         };
         let record = BudgetRecord {
             fact: budget,
+            draft: None,
             rules,
             downgraded,
             coverage,

@@ -26,6 +26,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
+use crate::claims::Ledger;
 use crate::cluster_state::ClusterState;
 use crate::decision::ProbeDoubt;
 use crate::facts::{
@@ -105,7 +106,10 @@ pub(crate) struct Membership {
 
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetRecord {
+    /// The budget as it was last observed.
     pub(crate) fact: Budget,
+    /// The ledger as a write in flight leaves it. Decisions count it instead of the observed one.
+    draft: Option<Ledger>,
     /// The rules in force. If the gate is disabled, a budget that counts groups counts pods instead. An invalid budget
     /// counts nothing and keeps its coverage.
     pub(crate) rules: Rules,
@@ -114,6 +118,13 @@ pub(crate) struct BudgetRecord {
     pub(crate) tally: Tally,
     /// The budget is in [`Engine::dirty`].
     is_dirty: bool,
+}
+
+impl BudgetRecord {
+    /// The ledger that counts: the draft of a write in flight, else the observed one.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        self.draft.as_ref().unwrap_or(&self.fact.ledger)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -267,8 +278,9 @@ impl Engine {
         use std::hash::Hash;
         let mut pods: Vec<_> = self.pods.iter().map(|(_, record)| (&record.fact, record.absent)).collect();
         pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
-        let mut budgets: Vec<_> = self.budgets().collect();
-        budgets.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut budgets: Vec<_> =
+            self.budgets.iter().map(|(_, record)| (&record.fact, &record.draft)).collect();
+        budgets.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
         (pods, budgets, &self.absences, &self.pod_lists, self.pods_version, self.now).hash(state);
     }
 
@@ -280,6 +292,11 @@ impl Engine {
     /// A budget.
     pub fn budget(&self, key: &BudgetKey) -> Option<&Budget> {
         self.by_key.get(key).map(|id| &self.budgets[*id as usize].fact)
+    }
+
+    /// The ledger of a budget that decisions count: the draft of a write in flight, else the observed one.
+    pub(crate) fn ledger(&self, key: &BudgetKey) -> Option<&Ledger> {
+        self.by_key.get(key).map(|id| self.budgets[*id as usize].ledger())
     }
 
     /// Whether the budget may be opened: its namespace is labeled or excluded, or the budget only observes.

@@ -215,7 +215,7 @@ impl Engine {
         let rules = &home.rules;
         let place = units::place(rules, &record.fact);
         let healthy = place != UnitKey::Ungrouped
-            && healthy(record, rules.health, &home.fact.ledger, &self.cluster, self.now);
+            && healthy(record, rules.health, home.ledger(), &self.cluster, self.now);
         let counts = PodCounts::of(&record.fact, healthy);
         let slot = home.tally.join(rules, (id, place), &record.fact, counts, &self.cluster);
         self.pods[id as usize].members.push(Membership { budget, slot, counts });
@@ -250,7 +250,7 @@ impl Engine {
         let home = &mut self.budgets[member.budget as usize];
         let rules = &home.rules;
         let healthy = member.slot != UnitSlot::Ungrouped
-            && healthy(record, rules.health, &home.fact.ledger, &self.cluster, self.now);
+            && healthy(record, rules.health, home.ledger(), &self.cluster, self.now);
         let counts = PodCounts::of(&record.fact, healthy);
         if counts != member.counts {
             home.tally.change(rules, id, &record.fact, (member.slot, member.counts), counts, &self.cluster);

@@ -8,6 +8,7 @@
 //! - `opening`: when a budget is said to be open.
 //! - `alone`: one replica, told by hand what the search does not tell apart.
 //! - `labels`: how long an admitted label counts as a disruption.
+//! - `drafts`: the ledger of a write in flight.
 //! - `fronts`: budgets of two kinds, each known by a watch of its own.
 //! - `owners`: a controller between a pod and the workload of a budget that is not known.
 //! - `reviews`: what a review is believed, and what is read instead.
@@ -15,6 +16,7 @@
 //! - `sources`: a group that seems to be one too many.
 
 mod alone;
+mod drafts;
 mod fronts;
 mod labels;
 mod mutations;

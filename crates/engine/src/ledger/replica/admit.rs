@@ -195,7 +195,7 @@ impl Replica {
     }
 
     fn all_hold(&self, uid: &Uid, reasons: &[(BudgetKey, AllowReason)]) -> bool {
-        let holds = |key: &BudgetKey| self.engine.budget(key).is_some_and(|budget| budget.ledger.holds(uid));
+        let holds = |key: &BudgetKey| self.engine.ledger(key).is_some_and(|ledger| ledger.holds(uid));
         reasons.iter().all(|(key, _)| holds(key))
     }
 

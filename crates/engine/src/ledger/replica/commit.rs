@@ -6,7 +6,7 @@ use super::Replica;
 use crate::basics::{Text, Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
 use crate::decision::{AllowReason, Decision};
-use crate::facts::{Budget, BudgetKey, Input};
+use crate::facts::{Budget, BudgetKey};
 use crate::ledger::lists::{Lag, ReadStamp};
 use crate::ledger::messages::{Call, RequestId};
 use crate::ledger::outbox::Purpose;
@@ -104,6 +104,8 @@ impl Replica {
             self.check_backfilled(key);
             return false;
         }
+        // Requests that arrive during the write count it.
+        self.engine.set_draft(key, &draft.ledger);
         let now = self.process.now;
         let Some(state) = self.budgets.states.get_mut(key) else { return false };
         state.queue.start_commit(draft.write.requests.len(), tokens, now);
@@ -126,14 +128,15 @@ impl Replica {
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         let waiting = state.queue.take_waiting();
         let (mut need_list, mut need_source) = (VecDeque::new(), VecDeque::new());
-        self.apply_draft(budget, draft);
         for id in waiting {
             let Some(pending) = self.requests.get(id).cloned() else { continue };
             let Some(uid) = pending.uid() else { continue };
             let inherits = draft.ledger.holds(uid) && self.is_without(ProtocolRule::DecideAfresh);
             let decided = match inherits {
                 true => Ok(AllowReason::Surplus),
-                false => self.engine.decide_one(key, pending.request(), uid, self.process.now),
+                false => {
+                    self.engine.decide_with(key, &draft.ledger, pending.request(), uid, self.process.now)
+                }
             };
             match decided {
                 Err(denial) => self.answer(id, Decision::Deny(vec![denial])),
@@ -156,7 +159,6 @@ impl Replica {
                     draft.add(uid, &pending.request().pod.name, &token, &pending.token(self.process.now));
                     let written = WrittenRequest { request: id, uid: uid.clone(), token, agreement };
                     draft.write.requests.push(written);
-                    self.apply_draft(budget, draft);
                 }
             }
         }
@@ -229,11 +231,6 @@ impl Replica {
             let call = Call::GetController(source.0.clone(), source.1.clone());
             self.outbox.call(call, Purpose::ReadSource(key.clone(), source));
         }
-    }
-
-    /// Lets the engine see the budget as it will be after the write.
-    fn apply_draft(&mut self, budget: &Budget, draft: &Draft) {
-        self.apply(Input::Budget(Budget { ledger: draft.ledger.clone(), ..budget.clone() }));
     }
 
     /// The steps that turn the ledger of a budget into the draft's, with what is settled on the way.

@@ -126,11 +126,11 @@ impl Replica {
             return None;
         }
         let mut status = self.engine.status(&patch.budget, now)?;
-        // The engine has the tokens that the write adds already, and still has those that it removes.
+        // The draft has the tokens that the write adds, and still has those that it removes.
         let is_removed = |uid: &Uid| {
             patch.steps.iter().any(|step| matches!(step, Step::RemoveClaim(removed) if removed == uid))
         };
-        let claims = &self.engine.budget(&patch.budget)?.ledger.claims;
+        let claims = &self.engine.ledger(&patch.budget)?.claims;
         let left: BTreeSet<&Text> =
             claims.iter().filter(|(uid, _)| !is_removed(uid)).map(|(_, claim)| &claim.pod).collect();
         for pods in [&mut status.disrupted, &mut status.updating] {
@@ -224,6 +224,8 @@ impl Replica {
         self.reads.forget(now);
         self.deny_late_requests();
         self.run_queues();
+        let changes = self.engine.advance(now);
+        self.outbox.changed(changes);
         if self.process.freshness.may_acknowledge()
             && let Some(acknowledged) = self.acknowledgements.next()
         {
