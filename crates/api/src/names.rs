@@ -47,24 +47,6 @@ pub const BUDGET_CONFIGURED: &str = "BudgetConfigured";
 /// enforcement) and its namespace has the label [`ENFORCED`].
 pub const BUDGET_ENFORCED: &str = "Enforced";
 
-/// Labels and annotations that LeaderWorkerSet writes on its pods.
-pub mod lws {
-    /// The name of the LeaderWorkerSet. A label.
-    pub const NAME: &str = "leaderworkerset.sigs.k8s.io/name";
-    /// The group's index, or its hash: unique only within one LeaderWorkerSet, and not always a number. A label.
-    pub const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
-    /// A hash that is unique among groups. A label.
-    pub const GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
-    /// The pod's index within its group; 0 is the leader. A label.
-    pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
-    /// The revision of the template the pod was created from. A label.
-    pub const TEMPLATE_REVISION_HASH: &str = "leaderworkerset.sigs.k8s.io/template-revision-hash";
-    /// The number of pods in a group. An annotation.
-    pub const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
-    /// The name of the group's leader pod. An annotation.
-    pub const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
-}
-
 /// Names that OpenKruise reads and writes on pods and on `PodUnavailableBudget`s.
 pub mod kruise {
     /// On a `PodUnavailableBudget`: the operations it protects against, as DELETE,UPDATE,EVICT,RESIZE. An annotation.

@@ -3,8 +3,9 @@
 //! The match conditions of the webhooks are generated from the same table. So most requests of exempt callers never
 //! reach a webhook, and none depends on one.
 
-use crate::basics::{GroupKind, Text};
+use crate::basics::{GroupKind, Labels, Text};
 use crate::facts::Operation;
+use crate::group_source::GroupSource;
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -144,19 +145,13 @@ const CONTROLLERS: &[(&str, &str, &str)] = &[
     ("system:serviceaccount:kube-system:replication-controller", "", "ReplicationController"),
 ];
 
-/// The end of the user name of LeaderWorkerSet's controller, in any namespace.
-const LEADER_WORKER_SET: &str = ":lws-controller-manager";
-
 /// The end of the user name of OpenKruise's controllers, in any namespace, and the API group of their workloads.
 const OPENKRUISE: (&str, &str) = (":kruise-manager", "apps.kruise.io");
 
 impl Caller {
-    /// Whether this caller is the controller that owns the pod.
-    pub fn is_controller_of(&self, owner: Option<&GroupKind>, in_leader_worker_set: bool) -> bool {
-        if in_leader_worker_set
-            && self.user.starts_with("system:serviceaccount:")
-            && self.user.ends_with(LEADER_WORKER_SET)
-        {
+    /// Whether this caller is the controller of a pod: that of its owner, or of a group source that its labels name.
+    pub fn is_controller_of(&self, owner: Option<&GroupKind>, labels: &Labels) -> bool {
+        if GroupSource::of_pod(labels).any(|(source, _)| source.is_controller(&self.user)) {
             return true;
         }
         let Some(owner) = owner else { return false };
@@ -206,15 +201,17 @@ mod tests {
         let replica_set = GroupKind::new("apps", "ReplicaSet");
         let stateful_set = GroupKind::new("apps", "StatefulSet");
         let caller = Caller::named("system:serviceaccount:kube-system:replicaset-controller");
-        assert!(caller.is_controller_of(Some(&replica_set), false));
-        assert!(!caller.is_controller_of(Some(&stateful_set), false));
-        assert!(!caller.is_controller_of(None, false));
+        let plain = Labels::new([("app", "web")]);
+        assert!(caller.is_controller_of(Some(&replica_set), &plain));
+        assert!(!caller.is_controller_of(Some(&stateful_set), &plain));
+        assert!(!caller.is_controller_of(None, &plain));
         let lws = Caller::named("system:serviceaccount:lws-system:lws-controller-manager");
-        assert!(lws.is_controller_of(Some(&stateful_set), true));
-        assert!(!lws.is_controller_of(Some(&stateful_set), false));
-        assert!(!Caller::named("mallory:lws-controller-manager").is_controller_of(None, true));
+        let in_group = Labels::new([(GroupSource::ALL[0].name_label, "llm")]);
+        assert!(lws.is_controller_of(Some(&stateful_set), &in_group));
+        assert!(!lws.is_controller_of(Some(&stateful_set), &plain));
+        assert!(!Caller::named("mallory:lws-controller-manager").is_controller_of(None, &in_group));
         let kruise = Caller::named("system:serviceaccount:kruise-system:kruise-manager");
-        assert!(kruise.is_controller_of(Some(&GroupKind::new("apps.kruise.io", "CloneSet")), false));
-        assert!(!kruise.is_controller_of(Some(&stateful_set), false));
+        assert!(kruise.is_controller_of(Some(&GroupKind::new("apps.kruise.io", "CloneSet")), &plain));
+        assert!(!kruise.is_controller_of(Some(&stateful_set), &plain));
     }
 }

@@ -4,21 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::basics::{GroupKind, Labels, ObjectKey, Text, Time, Uid};
+use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid};
 use crate::decision::ProbeDoubt;
 use crate::facts::{
     Activity, Agent, Controller, Counts, Namespace, NativeBudget, Node, Owner, Pod, PodGroup, Probe,
     Workload, WorkloadGroup, WorkloadSource,
 };
-
-/// The label with the name of the LeaderWorkerSet on its pods.
-pub(crate) const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
-/// The label with the index of the group, unique within one LeaderWorkerSet only.
-pub(crate) const LWS_GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
-/// The label with the hash of the group, unique everywhere.
-pub(crate) const LWS_GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
-/// The API group and kind of LeaderWorkerSet.
-pub(crate) const LWS_KIND: (&str, &str) = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
+use crate::group_source::GroupSource;
 
 /// The longest owner chain from a pod to its workload: ReplicaSet, Deployment, and owners of the Deployment.
 const MAX_OWNERS: usize = 5;
@@ -354,10 +346,15 @@ impl ClusterState {
         within.filter(|(_, budget)| budget.selector.matches(&pod.labels))
     }
 
-    /// The LeaderWorkerSet of that name.
-    pub(crate) fn leader_worker_set(&self, namespace: &Text, name: &Text) -> Option<&Controller> {
+    /// The object of a group source.
+    pub(crate) fn of_source(
+        &self,
+        source: &GroupSource,
+        namespace: &Text,
+        name: &Text,
+    ) -> Option<&Controller> {
         let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
-        self.named(&lws_kind(), key)
+        self.named(&source.group_kind(), key)
     }
 
     pub(crate) fn controller_named(&self, kind: &GroupKind, key: &ObjectKey) -> Option<&Controller> {
@@ -391,9 +388,9 @@ impl ClusterState {
             }
             next = self.controllers.get(&owner.uid).and_then(|controller| controller.owner.as_ref());
         }
-        if let Some(name) = lws_name(&pod.labels) {
-            found.push((lws_kind(), name.into()));
-        }
+        found.extend(
+            GroupSource::of_pod(&pod.labels).map(|(source, name)| (source.group_kind(), name.into())),
+        );
         found
     }
 
@@ -470,28 +467,4 @@ fn replace<K: std::hash::Hash + Eq, V: PartialEq>(
         None => map.remove(&key),
     };
     true
-}
-
-/// The kind of a LeaderWorkerSet.
-pub(crate) fn lws_kind() -> GroupKind {
-    GroupKind::new(LWS_KIND.0, LWS_KIND.1)
-}
-
-/// The group size of a LeaderWorkerSet, and whether it rebuilds the whole group when one pod is lost.
-pub(crate) fn lws_group(set: Option<&Controller>, hint: Option<u32>) -> (Option<u32>, bool) {
-    match set.map(|set| set.counts) {
-        // If the object is not known, its default restart policy applies: any loss rebuilds the group.
-        None | Some(Counts::Pods) => (hint, true),
-        Some(Counts::Groups { size, falls_whole }) => (size.or(hint), falls_whole),
-    }
-}
-
-/// Whether a label key names the groups of a LeaderWorkerSet.
-pub(crate) fn is_lws_group_key(key: &str) -> bool {
-    matches!(key, LWS_GROUP_INDEX | LWS_GROUP_KEY)
-}
-
-/// The LeaderWorkerSet in the labels of a pod.
-pub(crate) fn lws_name(labels: &Labels) -> Option<&str> {
-    labels.get(LWS_NAME)
 }

@@ -351,8 +351,7 @@ impl BudgetReview<'_> {
             return false;
         }
         let pod = &self.record.fact;
-        let in_lws = crate::cluster_state::lws_name(&pod.labels).is_some();
-        self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), in_lws)
+        self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), &pod.labels)
     }
 
     /// The workload whose controller deletes the pod; `None` for other requests.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Quantity, Text, Time, Uid, Version};
 use crate::claims::Ledger;
+use crate::group_source::GroupSource;
 use crate::selector::Selector;
 
 /// One change in the cluster, as a watch reports it. `None` means that the object is gone.
@@ -95,7 +96,7 @@ pub struct Pod {
     pub owners: Arc<[Owner]>,
     /// Its link to a group of the Workload API. Boxed, because few pods have one and every pod would need the space.
     pub link: Option<Box<Link>>,
-    /// The group size that LeaderWorkerSet wrote on it.
+    /// The size of its group, as its group source wrote it on the pod.
     pub group_size: Option<u32>,
     /// What its containers run.
     pub containers: Box<[Container]>,
@@ -277,15 +278,15 @@ pub fn is_added_later(key: &str) -> bool {
         "controller-uid",
         "apps.kubernetes.io/pod-index",
     ];
-    const DOMAINS: [&str; 6] = [
+    const DOMAINS: [&str; 5] = [
         "statefulset.kubernetes.io/",
         "batch.kubernetes.io/",
         "topology.kubernetes.io/",
-        "leaderworkerset.sigs.k8s.io/",
         "jobset.sigs.k8s.io/",
         "apps.kruise.io/",
     ];
-    KEYS.contains(&key) || DOMAINS.iter().any(|domain| key.starts_with(domain))
+    let mut domains = DOMAINS.into_iter().chain(GroupSource::ALL.iter().map(|source| source.label_prefix));
+    KEYS.contains(&key) || domains.any(|domain| key.starts_with(domain))
 }
 
 /// What the scale of a controller counts.

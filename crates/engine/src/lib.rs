@@ -12,6 +12,7 @@ mod decide;
 pub mod decision;
 mod engine;
 pub mod facts;
+pub mod group_source;
 mod labels;
 pub mod ledger;
 mod pool;

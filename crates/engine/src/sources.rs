@@ -5,11 +5,12 @@
 //! that it had pods.
 
 use crate::basics::{GroupKind, Labels, ObjectKey, Text};
-use crate::cluster_state::{ClusterState, LWS_KIND, LWS_NAME, is_lws_group_key};
+use crate::cluster_state::ClusterState;
 use crate::facts::{
     Activity, Controller, Counts, Covers, Owner, PodGroup, Rules, Source, Units, Workload, WorkloadSource,
     is_added_later,
 };
+use crate::group_source::GroupSource;
 use crate::selector::Selector;
 use crate::units::{self, ExpectedFrom, GroupKey};
 
@@ -66,8 +67,9 @@ pub(crate) fn of_pods(rules: &Rules, controller: &Controller, cluster: &ClusterS
 fn is_below(controller: &Controller, kind: &GroupKind, name: &Text, cluster: &ClusterState) -> Covered {
     let is_target = controller.kind == *kind && controller.key.name == *name;
     let templates = controller.templates.as_deref();
-    let named = (&*kind.group, &*kind.kind) == LWS_KIND
-        && templates.into_iter().flatten().any(|labels| labels.get(LWS_NAME) == Some(&**name));
+    let named = GroupSource::of_kind(kind).is_some_and(|source| {
+        templates.into_iter().flatten().any(|labels| labels.get(source.name_label) == Some(&**name))
+    });
     if !named && !is_target {
         match cluster.is_owned_by(controller, kind, name) {
             Some(true) => {}
@@ -157,8 +159,8 @@ fn template_lives(namespace: &Text, workload: &Text, template: &Text, cluster: &
     cluster.of_template(namespace, workload, template).any(|group| is_live(group, cluster) && counts(group))
 }
 
-/// The controller because of which a group is not wanted: the LeaderWorkerSet that wants fewer groups, or the inactive
-/// one of the group's controller and the owner of that.
+/// The controller because of which a group is not wanted: the one that wants fewer groups, or the inactive one of the
+/// group's controller and the owner of that.
 pub(crate) fn says_idle<'a>(
     key: &GroupKey,
     expected_from: &ExpectedFrom,
@@ -168,7 +170,7 @@ pub(crate) fn says_idle<'a>(
     let object = |name: &Text| ObjectKey { namespace: namespace.clone(), name: name.clone() };
     let of_owner = |owner: Option<&Owner>| owner.and_then(|owner| cluster.controller(&owner.uid));
     let controller = match (key, expected_from) {
-        (GroupKey::LeaderWorker(name, _), _) => cluster.leader_worker_set(namespace, name)?,
+        (GroupKey::OfSource(source, name, _), _) => cluster.of_source(source, namespace, name)?,
         (_, ExpectedFrom::Scale(uid)) => cluster.controller(uid)?,
         (GroupKey::PodGroup(name), _) => {
             of_owner(cluster.pod_group(&object(name)).and_then(|group| group.controller.as_ref()))?
@@ -187,7 +189,7 @@ pub(crate) fn certain(rules: &Rules, namespace: &Text, cluster: &ClusterState) -
     let counts = |controller: &&Controller| match &rules.units {
         Units::Workload => matches!(rules.covers, Covers::Target(..)),
         Units::Label { key, .. } => {
-            is_lws_group_key(key) && (&*controller.kind.group, &*controller.kind.kind) == LWS_KIND
+            GroupSource::of_group_label(key).is_some_and(|source| source.is_kind(&controller.kind))
         }
         Units::Pods | Units::Owner { .. } => false,
     };

@@ -1,8 +1,9 @@
 //! Units: what a budget counts, how a pod maps to its unit, and how many healthy pods a unit needs.
 
 use crate::basics::{ObjectKey, Text, Uid};
-use crate::cluster_state::{ClusterState, LWS_GROUP_INDEX, is_lws_group_key, lws_group, lws_name};
-use crate::facts::{Counts, Link, Pod, PodGroup, Rules, Units, WorkloadSource};
+use crate::cluster_state::ClusterState;
+use crate::facts::{Controller, Counts, Link, Pod, PodGroup, Rules, Units, WorkloadSource};
+use crate::group_source::GroupSource;
 use crate::sources;
 
 /// The unit of a pod in a budget.
@@ -27,8 +28,8 @@ pub(crate) enum GroupKey {
     Replica(WorkloadSource, Text, Text, Text),
     /// Pods that share a label's value.
     Label(Text),
-    /// Pods that share a label's value within one LeaderWorkerSet.
-    LeaderWorker(Text, Text),
+    /// Pods that share the value of a group label within one object of a group source.
+    OfSource(&'static GroupSource, Text, Text),
     /// Pods that share an owner.
     Owner(Uid),
 }
@@ -61,10 +62,10 @@ pub(crate) struct GroupRequirement {
     pub(crate) unreachable: bool,
     /// The budget requires fewer pods than a group needs that is rebuilt as a whole.
     pub(crate) raised: bool,
-    /// The group is not expected: its index is beyond the replicas of its LeaderWorkerSet (a surge, or a scale-down),
-    /// or its controller is suspended or finished. It counts for nothing and costs nothing.
+    /// The group is not expected: its index is beyond the replicas of its source (a surge, or a scale-down), or its
+    /// controller is suspended or finished. It counts for nothing and costs nothing.
     pub(crate) surge: bool,
-    /// Its index is beyond the replicas of its LeaderWorkerSet, even if the budget states the expected number.
+    /// Its index is beyond the replicas of its source, even if the budget states the expected number.
     pub(crate) beyond: bool,
 }
 
@@ -80,13 +81,15 @@ pub(crate) fn place(rules: &Rules, pod: &Pod) -> UnitKey {
             None => UnitKey::Ungrouped,
         },
         Units::Label { key, .. } => match pod.labels.get(key) {
-            Some(value) => match lws_name(&pod.labels) {
-                // The group index is unique within one LeaderWorkerSet only.
-                Some(set) if is_lws_group_key(key) => {
-                    UnitKey::Group(GroupKey::LeaderWorker(set.into(), value.into()))
-                }
-                _ => UnitKey::Group(GroupKey::Label(value.into())),
-            },
+            Some(value) => {
+                // The index of a group is unique within one object only.
+                let source = GroupSource::of_group_label(key);
+                let object = source.and_then(|source| Some((source, pod.labels.get(source.name_label)?)));
+                UnitKey::Group(match object {
+                    Some((source, name)) => GroupKey::OfSource(source, name.into(), value.into()),
+                    None => GroupKey::Label(value.into()),
+                })
+            }
             None => UnitKey::Single,
         },
         Units::Owner { kind, .. } => match pod.owners.iter().find(|owner| owner.kind == *kind) {
@@ -104,10 +107,13 @@ pub(crate) fn display_name(rules: &Rules, key: &GroupKey, pod: &Pod) -> Text {
             format!("{workload}/{group}").into()
         }
         GroupKey::Replica(_, workload, group, replica) => format!("{workload}/{group}/{replica}").into(),
-        GroupKey::LeaderWorker(set, value) => match &rules.units {
-            Units::Label { key, .. } if **key == *LWS_GROUP_INDEX => format!("{set}/{value}").into(),
-            _ => value.clone(),
-        },
+        GroupKey::OfSource(source, name, value) => {
+            if is_by_index(rules, source) {
+                format!("{name}/{value}").into()
+            } else {
+                value.clone()
+            }
+        }
         GroupKey::Owner(uid) => {
             pod.owners.iter().find(|owner| owner.uid == *uid).map_or_else(|| uid.clone(), |o| o.name.clone())
         }
@@ -160,18 +166,17 @@ pub(crate) fn requirement(
         GroupKey::Label(_) | GroupKey::Owner(_) => {
             GroupRequirement::plain(Some(asked_minimum(rules).unwrap_or(1)), ExpectedFrom::Observed)
         }
-        GroupKey::LeaderWorker(name, index) => {
-            let set = cluster.leader_worker_set(namespace, name);
-            let expected_from = match set.filter(|set| set.replicas.is_some()) {
-                Some(set) => ExpectedFrom::Scale(set.uid.clone()),
+        GroupKey::OfSource(source, name, index) => {
+            let object = cluster.of_source(source, namespace, name);
+            let expected_from = match object.filter(|object| object.replicas.is_some()) {
+                Some(object) => ExpectedFrom::Scale(object.uid.clone()),
                 None => ExpectedFrom::Observed,
             };
             let asked = asked_minimum(rules);
-            let by_index = matches!(&rules.units, Units::Label { key, .. } if **key == *LWS_GROUP_INDEX);
-            let stated = set.and_then(|set| set.replicas);
+            let stated = object.and_then(|object| object.replicas);
             let beyond = stated.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
-            let beyond = by_index && beyond;
-            match lws_group(set, size) {
+            let beyond = is_by_index(rules, source) && beyond;
+            match size_of_group(object, size) {
                 (Some(size), falls_whole) => GroupRequirement {
                     surge: beyond,
                     beyond,
@@ -229,10 +234,26 @@ pub(crate) fn is_observed(rules: &Rules, namespace: &Text, name: &Text, cluster:
                 expected_from(&key) == ExpectedFrom::Observed
             })
         }
-        (Units::Label { key, .. }, [set, index]) if is_lws_group_key(key) => {
-            expected_from(&GroupKey::LeaderWorker((*set).into(), (*index).into())) == ExpectedFrom::Observed
-        }
+        (Units::Label { key, .. }, [name, index]) => GroupSource::of_group_label(key).is_none_or(|source| {
+            let key = GroupKey::OfSource(source, (*name).into(), (*index).into());
+            expected_from(&key) == ExpectedFrom::Observed
+        }),
         _ => true,
+    }
+}
+
+/// Whether a budget names the groups of a source by their index.
+fn is_by_index(rules: &Rules, source: &GroupSource) -> bool {
+    matches!(&rules.units, Units::Label { key, .. } if source.index_label == Some(&**key))
+}
+
+/// The size of a group of a source, and whether the source rebuilds the whole group when one pod is lost. `stated` is
+/// the size that the pods state.
+fn size_of_group(object: Option<&Controller>, stated: Option<u32>) -> (Option<u32>, bool) {
+    match object.map(|object| object.counts) {
+        // If the object is not known, the default of all sources applies: any loss rebuilds the group.
+        None | Some(Counts::Pods) => (stated, true),
+        Some(Counts::Groups { size, falls_whole }) => (size.or(stated), falls_whole),
     }
 }
 
@@ -306,7 +327,6 @@ pub(crate) fn expected_number(
 const POD_GROUP: &str = "PodGroup/";
 const OWN_WORKLOAD: &str = "Workload.scheduling.quorate.dev/";
 const UPSTREAM_WORKLOAD: &str = "Workload.scheduling.k8s.io/";
-const LEADER_WORKER: &str = "LeaderWorkerSet/";
 const LABEL: &str = "Label/";
 const OWNER: &str = "Owner/";
 /// Separates the first and the last number of a range. No name and no label contains it.
@@ -323,7 +343,7 @@ impl GroupKey {
             Self::Replica(WorkloadSource::Upstream, workload, group, replica) => {
                 format!("{UPSTREAM_WORKLOAD}{workload}/{group}/{replica}")
             }
-            Self::LeaderWorker(set, value) => format!("{LEADER_WORKER}{set}/{value}"),
+            Self::OfSource(source, name, value) => format!("{}/{name}/{value}", source.kind),
             Self::Label(value) => format!("{LABEL}{value}"),
             Self::Owner(uid) => format!("{OWNER}{uid}"),
         }
@@ -355,12 +375,15 @@ impl GroupKey {
             replica(WorkloadSource::Own, rest)
         } else if let Some(rest) = text.strip_prefix(UPSTREAM_WORKLOAD) {
             replica(WorkloadSource::Upstream, rest)
-        } else if let Some(rest) = text.strip_prefix(LEADER_WORKER) {
-            rest.split_once('/').map(|(set, value)| Self::LeaderWorker(set.into(), value.into()))
         } else if let Some(value) = text.strip_prefix(LABEL) {
             Some(Self::Label(value.into()))
+        } else if let Some(uid) = text.strip_prefix(OWNER) {
+            Some(Self::Owner(uid.into()))
         } else {
-            text.strip_prefix(OWNER).map(|uid| Self::Owner(uid.into()))
+            let (kind, rest) = text.split_once('/')?;
+            let source = GroupSource::ALL.iter().find(|source| source.kind == kind)?;
+            let (name, value) = rest.split_once('/')?;
+            Some(Self::OfSource(source, name.into(), value.into()))
         }
     }
 }
@@ -411,7 +434,7 @@ mod tests {
             GroupKey::PodGroup("a".into()),
             GroupKey::Replica(WorkloadSource::Own, "w".into(), "g".into(), "".into()),
             GroupKey::Replica(WorkloadSource::Upstream, "w".into(), "g".into(), "7".into()),
-            GroupKey::LeaderWorker("llm".into(), "0".into()),
+            GroupKey::OfSource(&GroupSource::ALL[0], "llm".into(), "0".into()),
             GroupKey::Owner("0b7c-1".into()),
         ];
         keys.extend(

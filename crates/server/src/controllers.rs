@@ -9,6 +9,7 @@ use kube::{Client, Error};
 use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, ObjectKey};
 use quorate_engine::facts::Controller;
+use quorate_engine::group_source::GroupSource;
 use quorate_engine::ledger::Reply;
 use quorate_intake::{Unreadable, objects};
 use quorate_kit::watch::Source;
@@ -24,14 +25,17 @@ pub(crate) async fn get(client: &Client, kind: &GroupKind, key: &ObjectKey) -> R
         ("apps", "ReplicaSet") => read(typed(client, key), objects::replica_set, key).await,
         ("apps", "StatefulSet") => read(typed(client, key), objects::stateful_set, key).await,
         ("apps", "Deployment") => read(typed(client, key), objects::deployment, key).await,
-        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => {
-            let gvk = GroupVersionKind::gvk(&kind.group, "v1", &kind.kind);
-            let resource = ApiResource::from_gvk_with_plural(&gvk, "leaderworkersets");
-            let source = Source::found(client.clone(), &resource, Some(&key.namespace));
-            read(source, objects::leader_worker_set, key).await
-        }
-        _ => any(client, kind, key).await,
+        _ => match GroupSource::of_kind(kind).and_then(group_source_resource) {
+            Some(resource) => untyped(client, &resource, (kind, key), None).await,
+            None => discovered(client, kind, key).await,
+        },
     }
+}
+
+/// The resource of a group source, in the best version that Quorate reads.
+fn group_source_resource(source: &GroupSource) -> Option<ApiResource> {
+    let gvk = GroupVersionKind::gvk(source.api_group, source.versions.first()?, source.kind);
+    Some(ApiResource::from_gvk_with_plural(&gvk, source.resource))
 }
 
 fn typed<K>(client: &Client, key: &ObjectKey) -> Source<K>
@@ -42,14 +46,22 @@ where
 }
 
 /// A controller of a kind that only discovery knows.
-async fn any(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply, Error> {
+async fn discovered(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply, Error> {
     let group = discovery::group(client, &kind.group).await?;
     let found = group.recommended_kind(&kind.kind).filter(|(_, caps)| caps.scope == Scope::Namespaced);
     let Some((resource, caps)) = found else { return Ok(Reply::Lost) };
     let scales = caps.subresources.iter().any(|(sub, _)| sub.plural.ends_with("/scale"));
     // A kind with another path gets its number from the watch. Until then the number is unknown, which is safe.
-    let scale = scales.then(slim::ReplicasPath::default);
-    let source = Source::<IgnoredAny>::found(client.clone(), &resource, Some(&key.namespace));
+    untyped(client, &resource, (kind, key), scales.then(slim::ReplicasPath::default)).await
+}
+
+async fn untyped(
+    client: &Client,
+    resource: &ApiResource,
+    (kind, key): (&GroupKind, &ObjectKey),
+    scale: Option<slim::ReplicasPath>,
+) -> Result<Reply, Error> {
+    let source = Source::<IgnoredAny>::found(client.clone(), resource, Some(&key.namespace));
     let kind = kind.clone();
     let source = source.read_by(move |text| objects::any_controller(&kind, text, scale.as_ref()));
     read(source, |controller| Ok(controller.clone()), key).await

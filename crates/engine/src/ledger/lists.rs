@@ -3,7 +3,7 @@
 //!
 //! A watch that lags makes a charge too careful, but a free pass too generous: the pod that is "unready anyway" may be ready
 //! by now. So before a free pass the pods are listed, after the request arrived and after the ledger number was read that the
-//! write will test. A group beyond the replicas of its LeaderWorkerSet passes for free as well, so there the set is read.
+//! write will test. A group beyond the replicas of its source passes for free as well, so there the source is read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -179,7 +179,7 @@ mod tests {
     const COVERAGE: Option<u64> = Some(7);
 
     fn source() -> Source {
-        (GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), ObjectKey::new("shop", "llm"))
+        (GroupKind::new("example.com", "ModelServer"), ObjectKey::new("shop", "llm"))
     }
 
     #[test]

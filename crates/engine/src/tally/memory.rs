@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::Tally;
 use crate::basics::{GroupKind, ObjectKey, Text, Uid};
-use crate::cluster_state::{ClusterState, LWS_KIND};
+use crate::cluster_state::ClusterState;
 use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
 use crate::sources::{self, Covered, SourceState};
 use crate::units::{self, ExpectedFrom, GroupKey};
@@ -335,8 +335,8 @@ fn look_again(
             .workload(*source, object(name))
             .filter(|workload| workload.groups.iter().any(|other| other.name == *group))
             .map(|workload| workload.uid.clone()),
-        GroupKey::LeaderWorker(name, _) => {
-            cluster.leader_worker_set(namespace, name).map(|set| set.uid.clone())
+        GroupKey::OfSource(source, name, _) => {
+            cluster.of_source(source, namespace, name).map(|object| object.uid.clone())
         }
         GroupKey::Label(_) | GroupKey::Owner(_) => Some(Uid::default()),
     };
@@ -360,7 +360,7 @@ fn kind_behind(key: &GroupKey) -> Option<GroupKind> {
     match key {
         GroupKey::PodGroup(_) => Some(sources::pod_group_kind()),
         GroupKey::Replica(source, ..) => Some(sources::workload_kind(*source)),
-        GroupKey::LeaderWorker(..) => Some(GroupKind::new(LWS_KIND.0, LWS_KIND.1)),
+        GroupKey::OfSource(source, ..) => Some(source.group_kind()),
         GroupKey::Label(_) | GroupKey::Owner(_) => None,
     }
 }

@@ -70,8 +70,8 @@ pub(crate) struct Tally {
     /// If the budget states the expected number: the sources that would state it otherwise, with their number of
     /// groups.
     sources: FxHashMap<ExpectedFrom, u32>,
-    /// The number of groups of each LeaderWorkerSet.
-    sets: FxHashMap<Text, u32>,
+    /// The number of groups of each object of a group source.
+    objects: FxHashMap<Text, u32>,
     groups_current: u32,
     /// All whole groups, without the limit of the expected number.
     groups_whole: u32,
@@ -192,7 +192,7 @@ impl Tally {
                 if entry.members.is_empty() {
                     let removed = self.units.remove(unit as usize);
                     self.by_key.remove(&removed.key);
-                    self.count_set(&removed.key, false);
+                    self.count_object(&removed.key, false);
                     if removed.expected_from == ExpectedFrom::Observed
                         && !was_complete
                         && !self.is_there(&removed)

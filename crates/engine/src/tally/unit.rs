@@ -53,10 +53,12 @@ impl Unit {
 }
 
 impl Tally {
-    /// The name of a group in messages. If all groups belong to one LeaderWorkerSet, the index is enough.
+    /// The name of a group in messages. If all groups belong to one object, the index is enough.
     pub(crate) fn shown(&self, name: &Text) -> Text {
         match name.split_once('/') {
-            Some((set, index)) if self.sets.len() == 1 && self.sets.contains_key(set) => index.into(),
+            Some((object, index)) if self.objects.len() == 1 && self.objects.contains_key(object) => {
+                index.into()
+            }
             _ => name.clone(),
         }
     }
@@ -95,7 +97,7 @@ impl Tally {
             raised: false,
             surge: false,
         }) as u32;
-        self.count_set(&key, true);
+        self.count_object(&key, true);
         self.by_key.insert(key, unit);
         unit
     }
@@ -142,12 +144,12 @@ impl Tally {
             && self.units.iter().any(|(_, unit)| unit.name == removed.name)
     }
 
-    pub(super) fn count_set(&mut self, key: &GroupKey, up: bool) {
-        let GroupKey::LeaderWorker(set, _) = key else { return };
-        let count = self.sets.entry(set.clone()).or_default();
+    pub(super) fn count_object(&mut self, key: &GroupKey, up: bool) {
+        let GroupKey::OfSource(_, name, _) = key else { return };
+        let count = self.objects.entry(name.clone()).or_default();
         *count = if up { *count + 1 } else { *count - 1 };
         if *count == 0 {
-            self.sets.remove(set);
+            self.objects.remove(name);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Warnings about budgets that are valid, but probably not what the user meant.
 
-use quorate_api::names::lws;
 use quorate_engine::basics::Quantity;
 use quorate_engine::facts::{BudgetKind, Covers, Operation, Rules, Units};
+use quorate_engine::group_source::GroupSource;
 
 /// Known facts about the pods that a budget covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,9 +78,10 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
     warnings
 }
 
-/// LeaderWorkerSet writes the size of a group on each of its pods.
+/// Whether the source of the groups writes their size on each pod.
 fn names_size(units: &Units) -> bool {
-    matches!(units, Units::Label { key, .. } if &**key == lws::GROUP_INDEX || &**key == lws::GROUP_KEY)
+    let Units::Label { key, .. } = units else { return false };
+    GroupSource::of_group_label(key).is_some_and(|source| source.size_annotation.is_some())
 }
 
 /// The reason why the budget never allows a disruption, if its numbers show that.

@@ -4,12 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, Labels, Version};
 use quorate_engine::facts::{Activity, Controller, Counts};
+use quorate_engine::group_source::{GroupSource, LEADER_WORKER_SET};
 
-use super::Incoming;
+use super::{Incoming, leader_worker_set};
 use crate::error::Unreadable;
-
-/// The label that LeaderWorkerSet sets on its pods.
-const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 
 /// A ReplicaSet as a fact.
 pub fn replica_set(set: &slim::ReplicaSet) -> Result<Controller, Unreadable> {
@@ -34,19 +32,6 @@ pub fn deployment(deployment: &slim::Deployment) -> Result<Controller, Unreadabl
     Ok(Controller { recreate: deployment.recreates(), templates, ..fact })
 }
 
-/// A LeaderWorkerSet as a fact. It counts groups, not pods.
-pub fn leader_worker_set(set: &slim::LeaderWorkerSet) -> Result<Controller, Unreadable> {
-    const KIND: &str = "LeaderWorkerSet";
-    let kind = GroupKind::new("leaderworkerset.x-k8s.io", KIND);
-    let size = Incoming::new(KIND, &set.metadata).count("spec.leaderWorkerTemplate.size", set.size(), 1)?;
-    let fact = counts_pods(KIND, kind, &set.metadata, Some(set.replicas()))?;
-    let counts = Counts::Groups { size: Some(size), falls_whole: set.falls_whole() };
-    // LeaderWorkerSet sets this label on each of its pods.
-    let named = [(LWS_NAME, &*fact.key.name)];
-    let templates = set.templates().into_iter().map(|template| labels(template, &named)).collect();
-    Ok(Controller { counts, templates: Some(templates), ..fact })
-}
-
 /// An object of any kind, from its JSON text. `scale` is `None` for a kind without a scale, such as a DaemonSet. If the
 /// object sets no replica count, its scale is unknown, because the default of its kind is unknown.
 ///
@@ -58,6 +43,9 @@ pub fn leader_worker_set(set: &slim::LeaderWorkerSet) -> Result<Controller, Unre
 pub fn any(kind: &GroupKind, text: &str, scale: Option<&slim::ReplicasPath>) -> Result<Controller, String> {
     let wrong = |why: serde_json::Error| why.to_string();
     let told = |why: Unreadable| why.problem.to_string();
+    if let Some(read) = GroupSource::of_kind(kind).and_then(group_source_reader) {
+        return read(text);
+    }
     match (&*kind.group, &*kind.kind) {
         ("batch", "Job") => job(&serde_json::from_str(text).map_err(wrong)?).map_err(told),
         ("jobset.x-k8s.io", "JobSet") => {
@@ -79,6 +67,14 @@ pub fn any(kind: &GroupKind, text: &str, scale: Option<&slim::ReplicasPath>) -> 
             Ok(Controller { templates, ..fact })
         }
     }
+}
+
+/// Reads the object of a group source from its JSON text.
+type Reader = fn(&str) -> Result<Controller, String>;
+
+fn group_source_reader(source: &GroupSource) -> Option<Reader> {
+    const READERS: [(GroupSource, Reader); 1] = [(LEADER_WORKER_SET, leader_worker_set::read)];
+    READERS.iter().find(|(of, _)| of == source).map(|(_, read)| *read)
 }
 
 /// A Job as a fact. It has no scale subresource, but its spec and status show how many pods it wants.
@@ -103,12 +99,12 @@ fn template(template: &slim::PodTemplate) -> Option<Box<[Labels]>> {
     Some([labels(template, &[])].into())
 }
 
-fn labels(template: &slim::PodTemplate, more: &[(&str, &str)]) -> Labels {
+pub(super) fn labels(template: &slim::PodTemplate, more: &[(&str, &str)]) -> Labels {
     let own = template.metadata.labels.iter().flatten();
     Labels::new(own.map(|(key, value)| (key.as_str(), value.as_str())).chain(more.iter().copied()))
 }
 
-fn counts_pods(
+pub(super) fn counts_pods(
     word: &'static str,
     kind: GroupKind,
     meta: &ObjectMeta,
@@ -131,4 +127,16 @@ fn counts_pods(
         activity: Activity::Active,
         templates: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_source_can_be_read() {
+        for source in GroupSource::ALL {
+            assert!(group_source_reader(source).is_some(), "{}", source.kind);
+        }
+    }
 }

@@ -7,12 +7,14 @@
 mod cluster;
 mod controller;
 mod group;
+mod leader_worker_set;
 mod pod;
 mod twin;
 
 pub use cluster::{agent, namespace, native_budget, node};
-pub use controller::{any as any_controller, deployment, leader_worker_set, replica_set, stateful_set};
+pub use controller::{any as any_controller, deployment, replica_set, stateful_set};
 pub use group::{own_workload, pod_group, upstream_workload};
+pub use leader_worker_set::leader_worker_set;
 pub use pod::{any_pod, pod};
 pub use twin::{Groups, TooTight, too_tight, twin};
 

@@ -1,9 +1,10 @@
 //! Pods.
 
-use quorate_api::names::{self, DISRUPTABLE, POD_GROUP, POD_GROUP_REPLICA, WORKLOAD};
+use quorate_api::names::{DISRUPTABLE, POD_GROUP, POD_GROUP_REPLICA, WORKLOAD};
 use quorate_api::slim;
 use quorate_engine::basics::{Labels, Text, Time};
 use quorate_engine::facts::{Container, Link, Phase, Pod, Probe, WorkloadSource};
+use quorate_engine::group_source::GroupSource;
 
 use super::Incoming;
 use crate::error::Unreadable;
@@ -93,11 +94,12 @@ fn link(pod: Incoming<'_>, spec: &slim::PodSpec) -> Option<Link> {
     })
 }
 
-/// The group size that LeaderWorkerSet wrote on the pod. If it is not a number, the size of the LeaderWorkerSet
-/// applies.
+/// The size of its group that the group source wrote on the pod. If it is not a number, the size in the object of the
+/// source applies.
 fn group_size(pod: &slim::Pod) -> Option<u32> {
-    let size = pod.metadata.annotations.as_ref()?.get(names::lws::SIZE)?;
-    size.parse().ok().filter(|size| *size > 0)
+    let annotations = pod.metadata.annotations.as_ref()?;
+    let mut sizes = GroupSource::ALL.iter().filter_map(|source| annotations.get(source.size_annotation?));
+    sizes.next()?.parse().ok().filter(|size| *size > 0)
 }
 
 fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {

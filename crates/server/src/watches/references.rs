@@ -11,19 +11,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quorate_engine::basics::{GroupKind, Text, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Covers, Owner};
+use quorate_engine::group_source::GroupSource;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Kinds that are watched anyway, or that are not workloads although they are controllers: a node controls its static
-/// pods, and the leader pod of a LeaderWorkerSet controls what creates its workers.
-const OTHERS: [(&str, &str); 6] = [
-    ("apps", "ReplicaSet"),
-    ("apps", "StatefulSet"),
-    ("apps", "Deployment"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-    ("", "Node"),
-    ("", "Pod"),
-];
+/// pods, and the leader pod of a group may control what creates its workers.
+const OTHERS: [(&str, &str); 5] =
+    [("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Node"), ("", "Pod")];
 
 /// How long a kind is still watched after the last object that it controlled is gone: jobs come and go, and until a
 /// kind is known again, no pod that it controls may be disrupted.
@@ -64,7 +59,7 @@ fn makes_groups(kind: &GroupKind) -> bool {
 }
 
 fn matters(kind: &GroupKind) -> bool {
-    !OTHERS.contains(&(&*kind.group, &*kind.kind))
+    !OTHERS.contains(&(&*kind.group, &*kind.kind)) && GroupSource::of_kind(kind).is_none()
 }
 
 impl State {

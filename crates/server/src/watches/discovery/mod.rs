@@ -231,7 +231,7 @@ impl Discovery {
         self.referred = self.references.kinds();
         let referred = self.referred.iter().cloned().map(Slot::Referred);
         let kruise = (*self.kruise.borrow_and_update() == Some(true)).then_some(Slot::UnavailableBudgets);
-        let wanted: BTreeSet<Slot> = Slot::ALWAYS.into_iter().chain(kruise).chain(referred).collect();
+        let wanted: BTreeSet<Slot> = Slot::always().chain(kruise).chain(referred).collect();
         let groups = wanted.iter().map(|slot| slot.kind().group.to_string()).collect();
         let catalog = Catalog::ask(&self.client, &groups).await?;
         self.untold.clear();
@@ -349,17 +349,6 @@ impl Discovery {
                     let translate = translate::workloads(WorkloadSource::Own, slot.kind(), &references);
                     forward(source.reporting_to(health), replica, None, translate).await;
                 }
-                Slot::LeaderWorkerSets => {
-                    let source = scope.found::<slim::LeaderWorkerSet>(&client, &resource);
-                    let source = source.read_by(translate::reading(objects::leader_worker_set));
-                    forward(
-                        source.reporting_to(health),
-                        replica,
-                        None,
-                        translate::controllers(slot.kind(), &references),
-                    )
-                    .await;
-                }
                 Slot::UnavailableBudgets => {
                     let source = scope.found::<StoredBudget>(&client, &resource);
                     let kind = BudgetKind::PodUnavailableBudget;
@@ -368,7 +357,8 @@ impl Discovery {
                     })
                     .await;
                 }
-                Slot::Referred(kind) => {
+                Slot::Groups(_) | Slot::Referred(_) => {
+                    let kind = slot.kind();
                     let read_as = kind.clone();
                     let source = scope.found::<serde::de::IgnoredAny>(&client, &resource);
                     let source =
@@ -377,7 +367,7 @@ impl Discovery {
                         source.reporting_to(health),
                         replica,
                         None,
-                        translate::controllers(kind.clone(), &references),
+                        translate::controllers(kind, &references),
                     )
                     .await;
                 }

@@ -6,6 +6,7 @@ use quorate_api::slim;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::GroupKind;
 use quorate_engine::facts::{BudgetKind, WorkloadSource};
+use quorate_engine::group_source::GroupSource;
 use quorate_engine::ledger::Event;
 
 use crate::watches::scope::Patience;
@@ -25,7 +26,8 @@ pub(super) enum Slot {
     PodGroups,
     UpstreamWorkloads,
     OwnWorkloads,
-    LeaderWorkerSets,
+    /// The objects of a group source.
+    Groups(&'static GroupSource),
     /// OpenKruise's budgets, if Quorate serves them.
     UnavailableBudgets,
     /// A kind that a budget, a pod or a controller names.
@@ -34,15 +36,17 @@ pub(super) enum Slot {
 
 impl Slot {
     /// Kinds that are watched even if no object refers to them.
-    pub(super) const ALWAYS: [Self; 4] =
-        [Self::PodGroups, Self::UpstreamWorkloads, Self::OwnWorkloads, Self::LeaderWorkerSets];
+    pub(super) fn always() -> impl Iterator<Item = Self> {
+        let workload_api = [Self::PodGroups, Self::UpstreamWorkloads, Self::OwnWorkloads];
+        workload_api.into_iter().chain(GroupSource::ALL.iter().map(Self::Groups))
+    }
 
     pub(super) fn kind(&self) -> GroupKind {
         match self {
             Self::PodGroups => GroupKind::new("scheduling.k8s.io", "PodGroup"),
             Self::UpstreamWorkloads => GroupKind::new("scheduling.k8s.io", "Workload"),
             Self::OwnWorkloads => GroupKind::new("scheduling.quorate.dev", "Workload"),
-            Self::LeaderWorkerSets => GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+            Self::Groups(source) => source.group_kind(),
             Self::UnavailableBudgets => GroupKind::new("policy.kruise.io", "PodUnavailableBudget"),
             Self::Referred(kind) => kind.clone(),
         }
@@ -60,7 +64,7 @@ impl Slot {
             Self::PodGroups => Some(&slim::PodGroup::VERSIONS),
             Self::UpstreamWorkloads => Some(&slim::Workload::VERSIONS),
             Self::OwnWorkloads | Self::UnavailableBudgets => Some(&["v1alpha1"]),
-            Self::LeaderWorkerSets => Some(&["v1"]),
+            Self::Groups(source) => Some(source.versions),
             Self::Referred(_) => None,
         }
     }
@@ -75,7 +79,7 @@ impl Slot {
             Self::PodGroups => Snapshot::PodGroups(Vec::new()),
             Self::UpstreamWorkloads => Snapshot::Workloads(WorkloadSource::Upstream, Vec::new()),
             Self::OwnWorkloads => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
-            Self::LeaderWorkerSets | Self::Referred(_) => Snapshot::Controllers(self.kind(), Vec::new()),
+            Self::Groups(_) | Self::Referred(_) => Snapshot::Controllers(self.kind(), Vec::new()),
             Self::UnavailableBudgets => return Event::Unwatched(BudgetKind::PodUnavailableBudget),
         })
     }
