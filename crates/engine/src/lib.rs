@@ -7,6 +7,7 @@ pub mod basics;
 pub mod callers;
 pub mod claims;
 mod cluster_state;
+pub mod condition_reason;
 mod coverage;
 mod decide;
 pub mod decision;

@@ -2,11 +2,12 @@
 
 use crate::basics::{Quantity, Text, Time};
 use crate::claims::{Claim, PROTOCOL};
+use crate::condition_reason::ConditionReason as Reason;
 use crate::decision::{Noun, Numbers, Unresolved};
 use crate::engine::{BudgetRecord, Engine};
 use crate::facts::{BudgetKey, NativeBudget, Operation, Rules, Units};
 use crate::sentence;
-use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status, reason};
+use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status};
 use crate::tally::Unit;
 
 /// The largest number of pods or workloads that a message lists by name.
@@ -81,26 +82,26 @@ impl Engine {
 
     fn configured(&self, budget: &BudgetRecord, numbers: Numbers) -> Condition {
         let (reason, message) =
-            self.misconfigured(budget, numbers).unwrap_or_else(|| (reason::VALID_CONFIG, valid(budget)));
+            self.misconfigured(budget, numbers).unwrap_or_else(|| (Reason::ValidConfig, valid(budget)));
         Condition {
             kind: ConditionType::BudgetConfigured,
-            status: reason == reason::VALID_CONFIG,
+            status: reason == Reason::ValidConfig,
             reason,
             message,
         }
     }
 
     /// The worst problem of a budget's configuration.
-    fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(&'static str, String)> {
+    fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(Reason, String)> {
         let (rules, tally) = (&budget.rules, &budget.tally);
         let namespace = &budget.fact.key.object.namespace;
         let expected_by = budget.fact.key.kind.says_expected();
         if let Err(broken) = &budget.fact.spec {
-            return Some((reason::INVALID, sentence::invalid(&broken.why)));
+            return Some((Reason::Invalid, sentence::invalid(&broken.why)));
         }
         if budget.downgraded {
             return Some((
-                reason::FEATURE_DISABLED,
+                Reason::FeatureDisabled,
                 "The feature gate MultiPodPDBs is disabled: the numbers count single pods. \
                  Enable the gate to protect groups."
                     .to_owned(),
@@ -108,7 +109,7 @@ impl Engine {
         }
         if self.cluster.namespaces.get(namespace).is_some_and(|ns| ns.excluded) {
             return Some((
-                reason::NAMESPACE_EXCLUDED,
+                Reason::NamespaceExcluded,
                 format!(
                     "Namespace {namespace} is excluded from the webhooks, so the budget protects nothing."
                 ),
@@ -117,7 +118,7 @@ impl Engine {
         if !tally.ungrouped.is_empty() {
             let pods = self.names(tally.ungrouped.iter(), ("names", "name"));
             return Some((
-                reason::MISSING_WORKLOAD_REFERENCE,
+                Reason::MissingWorkloadReference,
                 format!(
                     "The scope is Workload, but {pods} no workload; such pods count as unhealthy and are not \
                      evicted. Set schedulingGroup or the quorate.dev/workload labels in their template."
@@ -128,7 +129,7 @@ impl Engine {
         if let (Some((_, unit)), Units::Label { min_ready: Some(asked), .. }) = (unreachable, &rules.units) {
             let size = unit.min_count.unwrap_or(0);
             return Some((
-                reason::UNREACHABLE_MINIMUM,
+                Reason::UnreachableMinimum,
                 format!(
                     "minReadyReplicas is {asked}, but a group has {size} pods and can never have more; {size} is \
                      used. Set minReadyReplicas to {size} or less."
@@ -136,10 +137,10 @@ impl Engine {
             ));
         }
         if never_allows(rules, Numbers { expected: tally.expected_at_most(rules, numbers), ..numbers }) {
-            return Some((reason::NEVER_ALLOWS, never_allows_message(rules, numbers)));
+            return Some((Reason::NeverAllows, never_allows_message(rules, numbers)));
         }
         if let Some(message) = self.native_too_tight(budget) {
-            return Some((reason::NATIVE_RULE_TOO_TIGHT, message));
+            return Some((Reason::NativeRuleTooTight, message));
         }
         if tally.singles > 0 {
             let lack = match &rules.units {
@@ -149,7 +150,7 @@ impl Engine {
             };
             let pods = self.names(self.singles_of(budget).iter(), ("has", "have"));
             return Some((
-                reason::MISSING_GROUP_LABEL,
+                Reason::MissingGroupLabel,
                 format!("{pods} no {lack}; such pods are counted one by one. Set it in their template."),
             ));
         }
@@ -157,7 +158,7 @@ impl Engine {
         {
             let pods = self.names(self.unmanaged_of(budget).iter(), ("has", "have"));
             return Some((
-                reason::UNMANAGED_PODS,
+                Reason::UnmanagedPods,
                 format!(
                     "{pods} no controller, so the expected number of such pods is not known. \
                      Use an integer minAvailable, or {expected_by}."
@@ -168,7 +169,7 @@ impl Engine {
         if workloads.len() > 1 {
             let names: Vec<&str> = workloads.iter().take(NAMED).map(|name| &**name).collect();
             return Some((
-                reason::MULTIPLE_WORKLOADS_DETECTED,
+                Reason::MultipleWorkloadsDetected,
                 format!(
                     "The pods belong to {} workloads ({}{}); their groups are counted together. \
                      Write one budget for each workload, unless this is intended.",
@@ -180,7 +181,7 @@ impl Engine {
         }
         if tally.is_observed() && !matches!(rules.units, Units::Pods) && asks_scale(rules) {
             return Some((
-                reason::EXPECTED_FROM_OBSERVATION,
+                Reason::ExpectedFromObservation,
                 format!(
                     "No object states the expected number of groups, so the observed groups are counted. \
                      Set {expected_by} if that number can be wrong."
@@ -314,24 +315,24 @@ fn allowed_condition(
     let rules = &budget.rules;
     let by_pods = matches!(rules.units, Units::Pods);
     let (status, reason, message) = match (&budget.fact.spec, unresolved) {
-        (Err(broken), _) => (false, reason::SYNC_FAILED, sentence::invalid(&broken.why)),
+        (Err(broken), _) => (false, Reason::SyncFailed, sentence::invalid(&broken.why)),
         (_, Some(unresolved)) => {
             let reason = match unresolved {
-                Unresolved::Group { .. } => reason::WORKLOAD_RESOLUTION_FAILED,
+                Unresolved::Group { .. } => Reason::WorkloadResolutionFailed,
                 Unresolved::Controller { .. }
                 | Unresolved::Owner { .. }
                 | Unresolved::Scale { .. }
-                | Unresolved::Sources { .. } => reason::SYNC_FAILED,
+                | Unresolved::Sources { .. } => Reason::SyncFailed,
             };
             (false, reason, sentence::unresolved(unresolved, budget.fact.key.kind))
         }
-        _ if !enforced.status => (false, reason::SYNC_FAILED, enforced.message.clone()),
+        _ if !enforced.status => (false, Reason::SyncFailed, enforced.message.clone()),
         _ => {
             let reason = match (numbers.allowed > 0, by_pods) {
-                (true, true) => reason::SUFFICIENT_PODS,
-                (true, false) => reason::SUFFICIENT_REPLICAS,
-                (false, true) => reason::INSUFFICIENT_PODS,
-                (false, false) => reason::INSUFFICIENT_REPLICAS,
+                (true, true) => Reason::SufficientPods,
+                (true, false) => Reason::SufficientReplicas,
+                (false, true) => Reason::InsufficientPods,
+                (false, false) => Reason::InsufficientReplicas,
             };
             (numbers.allowed > 0, reason, sentence::standing(noun(rules), numbers))
         }
@@ -346,13 +347,13 @@ fn enforced(budget: &BudgetRecord) -> Condition {
     let (status, reason, message) = match (open, other) {
         (_, Some(protocol)) => (
             false,
-            reason::WAITING_FOR_REPLICA,
+            Reason::WaitingForReplica,
             format!("Another version of Quorate writes this budget (protocol {protocol}, not {PROTOCOL})."),
         ),
-        (true, None) => (true, reason::ALL_REPLICAS, "Every replica enforces it.".to_owned()),
+        (true, None) => (true, Reason::AllReplicas, "Every replica enforces it.".to_owned()),
         (false, None) => (
             false,
-            reason::JUST_CREATED,
+            Reason::JustCreated,
             "Not every replica enforces it yet, or its namespace has no label yet; until then it allows nothing."
                 .to_owned(),
         ),

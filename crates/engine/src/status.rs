@@ -1,6 +1,7 @@
 //! The status of a budget, as data.
 
 use crate::basics::{Text, Time};
+use crate::condition_reason::ConditionReason;
 use crate::decision::Numbers;
 use crate::facts::Memory;
 
@@ -56,8 +57,8 @@ pub struct Condition {
     pub kind: ConditionType,
     /// True or False.
     pub status: bool,
-    /// The reason, in CamelCase.
-    pub reason: &'static str,
+    /// The reason.
+    pub reason: ConditionReason,
     /// The message: what is wrong, and what to do.
     pub message: String,
 }
@@ -82,33 +83,4 @@ impl ConditionType {
             Self::Enforced => "Enforced",
         }
     }
-}
-
-/// The reasons of conditions.
-pub mod reason {
-    #![allow(missing_docs, reason = "the names are the values; docs/messages.md explains them")]
-
-    pub const SUFFICIENT_PODS: &str = "SufficientPods";
-    pub const SUFFICIENT_REPLICAS: &str = "SufficientReplicas";
-    pub const INSUFFICIENT_PODS: &str = "InsufficientPods";
-    pub const INSUFFICIENT_REPLICAS: &str = "InsufficientReplicas";
-    pub const WORKLOAD_RESOLUTION_FAILED: &str = "WorkloadResolutionFailed";
-    pub const SYNC_FAILED: &str = "SyncFailed";
-
-    pub const VALID_CONFIG: &str = "ValidConfig";
-    pub const MISSING_WORKLOAD_REFERENCE: &str = "MissingWorkloadReference";
-    pub const MULTIPLE_WORKLOADS_DETECTED: &str = "MultipleWorkloadsDetected";
-    pub const MISSING_GROUP_LABEL: &str = "MissingGroupLabel";
-    pub const NATIVE_RULE_TOO_TIGHT: &str = "NativeRuleTooTight";
-    pub const UNMANAGED_PODS: &str = "UnmanagedPods";
-    pub const EXPECTED_FROM_OBSERVATION: &str = "ExpectedFromObservation";
-    pub const UNREACHABLE_MINIMUM: &str = "UnreachableMinimum";
-    pub const NEVER_ALLOWS: &str = "NeverAllows";
-    pub const FEATURE_DISABLED: &str = "FeatureDisabled";
-    pub const NAMESPACE_EXCLUDED: &str = "NamespaceExcluded";
-    pub const INVALID: &str = "Invalid";
-
-    pub const ALL_REPLICAS: &str = "AllReplicas";
-    pub const JUST_CREATED: &str = "JustCreated";
-    pub const WAITING_FOR_REPLICA: &str = "WaitingForReplica";
 }

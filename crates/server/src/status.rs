@@ -11,8 +11,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kube::Error;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::facts::BudgetKey;
-use quorate_engine::status::{ConditionType, Status, reason};
+use quorate_engine::status::{ConditionType, Status};
 use quorate_intake::budget;
 use quorate_kit::Plain;
 use quorate_kit::election::Election;
@@ -133,11 +134,11 @@ impl Writer {
     /// Writes an Event when a budget starts to be misconfigured.
     fn report_trouble(&self, key: &BudgetKey, seen: &Value, status: &Status) {
         let configured = status.conditions.iter().find(|c| c.kind == ConditionType::BudgetConfigured);
-        let news = configured.filter(|now| !now.status && reason_seen(seen) != Some(now.reason));
+        let news = configured.filter(|now| !now.status && reason_seen(seen) != Some(now.reason.name()));
         if let Some(condition) = news {
-            self.events.misconfigured(key, condition.reason, &condition.message);
+            self.events.misconfigured(key, condition.reason.name(), &condition.message);
         }
-        let ungrouped = [reason::MISSING_WORKLOAD_REFERENCE, reason::MISSING_GROUP_LABEL];
+        let ungrouped = [ConditionReason::MissingWorkloadReference, ConditionReason::MissingGroupLabel];
         let misconfigured = news.is_some_and(|condition| ungrouped.contains(&condition.reason));
         self.metrics.reconciled(!status.groups.is_empty(), misconfigured);
     }

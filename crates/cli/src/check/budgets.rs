@@ -11,9 +11,10 @@ use quorate_api::names::{ENFORCED, kruise};
 use quorate_api::slim;
 use quorate_engine::Engine;
 use quorate_engine::basics::{ObjectKey, Text};
+use quorate_engine::condition_reason::Severity;
 use quorate_engine::decision::ProbeDoubt;
 use quorate_engine::facts::{BudgetKey, NativeBudget};
-use quorate_engine::status::{ConditionType, reason};
+use quorate_engine::status::ConditionType;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
 use quorate_server::view::{self, Unlisted, View};
@@ -61,7 +62,7 @@ fn stand(engine: &mut Engine, section: &mut Section) {
             status.conditions.iter().find(|c| !c.status && c.kind != ConditionType::DisruptionAllowed);
         match wrong {
             None => well += 1,
-            Some(c) if [reason::INVALID, reason::NEVER_ALLOWS, reason::JUST_CREATED].contains(&c.reason) => {
+            Some(c) if c.reason.severity() == Severity::Error => {
                 section.bad(format!("{key}: {}", c.reason), c.message.clone());
             }
             Some(c) => section.warn(format!("{key}: {}", c.reason), c.message.clone()),

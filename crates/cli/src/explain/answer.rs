@@ -247,7 +247,7 @@ impl<'a> Explainer<'a> {
         let condition = |condition: &status::Condition| Condition {
             kind: condition.kind.name(),
             status: condition.status,
-            reason: condition.reason,
+            reason: condition.reason.name(),
             message: condition.message.clone(),
         };
         Some(BudgetAnswer {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use quorate_engine::basics::{Text, Time};
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::facts::BudgetKind;
-use quorate_engine::status::{Condition, ConditionType, Group, Status, reason};
+use quorate_engine::status::{Condition, ConditionType, Group, Status};
 use serde_json::{Map, Value, json};
 
 use super::memory;
@@ -58,7 +59,7 @@ fn only_counts(seen: &Value, condition: &Condition) -> bool {
         || seen.iter().any(|old| {
             old["type"] == condition.kind.name()
                 && old["status"] == status
-                && old["reason"] == condition.reason
+                && old["reason"] == condition.reason.name()
         })
 }
 
@@ -121,7 +122,7 @@ fn nothing_sticks(status: &Status) -> Status {
             *condition = Condition {
                 kind: ConditionType::DisruptionAllowed,
                 status: false,
-                reason: reason::SYNC_FAILED,
+                reason: ConditionReason::SyncFailed,
                 message: "Claims are not stored: the CustomResourceDefinition is older than this server. \
                           Apply the current one (quorate crds)."
                     .to_owned(),
@@ -200,7 +201,7 @@ fn condition(condition: &Condition, old: Option<&Value>, generation: i64, now: T
     json!({
         "type": condition.kind.name(),
         "status": status,
-        "reason": condition.reason,
+        "reason": condition.reason.name(),
         "message": condition.message,
         "observedGeneration": generation,
         "lastTransitionTime": since.unwrap_or_else(|| at(now)),

@@ -1,6 +1,7 @@
 //! What is written to a budget's status.
 
 use quorate_engine::basics::Time;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::decision::Numbers;
 use quorate_engine::facts::BudgetKind;
 use quorate_engine::status::{Condition, ConditionType, Group, Status};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::data::{TEN, before_ten, load};
 
-fn condition(kind: ConditionType, status: bool, reason: &'static str) -> Condition {
+fn condition(kind: ConditionType, status: bool, reason: ConditionReason) -> Condition {
     Condition { kind, status, reason, message: "m".to_owned() }
 }
 
@@ -35,9 +36,9 @@ fn status() -> Status {
         groups_omitted: 0,
         memory: quorate_engine::facts::Memory::default(),
         conditions: [
-            condition(ConditionType::DisruptionAllowed, false, "InsufficientReplicas"),
-            condition(ConditionType::BudgetConfigured, true, "ValidConfig"),
-            condition(ConditionType::Enforced, true, "AllReplicas"),
+            condition(ConditionType::DisruptionAllowed, false, ConditionReason::InsufficientReplicas),
+            condition(ConditionType::BudgetConfigured, true, ConditionReason::ValidConfig),
+            condition(ConditionType::Enforced, true, ConditionReason::AllReplicas),
         ],
     }
 }
@@ -101,7 +102,8 @@ fn a_condition_keeps_its_time_while_its_status_is_the_same() {
     assert_eq!(find(&after, "example.com/Reviewed"), find(&stored, "example.com/Reviewed"), "not ours");
 
     let mut turned = status();
-    turned.conditions[0] = condition(ConditionType::DisruptionAllowed, true, "SufficientReplicas");
+    turned.conditions[0] =
+        condition(ConditionType::DisruptionAllowed, true, ConditionReason::SufficientReplicas);
     let later = patched(&after, &turned, Time(TEN.0 + 60_000));
     assert_eq!(find(&later, "DisruptionAllowed")["lastTransitionTime"], json!("2026-11-15T10:01:00Z"));
     assert_eq!(find(&later, "DisruptionAllowed")["status"], json!("True"));
@@ -176,7 +178,8 @@ fn what_goes_along_with_a_commit_is_what_a_write_of_its_own_would_say() {
     let stored = patched(&load("budget.json"), &status(), TEN);
     let mut more = status();
     more.units.allowed = 1;
-    more.conditions[0] = condition(ConditionType::DisruptionAllowed, true, "SufficientReplicas");
+    more.conditions[0] =
+        condition(ConditionType::DisruptionAllowed, true, ConditionReason::SufficientReplicas);
     more.disrupted = vec![("llm-2-0".into(), before_ten(0)), ("llm-2-1".into(), before_ten(0))];
     let mut fewer = more.clone();
     fewer.disrupted.pop();
@@ -200,10 +203,10 @@ fn what_people_are_told_of_does_not_go_along_with_a_commit() {
     let stored = patched(&load("budget.json"), &status(), TEN);
     let mut trouble = status();
     trouble.units.allowed = 1;
-    trouble.conditions[1] = condition(ConditionType::BudgetConfigured, false, "NeverAllows");
+    trouble.conditions[1] = condition(ConditionType::BudgetConfigured, false, ConditionReason::NeverAllows);
     let mut closed = status();
     closed.units.allowed = 1;
-    closed.conditions[2] = condition(ConditionType::Enforced, false, "Opening");
+    closed.conditions[2] = condition(ConditionType::Enforced, false, ConditionReason::JustCreated);
     for (status, seen) in
         [(&trouble, &stored["status"]), (&closed, &stored["status"]), (&status(), &Value::Null)]
     {

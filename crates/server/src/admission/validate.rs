@@ -1,8 +1,9 @@
 //! Validates budgets, Workloads and the probes of pods, and warns about what a budget would do.
 
 use quorate_api::budget::StoredBudget;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::facts::{Budget, BudgetKind};
-use quorate_engine::status::{ConditionType, Status, reason};
+use quorate_engine::status::{ConditionType, Status};
 use quorate_intake::admission::{self as reviews, Rejected, Review};
 use quorate_intake::budget::{self, Known};
 use serde_json::Value;
@@ -49,9 +50,10 @@ fn budget(kind: BudgetKind, review: &Review<'_>) -> Option<Budget> {
 fn foresee(status: &Status) -> (Known, Vec<String>) {
     let expected = Some(status.units.expected).filter(|expected| *expected > 0);
     let known = Known { expected, ..Known::default() };
-    let warned = |reason: &str| {
+    let warned = |reason: ConditionReason| {
         // `Review::validate` finds these by itself, from the spec and the expected number.
-        ![reason::NEVER_ALLOWS, reason::INVALID, reason::EXPECTED_FROM_OBSERVATION].contains(&reason)
+        ![ConditionReason::NeverAllows, ConditionReason::Invalid, ConditionReason::ExpectedFromObservation]
+            .contains(&reason)
     };
     let warnings = status
         .conditions

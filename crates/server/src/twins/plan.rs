@@ -5,12 +5,9 @@ use quorate_api::DisruptionBudgetSpec;
 use quorate_api::budget::StoredBudget;
 use quorate_api::names::BUDGET_CONFIGURED;
 use quorate_api::slim::{Condition, PodDisruptionBudget};
-use quorate_engine::status::reason;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_intake::objects::{self, Groups};
 use serde_json::Value;
-
-/// Why a native budget has no twin: a user created a budget of that name.
-const NAME_TAKEN: &str = "NameTaken";
 
 /// A `DisruptionBudget`, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,12 +128,12 @@ pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> 
         |status, reason: &str, message: String| Change::Set { status, reason: reason.to_owned(), message };
     let wanted = match objects::twin(native) {
         None => return told(native).map(|_| Change::Remove),
-        Some(Err(problem)) => set("False", reason::INVALID, problem.to_string()),
+        Some(Err(problem)) => set("False", ConditionReason::Invalid.name(), problem.to_string()),
         Some(Ok(_)) => match known {
             None => return None,
             Some(Known { twin: None }) => set(
                 "False",
-                NAME_TAKEN,
+                ConditionReason::NameTaken.name(),
                 "A DisruptionBudget of this name exists that does not belong to this PodDisruptionBudget, so groups \
                  are not counted for this one. Rename or remove one of the two."
                     .to_owned(),
@@ -146,7 +143,7 @@ pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> 
                 match (&twin.configured, tight) {
                     (None, _) => return None,
                     (Some((status, _, _)), Some(tight)) if status == "True" => {
-                        set("False", reason::NATIVE_RULE_TOO_TIGHT, tight.to_string())
+                        set("False", ConditionReason::NativeRuleTooTight.name(), tight.to_string())
                     }
                     (Some((status, reason, message)), _) => {
                         set(if status == "True" { "True" } else { "False" }, reason, message.clone())

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use quorate_engine::basics::{ObjectKey, Quantity, Text};
 use quorate_engine::claims::PROTOCOL;
+use quorate_engine::condition_reason::ConditionReason as Reason;
 use quorate_engine::decision::Numbers;
 use quorate_engine::facts::{Budget, BudgetKey, Units};
-use quorate_engine::status::{Status, reason};
+use quorate_engine::status::Status;
 
 use super::{Count, Family, Group, Id, is_lone, numbers};
 use crate::oracle::Oracle;
@@ -21,7 +22,7 @@ pub(crate) struct StatusView {
     pub(crate) updating: BTreeSet<Text>,
     pub(crate) groups: Vec<(Text, u32, u32, u32, Option<i64>)>,
     pub(crate) memory: MemoryView,
-    pub(crate) conditions: Vec<(&'static str, bool)>,
+    pub(crate) conditions: Vec<(Reason, bool)>,
 }
 
 impl StatusView {
@@ -92,20 +93,20 @@ impl Oracle {
         }
     }
 
-    fn allowed(&self, budget: &Budget, count: &Count, units: Numbers) -> (&'static str, bool) {
+    fn allowed(&self, budget: &Budget, count: &Count, units: Numbers) -> (Reason, bool) {
         match (&budget.spec, count.unresolved, &count.rules.units, units.allowed > 0) {
-            (Err(_), ..) => (reason::SYNC_FAILED, false),
-            (_, Some("Group"), ..) => (reason::WORKLOAD_RESOLUTION_FAILED, false),
-            (_, Some(_), ..) => (reason::SYNC_FAILED, false),
-            _ if !enforced(budget, count).1 => (reason::SYNC_FAILED, false),
-            (_, _, Units::Pods, true) => (reason::SUFFICIENT_PODS, true),
-            (_, _, Units::Pods, false) => (reason::INSUFFICIENT_PODS, false),
-            (_, _, _, true) => (reason::SUFFICIENT_REPLICAS, true),
-            (_, _, _, false) => (reason::INSUFFICIENT_REPLICAS, false),
+            (Err(_), ..) => (Reason::SyncFailed, false),
+            (_, Some("Group"), ..) => (Reason::WorkloadResolutionFailed, false),
+            (_, Some(_), ..) => (Reason::SyncFailed, false),
+            _ if !enforced(budget, count).1 => (Reason::SyncFailed, false),
+            (_, _, Units::Pods, true) => (Reason::SufficientPods, true),
+            (_, _, Units::Pods, false) => (Reason::InsufficientPods, false),
+            (_, _, _, true) => (Reason::SufficientReplicas, true),
+            (_, _, _, false) => (Reason::InsufficientReplicas, false),
         }
     }
 
-    fn configured(&self, budget: &Budget, count: &Count) -> (&'static str, bool) {
+    fn configured(&self, budget: &Budget, count: &Count) -> (Reason, bool) {
         let ns = &budget.key.object.namespace;
         let rules = &count.rules;
         let by_pods = rules.units == Units::Pods;
@@ -122,20 +123,20 @@ impl Oracle {
             || count.kept.iter().any(|kept| is_lone(&kept.source))
             || self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty());
         let troubles = [
-            (budget.spec.is_err(), reason::INVALID),
-            (count.downgraded, reason::FEATURE_DISABLED),
-            (self.namespaces.get(ns).is_some_and(|ns| ns.excluded), reason::NAMESPACE_EXCLUDED),
-            (!count.strays.is_empty(), reason::MISSING_WORKLOAD_REFERENCE),
-            (count.groups.iter().any(|group| group.unreachable), reason::UNREACHABLE_MINIMUM),
-            (self.never_allows(count), reason::NEVER_ALLOWS),
-            (self.is_too_tight_natively(count), reason::NATIVE_RULE_TOO_TIGHT),
-            (!count.singles.is_empty(), reason::MISSING_GROUP_LABEL),
-            (by_pods && asks && unmanaged, reason::UNMANAGED_PODS),
-            (self.workload_names(ns, count).len() > 1, reason::MULTIPLE_WORKLOADS_DETECTED),
-            (!by_pods && asks && seen, reason::EXPECTED_FROM_OBSERVATION),
+            (budget.spec.is_err(), Reason::Invalid),
+            (count.downgraded, Reason::FeatureDisabled),
+            (self.namespaces.get(ns).is_some_and(|ns| ns.excluded), Reason::NamespaceExcluded),
+            (!count.strays.is_empty(), Reason::MissingWorkloadReference),
+            (count.groups.iter().any(|group| group.unreachable), Reason::UnreachableMinimum),
+            (self.never_allows(count), Reason::NeverAllows),
+            (self.is_too_tight_natively(count), Reason::NativeRuleTooTight),
+            (!count.singles.is_empty(), Reason::MissingGroupLabel),
+            (by_pods && asks && unmanaged, Reason::UnmanagedPods),
+            (self.workload_names(ns, count).len() > 1, Reason::MultipleWorkloadsDetected),
+            (!by_pods && asks && seen, Reason::ExpectedFromObservation),
         ];
         let worst = troubles.into_iter().find(|(is, _)| *is);
-        worst.map_or((reason::VALID_CONFIG, true), |(_, reason)| (reason, false))
+        worst.map_or((Reason::ValidConfig, true), |(_, reason)| (reason, false))
     }
 
     /// Whether nothing would be allowed even if all pods existed and were healthy.
@@ -175,13 +176,13 @@ impl Oracle {
     }
 }
 
-fn enforced(budget: &Budget, count: &Count) -> (&'static str, bool) {
+fn enforced(budget: &Budget, count: &Count) -> (Reason, bool) {
     let spec = budget.spec.as_ref().unwrap_or(&count.rules);
     let open = budget.ledger.enforced == Some(quorate_engine::coverage(&budget.uid, spec));
     match budget.ledger.protocol {
-        Some(other) if other != PROTOCOL => (reason::WAITING_FOR_REPLICA, false),
-        _ if open => (reason::ALL_REPLICAS, true),
-        _ => (reason::JUST_CREATED, false),
+        Some(other) if other != PROTOCOL => (Reason::WaitingForReplica, false),
+        _ if open => (Reason::AllReplicas, true),
+        _ => (Reason::JustCreated, false),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::decision::AllowReason;
 use quorate_engine::request::Request;
 
@@ -80,7 +81,7 @@ fn there_and_back(world: &mut World) {
 fn a_workload_that_is_gone_with_pods_is_not_resolved() {
     let mut world = training();
     world.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
-    assert_eq!(world.status().conditions[0].0, "WorkloadResolutionFailed");
+    assert_eq!(world.status().conditions[0].0, ConditionReason::WorkloadResolutionFailed);
     world.gone("worker");
     world.gone("chief");
     assert!(world.memory().sources.is_empty());
@@ -103,7 +104,10 @@ fn two_pod_groups() -> World {
         world.pod_group(name, |_| {});
         world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
     }
-    assert_eq!((world.numbers(), world.status().conditions[1].0), ((2, 1), "ExpectedFromObservation"));
+    assert_eq!(
+        (world.numbers(), world.status().conditions[1].0),
+        ((2, 1), ConditionReason::ExpectedFromObservation)
+    );
     world.gone("pg0-pod");
     world
 }

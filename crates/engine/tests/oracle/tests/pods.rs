@@ -2,6 +2,7 @@
 
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::request::Request;
 use quorate_engine::selector::{Operator, Requirement};
 
@@ -121,7 +122,7 @@ fn an_inactive_controller_expects_no_pods() {
     world.change_controller("train", |job| job.activity = Activity::Suspended);
     assert_eq!(world.numbers().0, 0);
     world.change_controller("train", |job| job.replicas = None);
-    assert_eq!((world.numbers().0, world.status().conditions[0].0), (0, "InsufficientPods"));
+    assert_eq!((world.numbers().0, world.status().conditions[0].0), (0, ConditionReason::InsufficientPods));
 }
 
 /// Whether a controller that never had a pod is expected depends on its templates.
@@ -253,12 +254,12 @@ fn a_full_memory_fails_closed() {
         world.controller(controller("StatefulSet", name, 1));
         world.pod(name, owned_by("StatefulSet", name));
         world.gone(name);
-        let refused = world.status().conditions[0].0 == "SyncFailed";
+        let refused = world.status().conditions[0].0 == ConditionReason::SyncFailed;
         assert_eq!(refused, at == 256, "{at}");
     }
     assert_eq!(world.numbers(), (257, 0));
     world.change_budget(|budget| budget.expected = Some(3));
-    assert_eq!(world.status().conditions[0].0, "InsufficientPods", "no source is needed");
+    assert_eq!(world.status().conditions[0].0, ConditionReason::InsufficientPods, "no source is needed");
 }
 
 #[test]
