@@ -4,7 +4,9 @@
 //! release. Any change here is a change of the ledger protocol.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher as _;
 
+use fnv::FnvHasher;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use quorate_api::slim::Resources;
 
@@ -12,14 +14,13 @@ use crate::{image, quantity};
 
 /// FNV-1a over parts, with a separator that no part contains, so that `ab, c` is not `a, bc`.
 fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut hash = FnvHasher::default();
     for part in parts {
-        for byte in part.iter().chain(&[0xff]) {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.write(part);
+        hash.write(&[0xff]);
     }
     // 0 is reserved for a missing value.
-    hash.max(1)
+    hash.finish().max(1)
 }
 
 /// The fingerprint of a container ID; 0 if there is none.

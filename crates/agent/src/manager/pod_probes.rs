@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quorate_kit::backoff::Backoff;
+
 use super::{ContainerProbes, HANDOVER, WriteOutcome};
 use crate::clock::Now;
 use crate::container_probe::reason;
@@ -14,8 +16,8 @@ const WORDS: Duration = Duration::from_secs(60);
 /// Delay before the agent overwrites the condition of another writer: two agents by accident must not write in a loop.
 const DISPUTE: Duration = Duration::from_secs(5);
 
-/// Longest wait before a failed write is retried.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// First and longest wait before a failed write is retried.
+const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
 #[derive(Debug)]
 pub(super) struct PodProbes {
@@ -28,7 +30,7 @@ pub(super) struct PodProbes {
     /// The last condition that this agent wrote since it began, and the pod version that has it.
     written: Option<(PodCondition, u64)>,
     written_at: Option<Duration>,
-    failures: u32,
+    backoff: Backoff,
     retry: Option<Duration>,
 }
 
@@ -51,7 +53,7 @@ impl PodProbes {
             inherited: inherits && pod.condition.is_some(),
             written: None,
             written_at: None,
-            failures: 0,
+            backoff: Backoff::without_jitter(WAITS.0, WAITS.1),
             retry: None,
         }
     }
@@ -178,13 +180,10 @@ impl PodProbes {
     pub(super) fn wrote(&mut self, condition: PodCondition, wrote: WriteOutcome, ours: bool, now: Now) {
         self.writing = false;
         let WriteOutcome::Done(version) = wrote else {
-            let wait =
-                Duration::from_millis(250).saturating_mul(1 << self.failures.min(10)).min(LONGEST_WAIT);
-            self.failures = self.failures.saturating_add(1);
-            self.retry = Some(now.steady + wait);
+            self.retry = Some(now.steady + self.backoff.failed());
             return;
         };
-        self.failures = 0;
+        self.backoff.reset();
         self.retry = None;
         if ours {
             self.inherited = false;

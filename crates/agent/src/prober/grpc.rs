@@ -6,6 +6,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use h2::RecvStream;
 use h2::client::{self, ResponseFuture};
 use http::{HeaderMap, Request, StatusCode};
+use percent_encoding::percent_decode;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -108,36 +109,16 @@ async fn collected(body: &mut RecvStream) -> Result<BytesMut, Failure> {
 
 /// Reads the gRPC status. A missing status is an error only if it is required.
 fn status(headers: &HeaderMap, required: bool) -> Result<(), Failure> {
-    let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    match text("grpc-status").map(|code| code.parse::<u32>()) {
-        Some(Ok(0)) => Ok(()),
-        Some(Ok(code)) => {
-            Err(Failure::Status(code, text("grpc-message").map_or_else(String::new, |m| decoded(&m))))
+    let code = headers.get("grpc-status").map(|code| code.to_str().ok().and_then(|code| code.parse().ok()));
+    match code {
+        Some(Some(0)) => Ok(()),
+        Some(Some(code)) => {
+            // On the wire, everything but printable ASCII, and `%` itself, is percent-encoded.
+            let message = headers.get("grpc-message").map(|value| percent_decode(value.as_bytes()));
+            let message = message.map(|message| message.decode_utf8_lossy().into_owned());
+            Err(Failure::Status(code, message.unwrap_or_default()))
         }
         None if !required => Ok(()),
         _ => Err(Failure::Broken("the response has no status".to_owned())),
     }
-}
-
-/// Decodes a status message: on the wire, everything but printable ASCII, and `%` itself, is percent-encoded as `%XX`.
-fn decoded(message: &str) -> String {
-    let bytes = message.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let digit = |offset: usize| bytes.get(at + offset).and_then(|digit| char::from(*digit).to_digit(16));
-        let code = if byte == b'%' { digit(1).zip(digit(2)) } else { None };
-        match code.and_then(|(high, low)| u8::try_from(high * 16 + low).ok()) {
-            Some(meant) => {
-                plain.push(meant);
-                at += 3;
-            }
-            // An ordinary byte, or a `%` that does not start a valid code.
-            None => {
-                plain.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
 }

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -17,6 +18,19 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::{redirect, tcp};
 
 const REDIRECTS: usize = 10;
+
+/// The ASCII characters that a path or a query cannot contain. `%` is not one of them: the path may be encoded already.
+pub(super) const UNSENDABLE: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Longest part of a response body that is read, in bytes.
 const BODY: usize = 10 * 1024;
@@ -113,17 +127,7 @@ fn ask_for(map: &mut HeaderMap, headers: &[(String, String)]) -> Result<(), Stri
 /// Encodes a path for the request: users write spaces and umlauts. A fragment is not sent.
 fn encoded(path: &str) -> String {
     let path = path.split('#').next().unwrap_or_default();
-    let mut encoded = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' => {
-                encoded.push_str(&format!("%{byte:02X}"));
-            }
-            b'!'..=b'~' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    utf8_percent_encode(path, UNSENDABLE).to_string()
 }
 
 async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<HttpOutcome, String>

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use kube::runtime::utils::{Backoff, StreamBackoff};
+use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+
+use super::queue::backoff;
 
 /// Namespace and name. The namespace of a cluster-wide object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -305,35 +307,15 @@ pub(crate) async fn fill<K: Cached>(cache: Arc<ObjectCache<K>>, api: Api<K>)
 where
     K::DynamicType: Clone,
 {
-    let events = StreamBackoff::new(watcher(api, watcher::Config::default()), Patience::default());
+    // Tests often restart the API server, and the actors must recover soon after.
+    let backoff = backoff(Duration::from_millis(50), Duration::from_secs(3));
+    let events = StreamBackoff::new(watcher(api, watcher::Config::default()), backoff);
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => cache.take_in(event),
             Err(error) => tracing::debug!(%error, kind = std::any::type_name::<K>(), "watch interrupted"),
         }
-    }
-}
-
-/// Backoff from 50 ms, doubled up to 3 s: tests often restart the API server, and the actors must recover soon after.
-#[derive(Default)]
-pub(crate) struct Patience {
-    tries: u32,
-}
-
-impl Iterator for Patience {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = Duration::from_millis(50 << self.tries.min(6)).min(Duration::from_secs(3));
-        self.tries += 1;
-        Some(pause)
-    }
-}
-
-impl Backoff for Patience {
-    fn reset(&mut self) {
-        self.tries = 0;
     }
 }
 

@@ -6,6 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::ExponentialBuilder;
+use kube::runtime::watcher::ExponentialBackoff;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -14,6 +16,11 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum delay after failures. The real controllers wait up to 1000 s, which is too long for tests.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Waits that double up to a limit, and never end.
+pub(crate) fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
+    ExponentialBuilder::new().with_min_delay(first).with_max_delay(longest).without_max_times().into()
+}
 
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -29,7 +36,7 @@ struct State<T> {
     later: BTreeMap<T, Instant>,
     /// The keys of `later`, ordered by time.
     due: BTreeSet<(Instant, T)>,
-    failures: BTreeMap<T, u32>,
+    failures: BTreeMap<T, ExponentialBackoff>,
 }
 
 /// The result of processing a key.
@@ -123,9 +130,8 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
             }
             match outcome {
                 Outcome::Failed => {
-                    let failures = state.failures.entry(key.clone()).or_insert(0);
-                    *failures += 1;
-                    Some(FIRST_PAUSE.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_PAUSE))
+                    let start = || backoff(FIRST_PAUSE, LONGEST_PAUSE);
+                    state.failures.entry(key.clone()).or_insert_with(start).next()
                 }
                 Outcome::After(pause) => {
                     state.failures.remove(&key);
@@ -192,6 +198,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let waits = backoff(Duration::from_millis(50), Duration::from_secs(3)).take(8);
+        let waits: Vec<_> = waits.map(|wait| wait.as_millis()).collect();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1600, 3000, 3000]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn failures_are_retried_with_increasing_delays() {

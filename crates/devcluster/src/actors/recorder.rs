@@ -1,4 +1,6 @@
 //! Records Events, as `kubectl describe` shows them. A repeated Event raises a count instead of creating a new object.
+//!
+//! This is not the `Recorder` of kube: the controllers of Kubernetes write `v1` Events, and limit their number.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
 
 use super::failure::{Failure, Outcome};
 use super::resource::{Registry, Served};
@@ -49,15 +50,7 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(text: Option<&str>) -> Self {
-        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        Self(
-            pairs
-                .map(|pair| {
-                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    (percent_decode(&key.replace('+', " ")), percent_decode(&value.replace('+', " ")))
-                })
-                .collect(),
-        )
+        Self(form_urlencoded::parse(text.unwrap_or_default().as_bytes()).into_owned().collect())
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
@@ -103,31 +96,6 @@ impl Query {
     }
 }
 
-/// Decodes escapes such as `%41`. Invalid escapes stay as they are.
-pub(crate) fn percent_decode(text: &str) -> String {
-    if !text.contains('%') {
-        return text.to_owned();
-    }
-    let mut bytes = text.bytes().peekable();
-    let mut out = Vec::with_capacity(text.len());
-    let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let mut ahead = bytes.clone();
-        match (ahead.next().and_then(digit), ahead.next().and_then(digit)) {
-            (Some(high), Some(low)) => {
-                out.push(high * 16 + low);
-                bytes = ahead;
-            }
-            _ => out.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 /// A path under `/api` or `/apis`, parsed but not yet resolved.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Path {
@@ -151,8 +119,9 @@ pub(crate) struct ResourcePath {
 
 impl Path {
     pub(crate) fn parse(path: &str) -> Self {
-        let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(percent_decode).collect();
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        let parts: Vec<_> = parts.map(|part| percent_decode_str(part).decode_utf8_lossy()).collect();
+        let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
@@ -292,7 +261,7 @@ pub(crate) fn form(accept: &str) -> Outcome<Form> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, Path, Query, form, percent_decode};
+    use super::{Form, Path, Query, form};
 
     fn resource(path: &str) -> (String, String, String, String, String) {
         match Path::parse(path) {
@@ -313,6 +282,12 @@ mod tests {
             resource("/apis/apps/v1/namespaces/d/deployments/x/scale"),
             s("apps", "d", "deployments", "x", "scale")
         );
+        // A `%` that does not start an escape stays.
+        for (encoded, name) in
+            [("a%2eb", "a.b"), ("a%2Fb", "a/b"), ("gr%C3%B6%C3%9Fe", "größe"), ("%zz%", "%zz%")]
+        {
+            assert_eq!(resource(&format!("/api/v1/pods/{encoded}")), s("", "", "pods", name, ""));
+        }
         assert_eq!(Path::parse("/api/v1"), Path::Group { group: String::new(), version: "v1".into() });
         assert_eq!(Path::parse("/api"), Path::Other);
     }
@@ -323,7 +298,7 @@ mod tests {
         assert_eq!(query.text("labelSelector"), "a=b,c");
         assert!(query.flag("watch"));
         assert_eq!(query.text("x"), "%zz 1");
-        assert_eq!(percent_decode("%"), "%");
+        assert_eq!(Query::parse(Some("&a=%&&b")).0, [("a".into(), "%".into()), ("b".into(), String::new())]);
         assert!(Query::parse(Some("dryRun=Some")).dry_run().is_err());
     }
 

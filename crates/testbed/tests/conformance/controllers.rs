@@ -4,7 +4,7 @@
 use quorate_testbed::{Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, deployment, pod, stateful_set, text, uid_of};
+use crate::fixtures::{Space, deployment, encoded, pod, stateful_set, text, uid_of};
 
 stories!(Controllers:
     a_deployment_creates_a_replica_set_that_creates_pods,
@@ -24,7 +24,7 @@ stories!(Controllers:
 impl Space {
     /// Waits until exactly `count` pods have this label and none is terminating. Returns them.
     async fn await_pods(&self, selector: &str, count: usize) -> Vec<Value> {
-        let path = self.core(&format!("pods?labelSelector={}", selector.replace('=', "%3D")));
+        let path = self.core(&format!("pods?labelSelector={}", encoded(selector)));
         eventually(&format!("there are {count} pods {selector}"), || async {
             let list = self.wire.get(&path).await.expect(200);
             let pods = list["items"].as_array().cloned().unwrap_or_default();

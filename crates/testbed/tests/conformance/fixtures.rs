@@ -1,5 +1,6 @@
 //! Shared objects and paths.
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use quorate_testbed::{Cluster, Patch, Wire, eventually};
 use serde_json::{Value, json};
 
@@ -115,6 +116,11 @@ pub(crate) fn stateful_set(name: &str, replicas: u32) -> Value {
 
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A value of a query parameter.
+pub(crate) fn encoded(value: &str) -> String {
+    utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
 }
 
 pub(crate) fn version_of(object: &Value) -> &str {

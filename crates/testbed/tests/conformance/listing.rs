@@ -3,7 +3,7 @@
 use quorate_testbed::{Cluster, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, config_map, names, pod, pod_on, text};
+use crate::fixtures::{Space, config_map, encoded, names, pod, pod_on, text};
 
 stories!(ApiServer:
     a_list_is_sorted_by_name,
@@ -162,8 +162,4 @@ async fn a_list_can_request_a_resource_version(cluster: Cluster) {
     let exact = space.core(&format!("pods?resourceVersion={version}&resourceVersionMatch=Exact"));
     let list = space.wire.get(&exact).await.expect(200);
     assert_eq!(text(&list, "/metadata/resourceVersion"), version);
-}
-
-fn encoded(selector: &str) -> String {
-    selector.replace('!', "%21").replace('=', "%3D").replace(' ', "%20").replace(',', "%2C")
 }

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DeleteParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
+use kube::runtime::utils::Backoff as _;
 use kube::{Api, Client, Error, ResourceExt};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ use tokio::sync::Notify;
 use super::ActorContext;
 use super::cache::{ObjectCache, fill};
 use super::identities::controller;
-use super::queue::{Outcome, Queue};
+use super::queue::{Outcome, Queue, backoff};
 use super::request::{self, Meaning};
 use super::view::TaskGroup;
 use graph::{FOREGROUND, Fate, Graph, ORPHAN, Object, fate};
@@ -55,14 +56,14 @@ pub(crate) fn start(context: &ActorContext) {
     context.tasks.spawn(fill(definitions, Api::all(client)));
     let (tasks, finding) = (context.tasks.clone(), collector.clone());
     context.tasks.spawn(async move {
-        let mut pause = SOON;
+        let mut pauses = backoff(SOON, AT_LEAST_EVERY);
         loop {
             if finding.find_kinds(&tasks).await {
-                pause = SOON;
+                pauses.reset();
             }
-            match tokio::time::timeout(pause, changed.notified()).await {
-                Ok(()) => pause = SOON,
-                Err(_) => pause = (pause * 2).min(AT_LEAST_EVERY),
+            let pause = pauses.next().unwrap_or(AT_LEAST_EVERY);
+            if tokio::time::timeout(pause, changed.notified()).await.is_ok() {
+                pauses.reset();
             }
         }
     });
