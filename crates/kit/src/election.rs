@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::Plain;
+use crate::lease::ObservedLease;
 
 /// Lease duration: another process may take the Lease this long after the last renewal it saw.
 const HOLDS: Duration = Duration::from_secs(15);
@@ -40,13 +41,6 @@ pub struct Election {
     start: Instant,
     /// Until when this process may act as the leader, in milliseconds since its start; 0 if it may not.
     held_until: AtomicU64,
-}
-
-/// The Lease as last read. Its age is measured by the local clock, because clocks of other machines may differ.
-#[derive(Clone, PartialEq)]
-struct ObservedLease {
-    holder: Option<String>,
-    renewed: Option<MicroTime>,
 }
 
 impl Election {
@@ -78,7 +72,7 @@ impl Election {
 
     async fn take_part(&self, held: &watch::Sender<bool>, stop: CancellationToken) {
         let mut told = false;
-        let mut observed: Option<(ObservedLease, Instant)> = None;
+        let mut observed = None;
         let mut ticks = tokio::time::interval(PACE);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -113,24 +107,17 @@ impl Election {
     }
 
     /// Acquires or renews the Lease if possible; returns whether this process holds it.
-    async fn attempt(&self, observed: &mut Option<(ObservedLease, Instant)>) -> Result<bool, Error> {
+    async fn attempt(&self, observed: &mut Option<ObservedLease<Instant>>) -> Result<bool, Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             let made = self.leases.create(&PostParams::default(), &self.claim(None)).await;
             return unless_beaten(made);
         };
         let spec = lease.spec.clone().unwrap_or_default();
-        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
-        let ours = holder.as_deref() == Some(&*self.identity);
-        let seen = ObservedLease { holder: holder.clone(), renewed: spec.renew_time.clone() };
-        let since = match observed {
-            Some((last, since)) if *last == seen => *since,
-            _ => {
-                let now = Instant::now();
-                *observed = Some((seen, now));
-                now
-            }
-        };
-        let over = holder.is_none() || since.elapsed() > HOLDS;
+        let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
+        let ours = holder == Some(&*self.identity);
+        let (renewed, now) = (spec.renew_time.as_ref(), Instant::now());
+        let observed = observed.get_or_insert_with(|| ObservedLease::new(holder, renewed, now));
+        let over = holder.is_none() || now.duration_since(observed.read(holder, renewed, now)) > HOLDS;
         if !ours && !over {
             return Ok(false);
         }

@@ -4,6 +4,7 @@
 //! - [`tls`]: certificate authority and serving certificates.
 //! - [`https`]: serves a router over TLS until it is cancelled.
 //! - [`election`]: leader election with a Lease.
+//! - [`lease`]: whether the holder of a Lease is alive.
 //! - [`admin`]: liveness, readiness and metrics endpoints.
 //! - [`backoff`]: waits between retries.
 //! - [`client`]: timeouts for every call to the API server.
@@ -14,6 +15,7 @@ pub mod backoff;
 pub mod client;
 pub mod election;
 pub mod https;
+pub mod lease;
 mod plain;
 pub mod tls;
 pub mod watch;

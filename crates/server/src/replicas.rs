@@ -20,6 +20,7 @@ use quorate_engine::facts::BudgetKind;
 use quorate_engine::ledger::{Acknowledged, Event, ReplicaLease};
 use quorate_intake::objects;
 use quorate_kit::Plain;
+use quorate_kit::lease::ObservedLease;
 use quorate_kit::watch::Source;
 use serde_json::json;
 use tokio::sync::watch;
@@ -78,8 +79,8 @@ pub(crate) struct ReplicaLeases {
     kept: Duration,
     /// Until when this process may decide.
     good_until: AtomicI64,
-    /// The last renewal of each Lease, and when this process saw it: the clocks of other processes prove nothing.
-    seen: Mutex<HashMap<String, (Option<MicroTime>, Time)>>,
+    /// Each Lease as last read, by name.
+    seen: Mutex<HashMap<String, ObservedLease<Time>>>,
 }
 
 impl ReplicaLeases {
@@ -217,12 +218,11 @@ impl ReplicaLeases {
             let mut seen = self.seen.lock();
             for lease in &listed.objects {
                 let name = lease.name_any();
-                let renewed = lease.spec.renew_time.clone();
-                let entry = seen.entry(name.clone()).or_insert_with(|| (renewed.clone(), now));
-                if entry.0 != renewed {
-                    *entry = (renewed, now);
-                }
-                let silent = now.since(entry.1);
+                let (holder, renewed) =
+                    (lease.spec.holder_identity.as_deref(), lease.spec.renew_time.as_ref());
+                let first = || ObservedLease::new(holder, renewed, now);
+                let since = seen.entry(name.clone()).or_insert_with(first).read(holder, renewed, now);
+                let silent = now.since(since);
                 if silent > HOLDS + self.kept {
                     over.push(name);
                 } else {

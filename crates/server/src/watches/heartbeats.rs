@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use quorate_api::slim;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{Text, Time};
 use quorate_engine::facts::{Agent, Input};
 use quorate_engine::ledger::Event;
 use quorate_intake::objects;
+use quorate_kit::lease::ObservedLease;
 use quorate_kit::watch;
 use tracing::warn;
 
@@ -24,7 +24,7 @@ pub(super) struct Heartbeats {
 
 struct Heartbeat {
     node: Text,
-    written: Option<MicroTime>,
+    lease: ObservedLease<Time>,
     told: Agent,
 }
 
@@ -88,24 +88,22 @@ fn next(lease: &slim::Lease, known: Option<Heartbeat>, now: Time, live: bool) ->
     let (node, mut agent) = objects::agent(lease, now)
         .inspect_err(|why| warn!(%why, "cannot read the Lease of an agent"))
         .ok()?;
-    let written = lease.spec.renew_time.clone();
+    let (holder, renewed) = (lease.spec.holder_identity.as_deref(), lease.spec.renew_time.as_ref());
     let known = known.filter(|beat| beat.node == node && beat.told.started == agent.started);
-    let renewed = match &known {
-        Some(beat) => beat.written != written,
-        None => live,
+    let (mut lease, before) = match known {
+        Some(beat) => (beat.lease, Some(beat.told)),
+        None if live => (ObservedLease::new(holder, renewed, now), None),
+        None => {
+            let over = i64::try_from(agent.holds.as_millis()).unwrap_or(i64::MAX);
+            (ObservedLease::new(holder, renewed, Time(now.0.saturating_sub(over))), None)
+        }
     };
-    let before = known.map(|beat| beat.told);
-    if !renewed {
-        agent.renewed = match &before {
-            Some(before) => before.renewed,
-            None => Time(now.0.saturating_sub(i64::try_from(agent.holds.as_millis()).unwrap_or(i64::MAX))),
-        };
-    }
+    agent.renewed = lease.read(holder, renewed, now);
     let changed = before.as_ref().is_none_or(|before| {
         before.holds != agent.holds || agent.renewed.since(before.renewed) >= agent.holds / 4
     });
     let told = if changed { agent } else { before.unwrap_or(agent) };
-    Some((Heartbeat { node, written, told }, changed))
+    Some((Heartbeat { node, lease, told }, changed))
 }
 
 #[cfg(test)]
