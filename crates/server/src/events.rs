@@ -2,7 +2,11 @@
 //!
 //! A denial is reported once a minute for each pod and each budget, no matter how often clients retry. Events that
 //! cannot be written fast enough are dropped: nothing may wait for an Event.
+//!
+//! This is not the `Recorder` of kube: that one counts Events with different notes as one and keeps the first note, and
+//! does not limit the length of the names and notes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -40,6 +44,9 @@ const QUEUE: usize = 256;
 /// Maximum length of a name.
 const NAME_LIMIT: usize = 253;
 
+/// Maximum length of a note, in bytes.
+const NOTE_LIMIT: usize = 1024;
+
 /// How many recent Events are remembered.
 const REMEMBERED: usize = 10_000;
 
@@ -54,7 +61,7 @@ pub(crate) struct Events {
 struct PendingEvent {
     on: Regarding,
     warning: bool,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     action: &'static str,
     note: String,
 }
@@ -63,6 +70,12 @@ struct PendingEvent {
 enum Regarding {
     Pod(ObjectKey, Option<Uid>),
     Budget(BudgetKey),
+    /// A PodDisruptionBudget, and what is wrong with it.
+    NativeBudget {
+        key: ObjectKey,
+        uid: Option<String>,
+        about: String,
+    },
     /// The webhooks of OpenKruise, which decide whether Quorate serves its budgets.
     OpenKruise,
     /// The controller of pods, and which of the owners that its template names the Event is about.
@@ -98,7 +111,7 @@ impl Events {
                 self.tell(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: false,
-                    reason: "NotDisrupted",
+                    reason: "NotDisrupted".into(),
                     action: "Expire",
                     note,
                 });
@@ -108,7 +121,7 @@ impl Events {
                 self.tell(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: true,
-                    reason: "OutdatedDefinition",
+                    reason: "OutdatedDefinition".into(),
                     action: "Open",
                     note: "The CustomResourceDefinition drops what Quorate writes here: it is not Quorate's, or an \
                            older one, so nothing is admitted. Apply the current one (quorate crds)."
@@ -120,7 +133,7 @@ impl Events {
                 self.tell(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: false,
-                    reason: "Enforced",
+                    reason: "Enforced".into(),
                     action: "Open",
                     note: "All servers have acknowledged the budget: it is enforced.".to_owned(),
                 });
@@ -138,7 +151,7 @@ impl Events {
         let event = |on: Regarding, note: String| PendingEvent {
             on,
             warning: false,
-            reason: "DisruptionDenied",
+            reason: "DisruptionDenied".into(),
             action,
             note,
         };
@@ -169,7 +182,7 @@ impl Events {
         self.tell(PendingEvent {
             on: Regarding::OpenKruise,
             warning: !served,
-            reason,
+            reason: Cow::Borrowed(reason),
             action: "Serve",
             note: note.to_owned(),
         });
@@ -192,7 +205,7 @@ impl Events {
                 about,
             },
             warning: true,
-            reason: "OwnerLeftOut",
+            reason: "OwnerLeftOut".into(),
             action: "Propagate",
             note,
         });
@@ -203,7 +216,24 @@ impl Events {
         self.tell(PendingEvent {
             on: Regarding::Budget(budget.clone()),
             warning: true,
-            reason,
+            reason: Cow::Borrowed(reason),
+            action: "Configure",
+            note: message.to_owned(),
+        });
+    }
+
+    /// Reports that a PodDisruptionBudget has no twin, or one that cannot work as configured.
+    pub(crate) fn native_misconfigured(
+        &self,
+        key: &ObjectKey,
+        uid: Option<String>,
+        reason: &str,
+        message: &str,
+    ) {
+        self.tell(PendingEvent {
+            on: Regarding::NativeBudget { key: key.clone(), uid, about: message.to_owned() },
+            warning: true,
+            reason: reason.to_owned().into(),
             action: "Configure",
             note: message.to_owned(),
         });
@@ -229,11 +259,11 @@ async fn write_all(
 
 /// Recent Events, by object and reason.
 #[derive(Default)]
-struct RecentEvents(HashMap<(Regarding, &'static str), Instant>);
+struct RecentEvents(HashMap<(Regarding, Cow<'static, str>), Instant>);
 
 impl RecentEvents {
     fn is_news(&mut self, event: &PendingEvent, now: Instant) -> bool {
-        let key = (event.on.clone(), event.reason);
+        let key = (event.on.clone(), event.reason.clone());
         if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < AGAIN) {
             return false;
         }
@@ -268,6 +298,9 @@ async fn write(
             };
             reference(&api_version, &kind, &key.object, raw_budgets.uid(key))
         }
+        Regarding::NativeBudget { key, uid, .. } => {
+            reference("policy/v1", "PodDisruptionBudget", key, uid.clone())
+        }
         Regarding::OpenKruise => ObjectReference {
             api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
             kind: Some("ValidatingWebhookConfiguration".to_owned()),
@@ -298,8 +331,8 @@ async fn write(
         },
         action: Some(event.action.to_owned()),
         event_time: Some(MicroTime(Timestamp::now())),
-        note: Some(event.note.chars().take(1024).collect()),
-        reason: Some(event.reason.to_owned()),
+        note: Some(cut(&event.note).to_owned()),
+        reason: Some(event.reason.to_string()),
         regarding: Some(regarding),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
@@ -317,6 +350,11 @@ fn event_name(about: &str, suffix: &str) -> String {
     // Neither a name nor a part of a name may end in a dot or a dash.
     let about = about.get(..room).unwrap_or(about).trim_end_matches(['.', '-']);
     format!("{about}.{suffix}")
+}
+
+/// The start of a note. The API server counts bytes, and a character may have several.
+fn cut(note: &str) -> &str {
+    &note[..note.floor_char_boundary(NOTE_LIMIT)]
 }
 
 fn reference(api_version: &str, kind: &str, key: &ObjectKey, uid: Option<String>) -> ObjectReference {
@@ -338,7 +376,7 @@ mod tests {
         PendingEvent {
             on: Regarding::Pod(ObjectKey::new("ns", pod), None),
             warning: false,
-            reason: "DisruptionDenied",
+            reason: "DisruptionDenied".into(),
             action: "Evict",
             note: String::new(),
         }
@@ -365,6 +403,16 @@ mod tests {
         for mark in ['.', '-'] {
             let marked = format!("{}{mark}{}", "a".repeat(NAME_LIMIT - 6), "b".repeat(5));
             assert_eq!(event_name(&marked, "18b2"), format!("{}.18b2", "a".repeat(NAME_LIMIT - 6)));
+        }
+    }
+
+    #[test]
+    fn a_note_is_cut_to_bytes() {
+        let umlauts = "ö".repeat(NOTE_LIMIT);
+        let odd = format!("x{umlauts}");
+        for (note, length) in [("short", 5), (&*umlauts, NOTE_LIMIT), (&*odd, NOTE_LIMIT - 1)] {
+            assert_eq!(cut(note).len(), length);
+            assert!(note.starts_with(cut(note)));
         }
     }
 

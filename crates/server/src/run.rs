@@ -151,7 +151,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let settings = Settings { expiry, recent_for: expiry, ..Settings::new(name.as_str()) };
     let replica = actor::start(settings, options.gates, calls.clone(), outbox);
     let (held, is_held) = watch::channel(false);
-    let (twins, reconciling) = twins::start(&client, is_held.clone());
+    let (twins, reconciling) = twins::start(&client, events.clone(), is_held.clone());
     let scope = WatchScope::everything();
     let kruise = kruise::follow(client.clone(), options.serve_pub, &scope, None);
     let watches =

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::events::Events;
 pub(crate) use plan::Known;
 use writer::TwinWriter;
 
@@ -91,9 +92,14 @@ pub(crate) fn concerns(native: &slim::PodDisruptionBudget) -> bool {
 }
 
 /// Starts the reconciler. It writes while `leader` is true, and ends when the inbox is dropped.
-pub(crate) fn start(client: &Client, leader: watch::Receiver<bool>) -> (Inbox, JoinHandle<()>) {
+pub(crate) fn start(
+    client: &Client,
+    events: Events,
+    leader: watch::Receiver<bool>,
+) -> (Inbox, JoinHandle<()>) {
     let (news, inbox) = mpsc::unbounded_channel();
-    let reconciler = TwinReconciler { writer: TwinWriter::new(client.clone()), natives: None, budgets: None };
+    let writer = TwinWriter::new(client.clone(), events);
+    let reconciler = TwinReconciler { writer, natives: None, budgets: None };
     (Inbox { news }, tokio::spawn(reconciler.run(inbox, leader)))
 }
 

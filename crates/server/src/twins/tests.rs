@@ -8,6 +8,7 @@ use quorate_engine::basics::ObjectKey;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::raw_budgets::RawBudgets;
 
 /// The writes, as method and path; each write is answered with `code`.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -18,7 +19,7 @@ fn api(code: u16) -> (Client, Log) {
     let service = tower::service_fn(move |request: Request<Body>| {
         noted.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
         let body = match code {
-            200 => json!({"metadata": {"name": "web"}, "spec": {}, "involvedObject": {}}),
+            200 => json!({"metadata": {"name": "web"}, "spec": {}}),
             code => {
                 json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "No"})
             }
@@ -27,6 +28,11 @@ fn api(code: u16) -> (Client, Log) {
         async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
     });
     (Client::new(service, "default"), log)
+}
+
+fn started(client: &Client, leader: watch::Receiver<bool>) -> (Inbox, JoinHandle<()>) {
+    let events = Events::start(client.clone(), "test".to_owned(), Arc::new(RawBudgets::default()));
+    start(client, events, leader)
 }
 
 fn key() -> ObjectKey {
@@ -58,7 +64,7 @@ const BUDGET: &str = "/apis/policy.quorate.dev/v1alpha1/namespaces/shop/disrupti
 async fn only_the_leader_writes_and_a_new_leader_does_what_is_undone() {
     let (client, log) = api(200);
     let (leader, holds) = watch::channel(false);
-    let (inbox, _task) = start(&client, holds);
+    let (inbox, _task) = started(&client, holds);
     inbox.natives([(&key(), Some(&native("Workload")))].into_iter());
     inbox.budgets(std::iter::empty());
     a_moment().await;
@@ -77,7 +83,7 @@ async fn only_the_leader_writes_and_a_new_leader_does_what_is_undone() {
 async fn no_twin_is_deleted_before_both_lists_are_there() {
     let (client, log) = api(200);
     let (_holder, holds) = watch::channel(true);
-    let (inbox, _task) = start(&client, holds);
+    let (inbox, _task) = started(&client, holds);
     inbox.budgets([(key(), &twin("p"))].into_iter());
     a_moment().await;
     assert!(log.lock().unwrap().is_empty(), "its native budget may exist: {log:?}");
@@ -90,12 +96,12 @@ async fn no_twin_is_deleted_before_both_lists_are_there() {
 async fn an_invalid_scope_is_reported_by_a_condition_and_an_event() {
     let (client, log) = api(200);
     let (_holder, holds) = watch::channel(true);
-    let (inbox, _task) = start(&client, holds);
+    let (inbox, _task) = started(&client, holds);
     inbox.natives([(&key(), Some(&native("Gang")))].into_iter());
     inbox.budgets(std::iter::empty());
     a_moment().await;
     let told = "PATCH /apis/policy/v1/namespaces/shop/poddisruptionbudgets/web/status";
-    assert_eq!(*log.lock().unwrap(), [told, "POST /api/v1/namespaces/shop/events"]);
+    assert_eq!(*log.lock().unwrap(), [told, "POST /apis/events.k8s.io/v1/namespaces/shop/events"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +110,7 @@ async fn a_failed_write_is_retried_and_a_lost_race_is_not() {
     for (code, tries) in [(500, 10..30), (409, 1..2)] {
         let (client, log) = api(code);
         let (_holder, holds) = watch::channel(true);
-        let (inbox, _task) = start(&client, holds);
+        let (inbox, _task) = started(&client, holds);
         inbox.natives([(&key(), Some(&native("Workload")))].into_iter());
         inbox.budgets(std::iter::empty());
         tokio::time::sleep(Duration::from_secs(600)).await;

@@ -1,29 +1,29 @@
-//! Writes twins, and the conditions and Events of native budgets.
+//! Writes twins and the conditions of native budgets, and reports their Events.
 
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error};
 use quorate_api::DisruptionBudget;
 use quorate_api::names::BUDGET_CONFIGURED;
 use quorate_api::slim;
 use quorate_engine::basics::ObjectKey;
-use quorate_kit::Plain;
 use serde_json::json;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::plan::{self, Change, Step};
 use crate::calls::FIELD_MANAGER;
+use crate::events::Events;
 
 pub(super) struct TwinWriter {
     client: Client,
+    events: Events,
 }
 
 impl TwinWriter {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    pub(super) fn new(client: Client, events: Events) -> Self {
+        Self { client, events }
     }
 
     /// Creates, changes or deletes a twin. After a conflict with another change, the watch shows the new state.
@@ -100,40 +100,8 @@ impl TwinWriter {
             Err(error) => return Err(error),
         }
         if let Change::Set { status: "False", reason, message } = &change {
-            self.warn(key, native, reason, message).await;
+            self.events.native_misconfigured(key, native.metadata.uid.clone(), reason, message);
         }
         Ok(())
-    }
-
-    /// Nothing depends on an Event, so a failure is only logged.
-    async fn warn(&self, key: &ObjectKey, native: &slim::PodDisruptionBudget, reason: &str, message: &str) {
-        let now = Time(Timestamp::now());
-        let event = Event {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{}.", key.name)),
-                namespace: Some(key.namespace.to_string()),
-                ..ObjectMeta::default()
-            },
-            involved_object: ObjectReference {
-                api_version: Some("policy/v1".to_owned()),
-                kind: Some("PodDisruptionBudget".to_owned()),
-                name: Some(key.name.to_string()),
-                namespace: Some(key.namespace.to_string()),
-                uid: native.metadata.uid.clone(),
-                ..ObjectReference::default()
-            },
-            reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
-            type_: Some("Warning".to_owned()),
-            first_timestamp: Some(now.clone()),
-            last_timestamp: Some(now),
-            count: Some(1),
-            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
-            ..Event::default()
-        };
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &key.namespace);
-        if let Err(error) = events.create(&PostParams::default(), &event).await {
-            warn!(budget = %key, error = %Plain(&error), "cannot write an Event");
-        }
     }
 }
