@@ -22,7 +22,7 @@ pub struct Cluster {
 struct Inner {
     /// Declared before the cluster itself, so that the actors are dropped first.
     actors: Option<Actors>,
-    stage: Running,
+    running: Running,
 }
 
 enum Running {
@@ -32,42 +32,42 @@ enum Running {
 
 /// Which actors to run in place of real processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cast {
+pub(crate) enum ActorSet {
     /// The controllers of Kubernetes.
     Controllers,
     /// The controllers of Kubernetes, a scheduler, hollow nodes and the LeaderWorkerSet controller.
-    Everyone,
+    All,
 }
 
 impl Cluster {
     /// Starts a cluster, with controllers if the options have them, but without nodes.
-    pub(crate) async fn bare(place: Backend, options: Options) -> Result<Self> {
-        let cast = options.controllers.then_some(Cast::Controllers);
-        Self::start(place, options, cast).await
+    pub(crate) async fn bare(backend: Backend, options: Options) -> Result<Self> {
+        let actor_set = options.controllers.then_some(ActorSet::Controllers);
+        Self::start(backend, options, actor_set).await
     }
 
     /// Starts a private cluster: an API server and, if the options have controllers, also the controllers, a scheduler,
     /// hollow nodes and the LeaderWorkerSet controller. It belongs to the runtime it is started in.
-    pub async fn whole(place: Backend, options: Options) -> Result<Self> {
-        let cast = options.controllers.then_some(Cast::Everyone);
-        Self::start(place, options, cast).await
+    pub async fn whole(backend: Backend, options: Options) -> Result<Self> {
+        let actor_set = options.controllers.then_some(ActorSet::All);
+        Self::start(backend, options, actor_set).await
     }
 
-    async fn start(place: Backend, options: Options, cast: Option<Cast>) -> Result<Self> {
-        let stage = match place {
+    async fn start(backend: Backend, options: Options, actor_set: Option<ActorSet>) -> Result<Self> {
+        let running = match backend {
             Backend::Real => Running::Real(Box::new(ControlPlane::start(options).await?)),
             Backend::Embedded => Running::Embedded(Embedded::start(&options).await?),
         };
-        let actors = match cast {
-            Some(cast) => play(&stage, cast).await?,
+        let actors = match actor_set {
+            Some(actor_set) => start_actors(&running, actor_set).await?,
             None => None,
         };
-        Ok(Self { inner: Arc::new(Inner { actors, stage }) })
+        Ok(Self { inner: Arc::new(Inner { actors, running }) })
     }
 
     /// The backend of this cluster.
     pub fn place(&self) -> Backend {
-        match &self.inner.stage {
+        match &self.inner.running {
             Running::Real(_) => Backend::Real,
             Running::Embedded(_) => Backend::Embedded,
         }
@@ -76,7 +76,7 @@ impl Cluster {
     /// The Kubernetes release. The embedded cluster uses the kubectl and the Workload API version of this release, and
     /// otherwise behaves as the newest release.
     pub fn kubernetes(&self) -> Kubernetes {
-        match &self.inner.stage {
+        match &self.inner.running {
             Running::Real(plane) => plane.options().kubernetes,
             Running::Embedded(embedded) => embedded.kubernetes(),
         }
@@ -89,7 +89,7 @@ impl Cluster {
 
     /// The control plane, if it is a real one.
     pub fn control_plane(&self) -> Option<&ControlPlane> {
-        match &self.inner.stage {
+        match &self.inner.running {
             Running::Real(plane) => Some(plane),
             Running::Embedded(_) => None,
         }
@@ -97,7 +97,7 @@ impl Cluster {
 
     /// The API server, if it is the embedded one. It can inject faults.
     pub fn embedded(&self) -> Option<&Server> {
-        match &self.inner.stage {
+        match &self.inner.running {
             Running::Real(_) => None,
             Running::Embedded(embedded) => Some(embedded.server()),
         }
@@ -110,12 +110,12 @@ impl Cluster {
 
     /// The configuration of a client that acts as `user`, without kube's own retries.
     pub fn config(&self, user: &User) -> kube::Config {
-        self.inner.stage.config(user)
+        self.inner.running.config(user)
     }
 
     /// A client that acts as `user`. It belongs to the runtime it is made in.
     pub fn client(&self, user: &User) -> kube::Client {
-        self.inner.stage.client(user)
+        self.inner.running.client(user)
     }
 
     /// A client with all rights.
@@ -130,7 +130,7 @@ impl Cluster {
 
     /// A kubeconfig file to act as `user`. It is removed with the cluster.
     pub fn kubeconfig(&self, user: &User) -> Result<PathBuf> {
-        match &self.inner.stage {
+        match &self.inner.running {
             Running::Real(plane) => plane.kubeconfig(user),
             Running::Embedded(embedded) => embedded.kubeconfig(user),
         }
@@ -138,7 +138,7 @@ impl Cluster {
 
     /// The real kubectl, acting as `user`.
     pub fn kubectl(&self, user: &User) -> Result<Kubectl> {
-        let program = match &self.inner.stage {
+        let program = match &self.inner.running {
             Running::Real(plane) => plane.program("kubectl")?,
             Running::Embedded(embedded) => embedded.program("kubectl")?,
         };
@@ -188,16 +188,16 @@ impl Running {
 }
 
 /// Starts actors for the components that do not run as processes.
-async fn play(stage: &Running, cast: Cast) -> Result<Option<Actors>> {
-    let admin = stage.client(&User::admin());
+async fn start_actors(running: &Running, actor_set: ActorSet) -> Result<Option<Actors>> {
+    let admin = running.client(&User::admin());
     let identities = Identities::impersonating(admin.clone());
-    let options = match (stage, cast) {
-        (Running::Real(_), Cast::Controllers) => return Ok(None),
-        (Running::Real(_), Cast::Everyone) => ActorOptions::beside_controller_manager(),
-        (Running::Embedded(_), Cast::Controllers) => {
+    let options = match (running, actor_set) {
+        (Running::Real(_), ActorSet::Controllers) => return Ok(None),
+        (Running::Real(_), ActorSet::All) => ActorOptions::beside_controller_manager(),
+        (Running::Embedded(_), ActorSet::Controllers) => {
             ActorOptions { scheduler: false, leader_worker_sets: false, ..ActorOptions::everyone() }
         }
-        (Running::Embedded(_), Cast::Everyone) => ActorOptions::everyone(),
+        (Running::Embedded(_), ActorSet::All) => ActorOptions::everyone(),
     };
     if options.leader_worker_sets {
         install_leader_worker_sets(&admin).await.context("cannot install the LeaderWorkerSets")?;

@@ -9,20 +9,20 @@ use tempfile::TempDir;
 
 /// The cleanup shell. It waits for a line or the end of its input. A line means that `TempDir` removes the folder. This
 /// process has the other end of the pipe, so its death ends the input too. The module `process` explains why.
-const KEEPER: &str = r#"read -r line || rm -rf "$1""#;
+const CLEANUP_SCRIPT: &str = r#"read -r line || rm -rf "$1""#;
 
 /// A temporary folder, with a shell that removes it.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    keeper: Child,
+    cleanup_shell: Child,
     folder: TempDir,
 }
 
 impl Folder {
     pub(crate) fn new(prefix: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper"])
+        let cleanup_shell = Command::new("sh")
+            .args(["-c", CLEANUP_SCRIPT, "cleanup"])
             .arg(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -30,7 +30,7 @@ impl Folder {
             // Ctrl-C must not kill the shell. It notices only the end of this process.
             .process_group(0)
             .spawn()?;
-        Ok(Self { keeper, folder })
+        Ok(Self { cleanup_shell, folder })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -40,11 +40,11 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Some(mut pipe) = self.keeper.stdin.take() {
+        if let Some(mut pipe) = self.cleanup_shell.stdin.take() {
             // A write to a shell that has ended fails, and needs no handling.
             let _ = pipe.write_all(b"end\n");
         }
-        let _ = self.keeper.wait();
+        let _ = self.cleanup_shell.wait();
     }
 }
 
@@ -66,8 +66,8 @@ mod tests {
         let mut folder = Folder::new("quorate-test-").expect("a folder");
         std::fs::write(folder.path().join("kubeconfig"), "").expect("a file");
         // The kernel does the same when this process dies.
-        drop(folder.keeper.stdin.take());
-        folder.keeper.wait().expect("a status");
+        drop(folder.cleanup_shell.stdin.take());
+        folder.cleanup_shell.wait().expect("a status");
         assert!(!folder.path().exists());
     }
 }

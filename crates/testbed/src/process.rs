@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The shell waits for a line or the end of its input. After a line it only kills the process. After the end of the
 /// input it also removes the folder. Status 137 means "killed"; with any other status the process was not killed here.
-const KEEPER: &str = r#"
+const SUPERVISOR_SCRIPT: &str = r#"
 folder=$1
 shift
 exec 3<&0
@@ -26,14 +26,14 @@ echo "$child" > "$folder/$0.pid"
     kill -KILL "$child" 2>/dev/null
     exit "$over"
 ) &
-keeper=$!
+watcher=$!
 exec 3<&-
 wait "$child"
 status=$?
 if [ "$status" -eq 137 ]; then
-    wait "$keeper" || rm -rf "$folder"
+    wait "$watcher" || rm -rf "$folder"
 else
-    kill "$keeper" 2>/dev/null
+    kill "$watcher" 2>/dev/null
 fi
 exit "$status"
 "#;
@@ -56,7 +56,7 @@ impl Process {
         let log = folder.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
         let shell = Command::new("sh")
-            .args(["-c", KEEPER, name])
+            .args(["-c", SUPERVISOR_SCRIPT, name])
             .arg(folder)
             .arg(program)
             .args(args)

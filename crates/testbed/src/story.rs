@@ -54,14 +54,14 @@ pub enum Setup {
 
 type Shared = OnceCell<Result<Cluster, String>>;
 
-/// Runs `story` on the backend `place` with the setup `stage`; panics if it fails.
-pub fn run_story<S, F>(place: Backend, stage: Setup, story: S)
+/// Runs `story` on this backend with this setup; panics if it fails.
+pub fn run_story<S, F>(backend: Backend, setup: Setup, story: S)
 where
     S: FnOnce(Cluster) -> F,
     F: Future<Output = ()>,
 {
     runtime().block_on(async {
-        let cluster = match set(place, stage).await {
+        let cluster = match start_cluster(backend, setup).await {
             Ok(cluster) => cluster,
             Err(error) => panic!("{error}"),
         };
@@ -71,27 +71,27 @@ where
     });
 }
 
-async fn set(place: Backend, stage: Setup) -> Result<Cluster, String> {
+async fn start_cluster(backend: Backend, setup: Setup) -> Result<Cluster, String> {
     static API_SERVER: Shared = Shared::const_new();
     static CONTROLLERS: Shared = Shared::const_new();
     let with_controllers = || Options { controllers: true, ..Options::default() };
-    match (place, stage) {
+    match (backend, setup) {
         (Backend::Real, Setup::ApiServer) => shared(&API_SERVER, Options::default()).await,
         (Backend::Real, Setup::Controllers) => shared(&CONTROLLERS, with_controllers()).await,
-        (Backend::Embedded, Setup::ApiServer) => readable(Cluster::bare(place, Options::default()).await),
-        (Backend::Embedded, Setup::Controllers) => readable(Cluster::bare(place, with_controllers()).await),
-        (_, Setup::Whole) => readable(Cluster::whole(place, with_controllers()).await),
-        (_, Setup::Private(options)) => readable(Cluster::whole(place, options).await),
-        (_, Setup::Bare(options)) => readable(Cluster::bare(place, options).await),
+        (Backend::Embedded, Setup::ApiServer) => readable(Cluster::bare(backend, Options::default()).await),
+        (Backend::Embedded, Setup::Controllers) => readable(Cluster::bare(backend, with_controllers()).await),
+        (_, Setup::Whole) => readable(Cluster::whole(backend, with_controllers()).await),
+        (_, Setup::Private(options)) => readable(Cluster::whole(backend, options).await),
+        (_, Setup::Bare(options)) => readable(Cluster::bare(backend, options).await),
     }
 }
 
 /// The real cluster in `cell`. The first story starts it. A failure is kept, so that the other stories do not wait for
 /// another start. The cluster outlives the story, so it is started in a runtime that outlives the story too.
 async fn shared(cell: &Shared, options: Options) -> Result<Cluster, String> {
-    static BACKSTAGE: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     let start = || async {
-        let starting = BACKSTAGE.get_or_init(runtime).spawn(Cluster::bare(Backend::Real, options));
+        let starting = RUNTIME.get_or_init(runtime).spawn(Cluster::bare(Backend::Real, options));
         readable(starting.await.unwrap_or_else(|panic| Err(panic.into())))
     };
     cell.get_or_init(start).await.clone()
@@ -114,16 +114,16 @@ fn runtime() -> tokio::runtime::Runtime {
 /// The word before the colon is a variant of [`Setup`]; `Private` takes options: `stories!(Private(options()): …)`.
 #[macro_export]
 macro_rules! stories {
-    ($stage:ident $(($options:expr))?: $($story:ident),+ $(,)?) => {
-        fn stage_of_these_stories() -> $crate::Setup {
-            $crate::Setup::$stage $(($options))?
+    ($setup:ident $(($options:expr))?: $($story:ident),+ $(,)?) => {
+        fn setup_of_stories() -> $crate::Setup {
+            $crate::Setup::$setup $(($options))?
         }
 
         mod real {
             $(
                 #[test]
                 fn $story() {
-                    $crate::run_story($crate::Backend::Real, super::stage_of_these_stories(), super::$story);
+                    $crate::run_story($crate::Backend::Real, super::setup_of_stories(), super::$story);
                 }
             )+
         }
@@ -132,7 +132,7 @@ macro_rules! stories {
             $(
                 #[test]
                 fn $story() {
-                    $crate::run_story($crate::Backend::Embedded, super::stage_of_these_stories(), super::$story);
+                    $crate::run_story($crate::Backend::Embedded, super::setup_of_stories(), super::$story);
                 }
             )+
         }

@@ -1,4 +1,4 @@
-//! The cluster autoscaler: an eviction in the old body, asked again every ten seconds for two minutes.
+//! The cluster autoscaler: an Eviction of `policy/v1beta1`, repeated every ten seconds for two minutes.
 
 use std::time::Duration;
 
@@ -6,48 +6,53 @@ use quorate_testbed::{Answer, Cluster};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::fixture::{TestNamespace, denial};
 use crate::quorate::Quorate;
-use crate::town::{Town, refusal};
 
-quorate_testbed::stories!(Whole: an_autoscaler_is_refused_and_then_gets_its_pod);
+quorate_testbed::stories!(Whole: an_autoscaler_is_denied_until_the_budget_allows);
 
 const RETRY: Duration = Duration::from_secs(10);
 const GIVES_UP: Duration = Duration::from_secs(120);
 
-async fn an_autoscaler_is_refused_and_then_gets_its_pod(cluster: Cluster) {
+async fn an_autoscaler_is_denied_until_the_budget_allows(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "scaled").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "scaled").await;
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
-    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}), 1).await;
-    town.evict("web-0").await.expect(201);
+    ns.create_budget_allowing(
+        "web",
+        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}),
+        1,
+    )
+    .await;
+    ns.evict("web-0").await.expect(201);
     let start = Instant::now();
     let mut refusals = 0;
     loop {
         assert!(start.elapsed() < GIVES_UP, "the autoscaler gave up after {refusals} refusals");
-        let answer = evict_as_autoscalers_do(&town, "web-1").await;
+        let answer = evict_as_autoscalers_do(&ns, "web-1").await;
         if answer.code == 201 {
             break;
         }
-        refusal(&answer);
+        denial(&answer);
         refusals += 1;
-        // After a while there is another pod to serve.
+        // A replacement pod becomes ready after a while.
         if refusals == 2 {
-            town.pod("web-2", json!({"app": "web"})).await;
+            ns.create_pod("web-2", json!({"app": "web"})).await;
         }
         tokio::time::sleep(RETRY).await;
     }
     assert_eq!(refusals, 2, "it is let through as soon as it may be");
-    assert!(!town.exists("web-1").await);
+    assert!(!ns.pod_exists("web-1").await);
 }
 
-async fn evict_as_autoscalers_do(town: &Town, pod: &str) -> Answer {
+async fn evict_as_autoscalers_do(ns: &TestNamespace, pod: &str) -> Answer {
     let eviction = json!({
         "apiVersion": "policy/v1beta1", "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": town.namespace},
+        "metadata": {"name": pod, "namespace": ns.name},
         "deleteOptions": {"gracePeriodSeconds": 0},
     });
-    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", town.namespace);
-    town.wire.post(&path, &eviction).await
+    let path = ns.pod_path(&format!("{pod}/eviction"));
+    ns.wire.post(&path, &eviction).await
 }

@@ -1,4 +1,4 @@
-//! Certificates end, and are replaced before they do: nobody notices.
+//! Certificates are replaced before they expire, and no webhook call fails.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use quorate_server::certificates::{Pace, SECRET, Source};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
+use crate::fixture::{TestNamespace, denial};
 use crate::quorate::{NAMESPACE, Quorate, install};
-use crate::town::{Town, refusal};
 
-quorate_testbed::stories!(Whole: authorities_come_and_go_while_the_api_server_asks);
+quorate_testbed::stories!(Whole: certificate_authorities_rotate_without_failed_webhook_calls);
 
-/// Everything that takes years, in seconds; with some to spare, since a busy machine may keep anybody waiting for a few.
+/// Seconds instead of years, with some to spare, since a busy machine may delay a server for a few seconds.
 fn hurried() -> Pace {
     Pace {
         authority: Duration::from_secs(60),
@@ -24,22 +24,27 @@ fn hurried() -> Pace {
     }
 }
 
-async fn authorities_come_and_go_while_the_api_server_asks(cluster: Cluster) {
+async fn certificate_authorities_rotate_without_failed_webhook_calls(cluster: Cluster) {
     install(&cluster).await;
     let change = |options: &mut quorate_server::Options| options.certificates = Source::Own(hurried());
     let _quorate = Quorate::start_with(&cluster, change).await;
-    let town = Town::found(&cluster, "signed").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "signed").await;
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
-    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2}), 0).await;
-    town.labelled(true).await;
+    ns.create_budget_allowing(
+        "web",
+        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2}),
+        0,
+    )
+    .await;
+    ns.await_enforced_label(true).await;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
     let authorities = Mutex::new(BTreeSet::new());
     eventually("there was a third authority", || async {
-        // Answered by us each time: an answer that the API server does not trust would be a 500.
-        refusal(&town.evict("web-0").await);
-        let secret = town.wire.get(&path).await.expect(200);
+        // Denied by Quorate each time: if the API server did not trust the certificate, it would respond with 500.
+        denial(&ns.evict("web-0").await);
+        let secret = ns.wire.get(&path).await.expect(200);
         let mut authorities = authorities.lock();
         authorities.insert(secret["data"]["ca.crt"].as_str().expect("a certificate").to_owned());
         if authorities.len() >= 3 { Ok(()) } else { Err(authorities.len()) }

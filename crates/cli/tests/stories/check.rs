@@ -1,85 +1,88 @@
-//! `quorate check`: what somebody is told before anything is installed, while it works, and when it broke.
+//! `quorate check`: its findings before an installation, while Quorate works, and after it broke.
 
 use quorate_testbed::{Cluster, Patch, User, eventually};
 use serde_json::{Value, json};
 
-use crate::explain::{Told, quorate};
-use crate::pubs::VERSION;
+use crate::explain::{Output, quorate};
+use crate::fixture::{PUBS, TestNamespace};
 use crate::quorate::{Quorate, install};
-use crate::town::Town;
 
 quorate_testbed::stories!(
-    Whole: a_check_tells_what_is_wrong_and_what_to_do, a_check_looks_at_unavailable_budgets_too,
+    Whole: check_reports_problems_and_remedies, check_covers_pod_unavailable_budgets,
 );
 
-async fn check(cluster: &Cluster, more: &[&str]) -> Told {
+async fn check(cluster: &Cluster, more: &[&str]) -> Output {
     let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
     quorate(&[&["check", "--kubeconfig", &kubeconfig.to_string_lossy()], more].concat()).await
 }
 
-/// What was found, by outcome.
+/// The findings with this outcome.
 async fn found(cluster: &Cluster, outcome: &str) -> Vec<String> {
-    let told = check(cluster, &["-o", "json"]).await;
+    let output = check(cluster, &["-o", "json"]).await;
     let data: Value =
-        serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("no JSON: {}{}", told.out, told.err));
+        serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("no JSON: {}{}", output.out, output.err));
     let sections = data["sections"].as_array().expect("sections");
-    assert_eq!((data["good"] == true, told.code == 0), (told.code == 0, data["good"] == true));
+    assert_eq!((data["good"] == true, output.code == 0), (output.code == 0, data["good"] == true));
     let findings =
         sections.iter().flat_map(|section| section["findings"].as_array().cloned().unwrap_or_default());
     let wanted = findings.filter(|finding| finding["outcome"] == outcome);
     wanted.map(|finding| finding["what"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-async fn a_check_tells_what_is_wrong_and_what_to_do(cluster: Cluster) {
-    let told = check(&cluster, &[]).await;
-    assert_eq!(told.code, 1, "{}", told.out);
+async fn check_reports_problems_and_remedies(cluster: Cluster) {
+    let output = check(&cluster, &[]).await;
+    assert_eq!(output.code, 1, "{}", output.out);
     for line in [
         "✗ disruptionbudgets.policy.quorate.dev is missing\n    apply the current ones: quorate crds | kubectl apply",
         "✗ there is no MutatingWebhookConfiguration quorate: budgets deny nothing\n",
         "✗ no server is alive in quorate-system\n",
         "\nStatus check results are ✗\n",
     ] {
-        assert!(told.out.contains(line), "{line:?} is missing in\n{}", told.out);
+        assert!(output.out.contains(line), "{line:?} is missing in\n{}", output.out);
     }
 
     let server = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "checked").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "checked").await;
     for name in ["web-0", "web-1"] {
-        town.pod(name, json!({"app": "web"})).await;
+        ns.create_pod(name, json!({"app": "web"})).await;
     }
     let selector = json!({"matchLabels": {"app": "web"}});
-    town.budget("web", json!({"selector": selector, "minAvailable": 1}), 1).await;
-    town.labelled(true).await;
+    ns.create_budget_allowing("web", json!({"selector": selector, "minAvailable": 1}), 1).await;
+    ns.await_enforced_label(true).await;
     assert_eq!(found(&cluster, "bad").await, Vec::<String>::new());
     assert_eq!(found(&cluster, "warning").await, ["one server is alive"]);
-    let told = check(&cluster, &[]).await;
-    assert!(told.code == 0 && told.out.ends_with("\nStatus check results are ✓\n"), "{}", told.out);
-    assert!(told.out.contains("✓ the API server reaches a server\n"), "{}", told.out);
-    assert!(told.out.contains("✓ 1 of 1 budgets are enforced and valid\n"), "{}", told.out);
+    let output = check(&cluster, &[]).await;
+    assert!(output.code == 0 && output.out.ends_with("\nStatus check results are ✓\n"), "{}", output.out);
+    assert!(output.out.contains("✓ the API server reaches a server\n"), "{}", output.out);
+    assert!(output.out.contains("✓ 1 of 1 budgets are enforced and valid\n"), "{}", output.out);
 
-    // A budget that blocks for ever, a pod that two native budgets cover, a probe that nobody runs.
-    town.budget("never", json!({"selector": selector, "minAvailable": "100%", "expectedReplicas": 2}), 0)
-        .await;
+    // A budget that blocks for ever, a pod that two native budgets cover, a probe without an agent.
+    ns.create_budget_allowing(
+        "never",
+        json!({"selector": selector, "minAvailable": "100%", "expectedReplicas": 2}),
+        0,
+    )
+    .await;
     for name in ["one", "two"] {
         let native = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
             "spec": {"maxUnavailable": 1, "selector": selector}});
-        let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", town.namespace);
-        town.wire.post(&path, &native).await.expect(201);
+        let path = ns.path("policy/v1", "poddisruptionbudgets");
+        ns.wire.post(&path, &native).await.expect(201);
     }
     let probe = json!({"metadata": {"annotations": {
         "quorate.dev/disruption-probe.main": "{\"httpGet\":{\"path\":\"/\",\"port\":80}}"}}});
-    let path = format!("/api/v1/namespaces/{}/pods/web-1", town.namespace);
-    town.wire.patch(&path, Patch::Merge, &probe).await.expect(200);
+    let path = ns.pod_path("web-1");
+    ns.wire.patch(&path, Patch::Merge, &probe).await.expect(200);
     let expected = [
-        format!("{}/never: NeverAllows", town.namespace),
+        format!("{}/never: NeverAllows", ns.name),
         "pods with a disruption probe, and no agent that renews its Lease, on by-hand".to_owned(),
-        format!("2 pods are covered by two PodDisruptionBudgets, {}/web-0 by one, two", town.namespace),
+        format!("2 pods are covered by two PodDisruptionBudgets, {}/web-0 by one, two", ns.name),
     ];
     assert_eq!(found(&cluster, "bad").await, expected);
 
-    // The server is gone: the webhook is not reached, and nobody is alive.
+    // The server is gone: the webhook is not reachable, and no server is alive.
     server.end().await;
-    eventually("the check sees that nobody is alive", || async {
+    eventually("the check sees that no server is alive", || async {
         let bad = found(&cluster, "bad").await;
         let gone = ["the API server does not reach any server", "no server is alive in quorate-system"];
         if gone.iter().all(|what| bad.iter().any(|found| found == what)) { Ok(()) } else { Err(bad) }
@@ -87,27 +90,27 @@ async fn a_check_tells_what_is_wrong_and_what_to_do(cluster: Cluster) {
     .await;
 }
 
-async fn a_check_looks_at_unavailable_budgets_too(cluster: Cluster) {
+async fn check_covers_pod_unavailable_budgets(cluster: Cluster) {
     install(&cluster).await;
-    let town = Town::found(&cluster, "unavailable").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "unavailable").await;
     for name in ["web-0", "web-1"] {
-        town.pod(name, json!({"app": "web", "odd": "too", "never": "too", "well": "too"})).await;
+        ns.create_pod(name, json!({"app": "web", "odd": "too", "never": "too", "well": "too"})).await;
     }
-    let budgets = format!("/apis/{VERSION}/namespaces/{}/podunavailablebudgets", town.namespace);
+    let budgets = ns.path(PUBS.0, PUBS.1);
     let new = async |name: &str, annotations: Value, stay: u32| {
-        let budget = json!({"apiVersion": VERSION, "kind": "PodUnavailableBudget",
+        let budget = json!({"apiVersion": PUBS.0, "kind": "PodUnavailableBudget",
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"selector": {"matchLabels": {"app": "web", name: "too"}}, "minAvailable": stay}});
-        town.wire.post(&budgets, &budget).await.expect(201);
+        ns.wire.post(&budgets, &budget).await.expect(201);
     };
-    // Stored while nobody was there to refuse it.
+    // Stored while no server runs that would reject it.
     new("odd", json!({"kruise.io/pub-protect-operations": "EVERYTHING"}), 1).await;
     let server = Quorate::start_with(&cluster, |_| {}).await;
     new("never", json!({}), 2).await;
     new("well", json!({}), 1).await;
     let expected = [
-        format!("PodUnavailableBudget {}/never: NeverAllows", town.namespace),
-        format!("PodUnavailableBudget {}/odd: Invalid", town.namespace),
+        format!("PodUnavailableBudget {}/never: NeverAllows", ns.name),
+        format!("PodUnavailableBudget {}/odd: Invalid", ns.name),
     ];
     eventually("the check finds what is wrong, and nothing else", || async {
         let bad = found(&cluster, "bad").await;
@@ -115,7 +118,7 @@ async fn a_check_looks_at_unavailable_budgets_too(cluster: Cluster) {
     })
     .await;
 
-    // Where OpenKruise answers for pods they are its own.
+    // If OpenKruise has webhooks for pods, it serves the PodUnavailableBudgets.
     let theirs = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "kruise-validating-webhook-configuration"},
         "webhooks": [{"name": "vpod.kb.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -123,7 +126,7 @@ async fn a_check_looks_at_unavailable_budgets_too(cluster: Cluster) {
             "rules": [{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
                 "resources": ["nothings"]}]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    town.wire.post(path, &theirs).await.expect(201);
+    ns.wire.post(path, &theirs).await.expect(201);
     let left = "OpenKruise answers for pods: it serves PodUnavailableBudgets, Quorate does not";
     eventually("the check leaves them to OpenKruise", || async {
         let (bad, warnings) = (found(&cluster, "bad").await, found(&cluster, "warning").await);

@@ -9,108 +9,107 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::group_log::{GroupLog, Moment};
-use crate::scene::{GROUP, Scene};
+use crate::fixture::{GROUP, LLM, TestNamespace, denials};
+use crate::witness::{Moment, Witness};
 
 quorate_testbed::stories!(Whole:
     a_drain_takes_one_group_at_a_time,
     two_drains_at_once_keep_two_groups_whole,
-    a_budget_is_made_again_in_the_middle_of_a_drain,
+    a_budget_recreated_during_a_drain_keeps_two_groups_whole,
 );
 
 async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
-    let scene = Scene::set(cluster, json!({})).await;
-    let node = node_with_most_groups(&scene).await;
-    let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
-    let drained = scene.kubectl.run(&["drain", &node, "--ignore-daemonsets", "--timeout=120s"]).await;
+    let ns = TestNamespace::with_llm(cluster, json!({})).await;
+    let node = node_with_most_groups(&ns).await;
+    let witness = Witness::start(&ns.cluster, &ns.name, GROUP).await;
+    let drained = ns.kubectl.run(&["drain", &node, "--ignore-daemonsets", "--timeout=120s"]).await;
     let drained = drained.expect("kubectl");
     println!("$ kubectl drain {node}\n{}{}", drained.stdout, drained.stderr);
 
     assert!(drained.success, "the drain must end");
-    let refusals = refusals(&drained.stderr);
-    assert!(!refusals.is_empty(), "the drain must be held up");
-    for refusal in &refusals {
-        let of = format!("{}/llm keeps 2 of 3 groups: group ", scene.namespace);
-        assert!(refusal.starts_with(&of), "{refusal}");
-        assert!(refusal.contains(" would be the second one down (group "), "{refusal}");
-        assert!(refusal.contains("). Waits for group ") && refusal.ends_with('.'), "{refusal}");
+    let denials = denials(&drained.stderr);
+    assert!(!denials.is_empty(), "the drain must be denied");
+    for denial in &denials {
+        let of = format!("{}/llm keeps 2 of 3 groups: group ", ns.name);
+        assert!(denial.starts_with(&of), "{denial}");
+        assert!(denial.contains(" would be the second one down (group "), "{denial}");
+        assert!(denial.contains("). Waits for group ") && denial.ends_with('.'), "{denial}");
     }
 
-    scene.ready(9).await;
-    let moments = one_group_at_a_time(&log);
+    ns.await_ready_pods(9).await;
+    let moments = one_group_at_a_time(&witness);
     let version = |text: &str| text.parse::<u64>().expect("a version is a number");
     assert!(moments.windows(2).all(|pair| version(&pair[0].version) <= version(&pair[1].version)));
-    assert!(!groups_by_node(&scene).await.contains_key(&node), "something is left on {node}");
-    scene
-        .status_is("the budget is at rest", |status| {
-            status["claims"] == json!({})
-                && status["disruptionsAllowedReplicas"] == 1
-                && status["currentHealthyReplicas"] == 3
-                && status["expectedReplicas"] == 3
-                && status.get("disruptedPods").is_none()
-        })
-        .await;
-    // Whoever looks later sees how much was admitted: at least one write for each group that was on the node.
-    let ledger = scene.status().await["ledger"].as_u64();
+    assert!(!groups_by_node(&ns).await.contains_key(&node), "something is left on {node}");
+    ns.await_status(LLM, "the budget is at rest", |status| {
+        status["claims"] == json!({})
+            && status["disruptionsAllowedReplicas"] == 1
+            && status["currentHealthyReplicas"] == 3
+            && status["expectedReplicas"] == 3
+            && status.get("disruptedPods").is_none()
+    })
+    .await;
+    // The ledger counts the writes of claims: at least one for each group that was on the node.
+    let ledger = ns.budget_status(LLM).await["ledger"].as_u64();
     assert!(ledger.is_some_and(|ledger| ledger >= 2), "{ledger:?}");
 }
 
 async fn two_drains_at_once_keep_two_groups_whole(cluster: Cluster) {
-    let scene = Scene::set(cluster, json!({})).await;
-    let nodes: Vec<String> = groups_by_node(&scene).await.into_keys().take(2).collect();
+    let ns = TestNamespace::with_llm(cluster, json!({})).await;
+    let nodes: Vec<String> = groups_by_node(&ns).await.into_keys().take(2).collect();
     // Otherwise the first drain could move a pod to the second node just before that one is cordoned.
-    let cordoned = scene.kubectl.run(&["cordon", &nodes[0], &nodes[1]]).await.expect("kubectl");
+    let cordoned = ns.kubectl.run(&["cordon", &nodes[0], &nodes[1]]).await.expect("kubectl");
     assert!(cordoned.success, "{}{}", cordoned.stdout, cordoned.stderr);
-    let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
+    let witness = Witness::start(&ns.cluster, &ns.name, GROUP).await;
     let drain = async |node: &str| {
         let args = ["drain", node, "--ignore-daemonsets", "--timeout=150s"];
-        let mut drained = scene.kubectl.run(&args).await.expect("kubectl");
-        // An eviction is pinned to the pod that was decided on. If a new pod takes the name at that moment, the API server
-        // answers with a conflict. kubectl gives up then, and its user repeats the command.
+        let mut drained = ns.kubectl.run(&args).await.expect("kubectl");
+        // An eviction has the UID of the pod as a precondition. If a new pod takes the name at that moment, the API
+        // server responds with a conflict. kubectl fails then, and its user repeats the command.
         while drained.stderr.contains("does not match the UID in record") {
-            drained = scene.kubectl.run(&args).await.expect("kubectl");
+            drained = ns.kubectl.run(&args).await.expect("kubectl");
         }
         assert!(drained.success, "the drain of {node} must end: {}{}", drained.stdout, drained.stderr);
     };
     tokio::join!(drain(&nodes[0]), drain(&nodes[1]));
-    scene.ready(9).await;
-    one_group_at_a_time(&log);
-    let left = groups_by_node(&scene).await;
+    ns.await_ready_pods(9).await;
+    one_group_at_a_time(&witness);
+    let left = groups_by_node(&ns).await;
     assert!(nodes.iter().all(|node| !left.contains_key(node)), "something is left: {left:?}");
 }
 
-/// What the first budget admitted is not forgotten by the second: while that group is down no other goes.
-async fn a_budget_is_made_again_in_the_middle_of_a_drain(cluster: Cluster) {
-    let scene = Scene::set(cluster, json!({})).await;
-    let node = node_with_most_groups(&scene).await;
-    let log = GroupLog::begin(&scene.cluster, &scene.namespace, GROUP, 3).await;
+/// The second budget knows what the first one admitted: while that group is down, no other group goes down.
+async fn a_budget_recreated_during_a_drain_keeps_two_groups_whole(cluster: Cluster) {
+    let ns = TestNamespace::with_llm(cluster, json!({})).await;
+    let node = node_with_most_groups(&ns).await;
+    let witness = Witness::start(&ns.cluster, &ns.name, GROUP).await;
     let args = ["drain", &node, "--ignore-daemonsets", "--timeout=120s"];
-    let mut drain = scene.kubectl.command(&args).spawn().expect("kubectl");
-    let mut stderr = BufReader::new(drain.stderr.take().expect("what it says"));
-    let mut said = String::new();
-    while !said.contains("will retry after") {
-        let read = stderr.read_line(&mut said).await.expect("a line");
-        assert!(read > 0, "the drain must be held up: {said}");
+    let mut drain = ns.kubectl.command(&args).spawn().expect("kubectl");
+    let mut stderr = BufReader::new(drain.stderr.take().expect("its output"));
+    let mut output = String::new();
+    while !output.contains("will retry after") {
+        let read = stderr.read_line(&mut output).await.expect("a line");
+        assert!(read > 0, "the drain must be denied: {output}");
     }
-    // One group goes, another waits. Where no budget is nothing is kept, so the drain does not ask while there is none.
+    // One group goes down, another waits. Without a budget nothing is denied, so the drain is paused meanwhile.
     signal(&drain, "STOP").await;
-    let first = scene.budget().await;
-    scene.make_budget_again(&first).await;
+    let first = ns.budget(LLM).await;
+    ns.delete_budget(LLM).await;
+    ns.create_budget(LLM, first["spec"].clone()).await.expect(201);
     signal(&drain, "CONT").await;
 
-    stderr.read_to_string(&mut said).await.expect("the rest");
+    stderr.read_to_string(&mut output).await.expect("the rest");
     let ended = drain.wait().await.expect("an end");
-    assert!(ended.success(), "the drain must end: {said}");
-    scene.ready(9).await;
-    one_group_at_a_time(&log);
-    assert!(!groups_by_node(&scene).await.contains_key(&node), "something is left on {node}");
-    let second = scene.budget().await;
+    assert!(ended.success(), "the drain must end: {output}");
+    ns.await_ready_pods(9).await;
+    one_group_at_a_time(&witness);
+    assert!(!groups_by_node(&ns).await.contains_key(&node), "something is left on {node}");
+    let second = ns.budget(LLM).await;
     assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
-    scene
-        .status_is("the second one is at rest", |status| {
-            status["claims"] == json!({}) && status["disruptionsAllowedReplicas"] == 1
-        })
-        .await;
+    ns.await_status(LLM, "the second one is at rest", |status| {
+        status["claims"] == json!({}) && status["disruptionsAllowedReplicas"] == 1
+    })
+    .await;
 }
 
 async fn signal(child: &Child, name: &str) {
@@ -119,34 +118,29 @@ async fn signal(child: &Child, name: &str) {
     assert!(sent.success(), "{name} was not sent");
 }
 
-/// What the log saw: something went, and never two groups at once.
-fn one_group_at_a_time(log: &GroupLog) -> Vec<Moment> {
-    let moments = log.moments();
+/// What the witness saw: at least one group was down, and never two at once.
+fn one_group_at_a_time(witness: &Witness) -> Vec<Moment> {
+    assert_eq!(witness.counts().1, 1, "the watch broke off");
+    let moments = witness.moments();
     let too_few: Vec<String> =
-        moments.iter().filter(|moment| moment.whole < 2).map(ToString::to_string).collect();
+        moments.iter().filter(|moment| moment.whole(3) < 2).map(ToString::to_string).collect();
     assert!(too_few.is_empty(), "two groups were down at once: {too_few:#?}");
-    assert!(moments.iter().any(|moment| moment.whole == 2), "nothing was drained");
+    assert!(moments.iter().any(|moment| moment.whole(3) == 2), "nothing was drained");
     moments
 }
 
-async fn groups_by_node(scene: &Scene) -> BTreeMap<String, BTreeSet<String>> {
+async fn groups_by_node(ns: &TestNamespace) -> BTreeMap<String, BTreeSet<String>> {
     let mut nodes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for pod in scene.pods.list(&ListParams::default()).await.expect("a list") {
+    for pod in ns.pods.list(&ListParams::default()).await.expect("a list") {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         nodes.entry(node).or_default().insert(pod.labels().get(GROUP).cloned().unwrap_or_default());
     }
     nodes
 }
 
-async fn node_with_most_groups(scene: &Scene) -> String {
-    let nodes = groups_by_node(scene).await;
+async fn node_with_most_groups(ns: &TestNamespace) -> String {
+    let nodes = groups_by_node(ns).await;
     let (node, groups) = nodes.iter().max_by_key(|(_, groups)| groups.len()).expect("a node");
     assert!(groups.len() >= 2, "no node has pods of two groups: {nodes:?}");
     node.clone()
-}
-
-/// What our webhook said, from what kubectl printed of it.
-fn refusals(stderr: &str) -> Vec<&str> {
-    const DENIED: &str = "quorate.dev\" denied the request: ";
-    stderr.lines().filter_map(|line| Some(line.split_once(DENIED)?.1.trim_end())).collect()
 }

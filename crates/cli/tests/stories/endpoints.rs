@@ -1,4 +1,4 @@
-//! Where the chart's Service leads: the endpoints that Kubernetes would write if servers were pods.
+//! The endpoints of the chart's Service, which Kubernetes would write if the servers were pods.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::quorate::NAMESPACE;
 
-/// The endpoints of the Service; each server has a port of its own here, and hence a slice.
+/// The endpoints of the Service. Each server has another port here, and hence its own EndpointSlice.
 pub(crate) struct Endpoints {
     slices: Api<EndpointSlice>,
 }
@@ -19,7 +19,7 @@ impl Endpoints {
         Self { slices: Api::namespaced(cluster.admin(), NAMESPACE) }
     }
 
-    /// Has the Service lead to a server, and no longer to where one of that name was before.
+    /// Adds the endpoint of a server; replaces an earlier endpoint of the same name.
     pub(crate) async fn add(&self, server: &str, address: SocketAddr) -> Result<(), kube::Error> {
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -32,7 +32,7 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Has the Service lead there no more; where it did not, that is as well.
+    /// Removes the endpoint of a server, if there is one.
     pub(crate) async fn remove(&self, server: &str) -> Result<(), kube::Error> {
         match self.slices.delete(server, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -41,7 +41,7 @@ impl Endpoints {
     }
 }
 
-/// Where a server listens so that a Service may lead there: a real API server takes no endpoint on the loopback.
+/// An address for a server behind a Service: a real API server rejects endpoints on the loopback.
 pub(crate) fn reachable(cluster: &Cluster) -> SocketAddr {
     SocketAddr::new(address(cluster), 0)
 }
@@ -50,7 +50,7 @@ fn address(cluster: &Cluster) -> IpAddr {
     if cluster.control_plane().is_none() {
         return IpAddr::V4(Ipv4Addr::LOCALHOST);
     }
-    // Nothing is sent: the kernel only says from where it would be.
+    // Nothing is sent: the kernel only selects the local address.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
     socket.connect("203.0.113.1:9").expect("a route: this machine has no address but its loopback");
     socket.local_addr().expect("an address").ip()

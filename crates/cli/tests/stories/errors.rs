@@ -1,4 +1,4 @@
-//! What somebody is told whose cluster cannot be used: one line, with what to do.
+//! Errors about a cluster that cannot be used: one line each, with a remedy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use crate::explain::{Told, quorate};
+use crate::explain::{Output, quorate};
 use crate::quorate::ANYWHERE;
 
-/// A kubeconfig, in a folder of its own.
+/// A kubeconfig in its own folder.
 struct Kubeconfig {
     _folder: TempDir,
     path: PathBuf,
@@ -37,12 +37,12 @@ impl Kubeconfig {
         Self::of(&text.to_string())
     }
 
-    async fn run(&self, command: &str) -> Told {
+    async fn run(&self, command: &str) -> Output {
         quorate(&[command, "--kubeconfig", &self.path.to_string_lossy()]).await
     }
 }
 
-/// An API server of that release, which answers everything else in the same way.
+/// An API server that reports this release, and responds to every other request with this status.
 async fn api_server(minor: &'static str, otherwise: StatusCode) -> SocketAddr {
     let listener = TcpListener::bind(ANYWHERE).await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -61,31 +61,31 @@ async fn api_server(minor: &'static str, otherwise: StatusCode) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_answer() {
-    let nobody = TcpListener::bind(ANYWHERE).await.expect("a port").local_addr().expect("an address");
-    let kubeconfig = Kubeconfig::to(nobody);
+async fn an_unreachable_api_server_is_reported() {
+    let unused = TcpListener::bind(ANYWHERE).await.expect("a port").local_addr().expect("an address");
+    let kubeconfig = Kubeconfig::to(unused);
     let what =
-        format!("the API server at http://{nobody} does not answer (Connection refused (os error 111))");
+        format!("the API server at http://{unused} does not answer (Connection refused (os error 111))");
     let hint = "check the address in the kubeconfig, or select another cluster with --context";
-    let told = kubeconfig.run("explain").await;
-    assert_eq!((told.code, told.err), (1, format!("error: {what}: {hint}\n")));
-    let told = kubeconfig.run("check").await;
-    assert_eq!((told.code, told.err.as_str()), (1, ""));
-    assert!(told.out.contains(&format!("✗ {what}\n    {hint}\n")), "{}", told.out);
+    let output = kubeconfig.run("explain").await;
+    assert_eq!((output.code, output.err), (1, format!("error: {what}: {hint}\n")));
+    let output = kubeconfig.run("check").await;
+    assert_eq!((output.code, output.err.as_str()), (1, ""));
+    assert!(output.out.contains(&format!("✗ {what}\n    {hint}\n")), "{}", output.out);
 }
 
 #[tokio::test]
-async fn a_release_that_is_too_old() {
+async fn a_release_that_is_too_old_is_reported() {
     let kubeconfig = Kubeconfig::to(api_server("28", StatusCode::NOT_FOUND).await);
-    let told = kubeconfig.run("check").await;
+    let output = kubeconfig.run("check").await;
     let expected = "✗ release v1.28.3 is too old\n    Quorate is tested on 1.32 and later\n";
-    assert!(told.code == 1 && told.out.contains(expected), "{}", told.out);
-    // Who asks is told, and answered as far as it goes.
-    let told = kubeconfig.run("explain").await;
+    assert!(output.code == 1 && output.out.contains(expected), "{}", output.out);
+    // `explain` prints a note, and continues.
+    let output = kubeconfig.run("explain").await;
     let note = "note: v1.28.3 is older than 1.32, the oldest release that Quorate is tested on\n";
-    let rest = told.err.strip_prefix(note).unwrap_or_else(|| panic!("no note: {}", told.err));
+    let rest = output.err.strip_prefix(note).unwrap_or_else(|| panic!("no note: {}", output.err));
     assert!(
-        told.code == 1 && rest.starts_with("error: DisruptionBudgets are not installed here: "),
+        output.code == 1 && rest.starts_with("error: DisruptionBudgets are not installed here: "),
         "{rest}"
     );
     let current = Kubeconfig::to(api_server("36", StatusCode::NOT_FOUND).await);
@@ -95,36 +95,36 @@ async fn a_release_that_is_too_old() {
 }
 
 #[tokio::test]
-async fn somebody_whom_nobody_knows() {
+async fn an_unauthenticated_user_is_reported() {
     let kubeconfig = Kubeconfig::to(api_server("36", StatusCode::UNAUTHORIZED).await);
-    let told = kubeconfig.run("explain").await;
+    let output = kubeconfig.run("explain").await;
     let expected = "error: not authenticated: Unauthorized\n";
-    assert_eq!((told.code, told.err.as_str()), (1, expected));
+    assert_eq!((output.code, output.err.as_str()), (1, expected));
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_cannot_be_read() {
+async fn an_unreadable_kubeconfig_is_reported() {
     for command in ["explain", "check"] {
-        let told = quorate(&[command, "--kubeconfig", "/nonexistent/file"]).await;
+        let output = quorate(&[command, "--kubeconfig", "/nonexistent/file"]).await;
         let expected = "error: cannot read /nonexistent/file: No such file or directory (os error 2); \
                         name another with --kubeconfig or KUBECONFIG\n";
-        assert_eq!((told.code, told.err.as_str()), (1, expected));
-        let told = Kubeconfig::of("clusters: nonsense").run(command).await;
-        assert!(told.code == 1 && told.err.starts_with("error: cannot read "), "{}", told.err);
-        assert_eq!(told.err.lines().count(), 1, "{}", told.err);
+        assert_eq!((output.code, output.err.as_str()), (1, expected));
+        let output = Kubeconfig::of("clusters: nonsense").run(command).await;
+        assert!(output.code == 1 && output.err.starts_with("error: cannot read "), "{}", output.err);
+        assert_eq!(output.err.lines().count(), 1, "{}", output.err);
     }
 }
 
 #[test]
-fn a_right_that_is_missing() {
-    // The embedded cluster lets everybody do everything.
+fn a_missing_right_is_reported() {
+    // The embedded cluster has no authorization.
     run_story(Backend::Real, Setup::ApiServer, a_guest);
 }
 
 async fn a_guest(cluster: Cluster) {
     let kubeconfig = cluster.kubeconfig(&User::named("guest")).expect("a kubeconfig");
-    let told = quorate(&["check", "--kubeconfig", &kubeconfig.to_string_lossy()]).await;
-    assert_eq!((told.code, told.err.as_str()), (1, ""));
+    let output = quorate(&["check", "--kubeconfig", &kubeconfig.to_string_lossy()]).await;
+    assert_eq!((output.code, output.err.as_str()), (1, ""));
     for line in [
         "✓ the API server answers, release v1.",
         "✗ cannot read customresourcedefinitions.apiextensions.k8s.io: 403 Forbidden: ",
@@ -132,6 +132,6 @@ async fn a_guest(cluster: Cluster) {
         "    you need the verbs get and list on mutatingwebhookconfigurations.admissionregistration.k8s.io\n",
         "    you need the verbs get and list on leases.coordination.k8s.io in quorate-system\n",
     ] {
-        assert!(told.out.contains(line), "{line:?} is missing in\n{}", told.out);
+        assert!(output.out.contains(line), "{line:?} is missing in\n{}", output.out);
     }
 }

@@ -1,52 +1,49 @@
-//! What people live through with Quorate, told on the real control plane and on the embedded cluster.
+//! End-to-end tests ("stories"): each runs on a real control plane and on the embedded cluster.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
-mod adoption;
 mod agents;
 mod autoscaler;
 mod certificates;
 mod check;
+mod decisions;
 mod delete;
+mod disruption_mode;
 mod drain;
 mod endpoints;
 mod errors;
-mod everyday;
+mod exempt;
 mod explain;
-mod falls_whole;
-mod floor_log;
+mod fixture;
 mod forged;
 mod gangs;
 mod gates;
-mod group_log;
 mod installed;
+mod kruise;
 mod lagging;
 mod metrics;
-mod must_pass;
-mod newborn;
+mod new_budgets;
 mod operations;
 mod outdated;
 mod owners;
 mod policy;
 mod probes;
-mod pubs;
+mod proposals;
 mod quorate;
 mod registering;
 mod replicas;
 mod scales;
-mod scene;
-mod seeds;
 mod server_nodes;
 mod shutdown;
 mod sources;
-mod space;
 mod storm;
 mod successors;
-mod town;
+mod twins;
 mod unreadable;
 mod walkthroughs;
+mod witness;
 
-/// A file that is no module is compiled by nobody, and its tests never run.
+/// A file that is not a module is not compiled, and its tests never run.
 #[test]
 fn every_file_here_is_a_module() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories");

@@ -1,4 +1,4 @@
-//! What a server counts, as somebody who scrapes it sees it.
+//! The metrics of a server, compared with the documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
+use crate::fixture::{TestNamespace, denial};
 use crate::quorate::{Quorate, install, scrape};
-use crate::town::{Town, refusal};
 
-quorate_testbed::stories!(Whole: a_server_counts_what_it_does);
+quorate_testbed::stories!(Whole: the_metrics_of_a_server_are_as_documented);
 
-/// Every metric, its type, and its labels, as the documentation has them.
+/// Every documented metric, with its type and its labels.
 fn documented() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)> {
     let page = include_str!("../../../../docs/metrics.md");
     let (_, servers) = page.split_once("\n## Of a server\n").expect("a part on servers");
@@ -21,13 +21,13 @@ fn documented() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)
         let [name, kind, labels, _] = cells.as_slice() else { return None };
         let name = name.strip_prefix('`')?.strip_suffix('`')?;
         let labels = labels.split(", ").filter(|label| !label.is_empty()).collect();
-        // The name of a counter is without what its samples end with.
+        // The name of a counter lacks the suffix of its samples.
         Some((name.strip_suffix("_total").unwrap_or(name), (*kind, labels)))
     });
     rows.collect()
 }
 
-/// The words that a label may hold which is neither a namespace nor a budget.
+/// The allowed values of labels that are neither a namespace nor a budget.
 const WORDS: [(&str, &[&str]); 4] = [
     ("mode", &["individual", "pod_groups"]),
     ("operation", &["Evict", "Delete", "Update", "Resize"]),
@@ -35,7 +35,7 @@ const WORDS: [(&str, &[&str]); 4] = [
     ("reason", &["Charged", "Surplus", "Exhausted", "MissingWorkloadReference", "NotCovered"]),
 ];
 
-/// Soon, so that the story need not wait for it.
+/// Short, so that the story does not wait long.
 const EXPIRY: Duration = Duration::from_secs(4);
 
 /// One line of a scrape.
@@ -69,41 +69,46 @@ fn metric_of(sample: &str) -> &str {
     ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| sample.strip_suffix(end)).unwrap_or(sample)
 }
 
-async fn a_server_counts_what_it_does(cluster: Cluster) {
+async fn the_metrics_of_a_server_are_as_documented(cluster: Cluster) {
     install(&cluster).await;
     let quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = EXPIRY).await;
-    let town = Town::found(&cluster, "counted").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "counted").await;
     for group in ["a", "b"] {
         for number in 0..3 {
-            town.pod(&format!("{group}{number}"), json!({"app": "shard", "group": group})).await;
+            ns.create_pod(&format!("{group}{number}"), json!({"app": "shard", "group": group})).await;
         }
     }
     let spec = json!({
         "selector": {"matchLabels": {"app": "shard"}}, "minAvailable": 1, "expectedReplicas": 2,
         "podGroupPolicy": {"groupLabelKey": "group", "minReadyReplicas": 2},
     });
-    town.budget("shard", spec, 1).await;
-    // These have no group, which the budget over them counts on.
-    town.pod("lost-0", json!({"app": "lost"})).await;
+    ns.create_budget_allowing("shard", spec, 1).await;
+    // These pods have no group, although the scope of their budget requires one.
+    ns.create_pod("lost-0", json!({"app": "lost"})).await;
     let spec = json!({
         "selector": {"matchLabels": {"app": "lost"}}, "minAvailable": 1, "budgetScope": "Workload",
     });
-    town.budget("lost", spec, 0).await;
+    ns.create_budget_allowing("lost", spec, 0).await;
     for name in ["goes", "stays"] {
-        town.pod(name, json!({"app": "web"})).await;
+        ns.create_pod(name, json!({"app": "web"})).await;
     }
-    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 0}), 2).await;
+    ns.create_budget_allowing(
+        "web",
+        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 0}),
+        2,
+    )
+    .await;
 
-    town.evict("a0").await.expect(201);
-    town.evict("a1").await.expect(201);
-    town.evict("b0").await.expect(201);
-    refusal(&town.evict("b1").await);
-    town.evict("goes").await.expect(201);
-    // Admitted by us and refused by the API server: nothing comes of it.
+    ns.evict("a0").await.expect(201);
+    ns.evict("a1").await.expect(201);
+    ns.evict("b0").await.expect(201);
+    denial(&ns.evict("b1").await);
+    ns.evict("goes").await.expect(201);
+    // Admitted by Quorate and then rejected by the API server: the claim expires.
     let later = json!({"preconditions": {"resourceVersion": "1"}});
-    assert_eq!(town.evict_with("stays", later, "").await.code, 409);
-    refusal(&town.evict("lost-0").await);
-    town.allows("shard", 0).await;
+    assert_eq!(ns.evict_with("stays", later, "").await.code, 409);
+    denial(&ns.evict("lost-0").await);
+    ns.await_allowed("shard", 0).await;
 
     let text = eventually("what was done is counted", || async {
         let text = scrape(quorate.server.admin).await;
@@ -118,7 +123,7 @@ async fn a_server_counts_what_it_does(cluster: Cluster) {
                 .map(|sample| sample.value)
                 .sum::<f64>()
         };
-        let shard = [("namespace", town.namespace.as_str()), ("budget", "shard")];
+        let shard = [("namespace", ns.name.as_str()), ("budget", "shard")];
         let counted = [
             of("quorate_requests_total", &[("operation", "Evict"), ("result", "admitted")]),
             of("quorate_requests_total", &[("operation", "Evict"), ("result", "denied")]),
@@ -132,13 +137,13 @@ async fn a_server_counts_what_it_does(cluster: Cluster) {
             of("disruption_controller_pdbs_using_pod_grouping", &[]),
             of("disruption_controller_pdb_grouping_misconfig_total", &[]),
         ];
-        let told = of("disruption_controller_reconciliations_total", &[("mode", "pod_groups")]) > 0.0
+        let others = of("disruption_controller_reconciliations_total", &[("mode", "pod_groups")]) > 0.0
             && of("disruption_controller_reconciliations_total", &[("mode", "individual")]) > 0.0
             && of("quorate_commit_seconds_count", &[]) > 0.0
             && of("quorate_commit_batch_size_count", &[]) > 0.0
             && of("quorate_pods", &[]) > 0.0;
         let expected = [5.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 0.0, 7.0, 2.0, 1.0];
-        if told && counted == expected { Ok(text) } else { Err((counted, text)) }
+        if others && counted == expected { Ok(text) } else { Err((counted, text)) }
     })
     .await;
 

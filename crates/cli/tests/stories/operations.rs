@@ -1,41 +1,41 @@
-//! What else than evictions a budget may speak of: a whole collection deleted at once, and a resize.
+//! Operations beside evictions: the delete of a collection, and a resize.
 
 use quorate_testbed::{Answer, Cluster, Patch};
 use serde_json::json;
 
+use crate::fixture::{TestNamespace, denial};
 use crate::quorate::Quorate;
-use crate::town::{Town, refusal};
 
 quorate_testbed::stories!(Whole:
-    a_collection_is_deleted_as_far_as_the_budget_goes,
-    a_resize_waits_where_it_restarts_a_container,
+    a_collection_is_deleted_down_to_the_budget,
+    a_resize_that_restarts_a_container_is_denied,
 );
 
-async fn a_collection_is_deleted_as_far_as_the_budget_goes(cluster: Cluster) {
+async fn a_collection_is_deleted_down_to_the_budget(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "collection").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "collection").await;
     for number in 0..4 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
     let spec = json!({
         "selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2, "operations": ["Evict", "Delete"],
     });
-    town.budget("web", spec, 2).await;
-    let path = format!("/api/v1/namespaces/{}/pods?labelSelector=app%3Dweb", town.namespace);
-    let sentence = refusal(&town.wire.delete(&path, &json!({})).await);
-    // Of how many depends on how many of those that went are known to be gone.
-    assert!(sentence.starts_with(&format!("{}/web keeps 2 of ", town.namespace)), "{sentence}");
-    let left = town.wire.get(&path).await.expect(200)["items"].as_array().map_or(0, Vec::len);
+    ns.create_budget_allowing("web", spec, 2).await;
+    let path = ns.path("v1", "pods?labelSelector=app%3Dweb");
+    let sentence = denial(&ns.wire.delete(&path, &json!({})).await);
+    // The second number depends on how many of the deleted pods the server has already seen go.
+    assert!(sentence.starts_with(&format!("{}/web keeps 2 of ", ns.name)), "{sentence}");
+    let left = ns.wire.get(&path).await.expect(200)["items"].as_array().map_or(0, Vec::len);
     assert_eq!(left, 2);
 }
 
-async fn a_resize_waits_where_it_restarts_a_container(cluster: Cluster) {
+async fn a_resize_that_restarts_a_container_is_denied(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "resized").await;
-    // The API server looks whether there is room.
+    let ns = TestNamespace::with_manual_pods(&cluster, "resized").await;
+    // The API server checks the capacity of the node.
     let room = json!({"cpu": "4", "memory": "4Gi", "pods": "10"});
     let status = json!({"status": {"capacity": room, "allocatable": room}});
-    town.wire.patch("/api/v1/nodes/by-hand/status", Patch::Merge, &status).await.expect(200);
+    ns.wire.patch("/api/v1/nodes/by-hand/status", Patch::Merge, &status).await.expect(200);
     for number in 0..2 {
         let container = json!({
             "name": "main", "image": "main:1",
@@ -46,26 +46,26 @@ async fn a_resize_waits_where_it_restarts_a_container(cluster: Cluster) {
             ],
         });
         let more = json!({"containers": [container]});
-        town.pod_with(&format!("db-{number}"), json!({"app": "db"}), more).await;
+        ns.create_pod_with(&format!("db-{number}"), json!({"app": "db"}), more).await;
     }
     let spec = json!({
         "selector": {"matchLabels": {"app": "db"}}, "minAvailable": 1, "operations": ["Evict", "Resize"],
     });
-    town.budget("db", spec, 1).await;
-    town.asked_about_updates().await;
+    ns.create_budget_allowing("db", spec, 1).await;
+    ns.await_update_webhook().await;
     let cpu = json!({"requests": {"cpu": "200m"}});
     let memory = json!({"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}});
-    // One is being restarted: the other may get more of what needs no restart, and nothing else.
-    resize(&town, "db-0", &memory).await.expect(200);
-    town.allows("db", 0).await;
-    resize(&town, "db-1", &cpu).await.expect(200);
-    let sentence = refusal(&resize(&town, "db-1", &memory).await);
-    assert!(sentence.starts_with(&format!("{}/db keeps 1 of 2 pods: ", town.namespace)), "{sentence}");
-    refusal(&town.evict("db-1").await);
+    // While one pod is restarted, only a resize without a restart of the other pod is allowed.
+    resize(&ns, "db-0", &memory).await.expect(200);
+    ns.await_allowed("db", 0).await;
+    resize(&ns, "db-1", &cpu).await.expect(200);
+    let sentence = denial(&resize(&ns, "db-1", &memory).await);
+    assert!(sentence.starts_with(&format!("{}/db keeps 1 of 2 pods: ", ns.name)), "{sentence}");
+    denial(&ns.evict("db-1").await);
 }
 
-async fn resize(town: &Town, pod: &str, resources: &serde_json::Value) -> Answer {
+async fn resize(ns: &TestNamespace, pod: &str, resources: &serde_json::Value) -> Answer {
     let patch = json!({"spec": {"containers": [{"name": "main", "resources": resources}]}});
-    let path = format!("/api/v1/namespaces/{}/pods/{pod}/resize", town.namespace);
-    town.wire.patch(&path, Patch::Strategic, &patch).await
+    let path = ns.pod_path(&format!("{pod}/resize"));
+    ns.wire.patch(&path, Patch::Strategic, &patch).await
 }

@@ -1,26 +1,31 @@
-//! A definition that is older than the server drops what it does not know: then nothing is admitted, and the status
-//! says why.
+//! A CustomResourceDefinition that is older than the server drops unknown fields: then nothing is admitted, and the
+//! status says why.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
+use crate::fixture::{TestNamespace, denial, has_condition};
 use crate::quorate::Quorate;
-use crate::town::{Town, is, refusal};
 
 quorate_testbed::stories!(Whole:
-    where_claims_do_not_stick_nothing_is_admitted,
-    with_the_definition_of_openkruise_nothing_is_admitted,
+    a_definition_without_claims_admits_nothing,
+    the_definition_of_openkruise_admits_nothing,
 );
 
-async fn where_claims_do_not_stick_nothing_is_admitted(cluster: Cluster) {
+async fn a_definition_without_claims_admits_nothing(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "outdated").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "outdated").await;
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
-    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}), 1).await;
+    ns.create_budget_allowing(
+        "web",
+        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}),
+        1,
+    )
+    .await;
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/claims";
     let removal = json!([{"op": "remove", "path": path}]);
@@ -29,27 +34,27 @@ async fn where_claims_do_not_stick_nothing_is_admitted(cluster: Cluster) {
         .patch("disruptionbudgets.policy.quorate.dev", &PatchParams::default(), &patch)
         .await
         .expect("an older definition");
-    // The API server takes a moment to serve it.
+    // The API server needs a moment to serve it.
     let sentence = eventually("nothing is admitted any more", || async {
-        let answer = town.evict_with("web-0", json!({"preconditions": {"resourceVersion": "1"}}), "").await;
-        if answer.code == 429 { Ok(refusal(&answer)) } else { Err(answer.body) }
+        let answer = ns.evict_with("web-0", json!({"preconditions": {"resourceVersion": "1"}}), "").await;
+        if answer.code == 429 { Ok(denial(&answer)) } else { Err(answer.body) }
     })
     .await;
     assert!(sentence.contains("CustomResourceDefinition"), "{sentence}");
-    assert!(town.exists("web-0").await && town.exists("web-1").await);
-    town.status_is("web", "it says why", |status| {
-        is(status, "DisruptionAllowed", "False")
+    assert!(ns.pod_exists("web-0").await && ns.pod_exists("web-1").await);
+    ns.await_status("web", "it says why", |status| {
+        has_condition(status, "DisruptionAllowed", "False")
             && status["conditions"].to_string().contains("CustomResourceDefinition")
     })
     .await;
 }
 
-/// OpenKruise's own definition of its budgets, which an upgrade of it may bring back.
-async fn with_the_definition_of_openkruise_nothing_is_admitted(cluster: Cluster) {
+/// OpenKruise's own definition of PodUnavailableBudgets, which an upgrade of OpenKruise may restore.
+async fn the_definition_of_openkruise_admits_nothing(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "theirs").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "theirs").await;
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
     let number = json!({"type": "integer", "format": "int32"});
     let times = json!({"type": "object", "additionalProperties": {"type": "string", "format": "date-time"}});
@@ -68,22 +73,21 @@ async fn with_the_definition_of_openkruise_nothing_is_admitted(cluster: Cluster)
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
     let name = "podunavailablebudgets.policy.kruise.io";
     definitions.patch(name, &PatchParams::default(), &patch).await.expect("their definition");
-    // The API server takes a moment to serve it: a budget made before that is opened, and has to be made again.
-    let budgets =
-        format!("/apis/policy.kruise.io/v1alpha1/namespaces/{}/podunavailablebudgets", town.namespace);
+    // The API server needs a moment to serve it. A budget created before that is enforced, and must be created again.
+    let budgets = ns.path("policy.kruise.io/v1alpha1", "podunavailablebudgets");
     let budget = json!({
         "apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget", "metadata": {"name": "web"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1},
     });
-    town.wire.post(&budgets, &budget).await.expect(201);
+    ns.wire.post(&budgets, &budget).await.expect(201);
     let sentence = eventually("nothing is admitted", || async {
-        let stored = town.wire.get(&format!("{budgets}/web")).await.expect(200);
-        if is(&stored["status"], "Enforced", "True") {
-            town.wire.delete(&format!("{budgets}/web"), &json!({})).await.expect(200);
-            town.wire.post(&budgets, &budget).await.expect(201);
+        let stored = ns.wire.get(&format!("{budgets}/web")).await.expect(200);
+        if has_condition(&stored["status"], "Enforced", "True") {
+            ns.wire.delete(&format!("{budgets}/web"), &json!({})).await.expect(200);
+            ns.wire.post(&budgets, &budget).await.expect(201);
         }
-        let answer = town.evict_with("web-0", json!({"dryRun": ["All"]}), "").await;
-        let said = if answer.code == 429 { refusal(&answer) } else { String::new() };
+        let answer = ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await;
+        let said = if answer.code == 429 { denial(&answer) } else { String::new() };
         if said.contains("CustomResourceDefinition") { Ok(said) } else { Err((stored, answer.body)) }
     })
     .await;

@@ -1,5 +1,5 @@
-//! Who may write the condition of a disruption probe. The embedded cluster has no ValidatingAdmissionPolicies: this is
-//! told on the real API server alone.
+//! Which users may write the condition of a disruption probe. The embedded cluster has no ValidatingAdmissionPolicies,
+//! so this runs only on a real API server.
 
 use kube::config::AuthInfo;
 use quorate_testbed::{Answer, Backend, Cluster, Options, Patch, Setup, User, Wire, eventually, run_story};
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 use crate::quorate::{NAMESPACE, install, install_policy};
 
 #[test]
-fn the_condition_is_for_the_agent_of_the_node_alone() {
-    run_story(Backend::Real, Setup::Private(Options::default()), only_the_agent_writes_it);
+fn only_the_agent_of_the_node_writes_the_condition() {
+    run_story(Backend::Real, Setup::Private(Options::default()), condition_policy);
 }
 
 #[test]
-fn an_agent_is_alive_on_its_own_node_alone() {
-    run_story(Backend::Real, Setup::Private(Options::default()), only_its_own_lease);
+fn an_agent_writes_only_the_lease_of_its_node() {
+    run_story(Backend::Real, Setup::Private(Options::default()), lease_policy);
 }
 
 /// An API server with the policy in force, the pods db-1 on node-1 and db-2 on node-2, and an agent on each.
-struct Guarded {
+struct PolicyFixture {
     cluster: Cluster,
     namespace: String,
     admin: Wire,
 }
 
-impl Guarded {
-    async fn set(cluster: Cluster) -> Self {
+impl PolicyFixture {
+    async fn start(cluster: Cluster) -> Self {
         install(&cluster).await;
         install_policy(&cluster).await;
         let namespace = cluster.namespace("db").await.expect("a namespace");
@@ -44,17 +44,17 @@ impl Guarded {
                 admin.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await.expect(201);
             }
         }
-        let guarded = Self { cluster, namespace, admin };
-        // The API server takes a policy up a moment after it is written.
+        let fixture = Self { cluster, namespace, admin };
+        // The API server uses a policy a moment after it is written.
         eventually("the policy is in force", || async {
-            let answer = guarded.write(&guarded.admin, "db-2?dryRun=All", &says("True")).await;
+            let answer = fixture.write(&fixture.admin, "db-2?dryRun=All", &disruptable("True")).await;
             if answer.code == 403 { Ok(()) } else { Err(answer.body) }
         })
         .await;
-        guarded
+        fixture
     }
 
-    /// The agent that runs in a pod, by a token as its kubelet would get it.
+    /// Requests as the agent in a pod, with a token as its kubelet would request it.
     async fn agent(&self, pod: Option<&str>) -> Wire {
         let mut spec = json!({"expirationSeconds": 3600});
         if let Some(name) = pod {
@@ -78,11 +78,11 @@ impl Guarded {
     }
 
     /// Writes a pod's status as kubelets and agents do.
-    async fn write(&self, who: &Wire, pod: &str, status: &Value) -> Answer {
-        who.patch(&self.path(pod), Patch::Strategic, status).await
+    async fn write(&self, user: &Wire, pod: &str, status: &Value) -> Answer {
+        user.patch(&self.path(pod), Patch::Strategic, status).await
     }
 
-    /// What the pod says now.
+    /// The status of the condition `Disruptable` of a pod.
     async fn disruptable(&self, pod: &str) -> Value {
         let pod = self.admin.get(&self.path(pod)).await.expect(200);
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -94,12 +94,12 @@ fn condition(kind: &str, status: &str) -> Value {
     json!({"status": {"conditions": [{"type": kind, "status": status}]}})
 }
 
-fn says(status: &str) -> Value {
+fn disruptable(status: &str) -> Value {
     condition("Disruptable", status)
 }
 
-/// What the API server says after the names of pod and policy.
-fn refusal(answer: &Answer) -> &str {
+/// The message of the API server after the names of pod and policy.
+fn denial(answer: &Answer) -> &str {
     assert_eq!(answer.code, 403, "{}", answer.body);
     let message = answer.body["message"].as_str().expect("a message");
     message.split_once("denied request: ").map_or(message, |(_, sentence)| sentence)
@@ -109,28 +109,28 @@ const ALONE: &str = "only the agent of the pod's node may write the condition Di
 const REST: &str = "an agent may change only the condition Disruptable of a pod's status";
 const META: &str = "an agent may not change labels, annotations or finalizers";
 
-async fn only_the_agent_writes_it(cluster: Cluster) {
-    let guarded = Guarded::set(cluster).await;
-    agents(&guarded).await;
-    everybody_else(&guarded).await;
+async fn condition_policy(cluster: Cluster) {
+    let fixture = PolicyFixture::start(cluster).await;
+    agents(&fixture).await;
+    other_users(&fixture).await;
 }
 
-async fn agents(guarded: &Guarded) {
-    let [one, two] = [guarded.agent(Some("agent-1")).await, guarded.agent(Some("agent-2")).await];
+async fn agents(fixture: &PolicyFixture) {
+    let [one, two] = [fixture.agent(Some("agent-1")).await, fixture.agent(Some("agent-2")).await];
     for status in ["True", "False", "True"] {
-        guarded.write(&one, "db-1", &says(status)).await.expect(200);
-        assert_eq!(guarded.disruptable("db-1").await, status);
+        fixture.write(&one, "db-1", &disruptable(status)).await.expect(200);
+        assert_eq!(fixture.disruptable("db-1").await, status);
     }
-    // Of another node's pods it says nothing, whether or not they say something already.
-    let other = guarded.write(&two, "db-1", &says("False")).await;
-    assert_eq!(refusal(&other), "this is the agent of node node-2; the pod is on node node-1");
-    let other = guarded.write(&one, "db-2", &says("True")).await;
-    assert_eq!(refusal(&other), "this is the agent of node node-1; the pod is on node node-2");
-    let homeless = guarded.agent(None).await;
-    let unbound = guarded.write(&homeless, "db-1", &says("False")).await;
-    assert_eq!(refusal(&unbound), "this token names no node; an agent's token must be bound to its pod");
+    // An agent may not write the condition of pods on another node, whether or not they have it.
+    let other = fixture.write(&two, "db-1", &disruptable("False")).await;
+    assert_eq!(denial(&other), "this is the agent of node node-2; the pod is on node node-1");
+    let other = fixture.write(&one, "db-2", &disruptable("True")).await;
+    assert_eq!(denial(&other), "this is the agent of node node-1; the pod is on node node-2");
+    let without_pod = fixture.agent(None).await;
+    let unbound = fixture.write(&without_pod, "db-1", &disruptable("False")).await;
+    assert_eq!(denial(&unbound), "this token names no node; an agent's token must be bound to its pod");
 
-    // Nothing but the condition, also not together with it.
+    // An agent may change only the condition, and nothing together with it.
     let both = json!({"status": {"conditions": [
         {"type": "Disruptable", "status": "False"}, {"type": "Ready", "status": "True"}]}});
     for status in [
@@ -140,7 +140,7 @@ async fn agents(guarded: &Guarded) {
         json!({"status": {"podIPs": [{"ip": "198.51.100.9"}], "podIP": "198.51.100.9"}}),
         json!({"status": {"phase": null}}),
     ] {
-        assert_eq!(refusal(&guarded.write(&one, "db-1", &status).await), REST, "{status}");
+        assert_eq!(denial(&fixture.write(&one, "db-1", &status).await), REST, "{status}");
     }
     for metadata in [
         json!({"labels": {"app": "other"}}),
@@ -148,96 +148,96 @@ async fn agents(guarded: &Guarded) {
         json!({"finalizers": ["example.com/kept"]}),
     ] {
         let patch = json!({"metadata": metadata});
-        assert_eq!(refusal(&guarded.write(&one, "db-1", &patch).await), META, "{patch}");
+        assert_eq!(denial(&fixture.write(&one, "db-1", &patch).await), META, "{patch}");
     }
-    // The spec is nothing that can be written here, and may not be written elsewhere.
+    // The status subresource ignores the spec, and an agent may not write the pod itself.
     let image = json!({"spec": {"containers": [{"name": "main", "image": "other:1"}]}});
-    let stored = guarded.write(&one, "db-1", &image).await.expect(200);
+    let stored = fixture.write(&one, "db-1", &image).await.expect(200);
     assert_eq!(stored["spec"]["containers"][0]["image"], "main:1");
-    let pod = format!("/api/v1/namespaces/{}/pods/db-1", guarded.namespace);
+    let pod = format!("/api/v1/namespaces/{}/pods/db-1", fixture.namespace);
     assert_eq!(one.patch(&pod, Patch::Strategic, &image).await.code, 403);
     assert_eq!(one.delete(&pod, &json!({})).await.code, 403);
-    assert_eq!(guarded.disruptable("db-1").await, "True");
+    assert_eq!(fixture.disruptable("db-1").await, "True");
 }
 
-async fn everybody_else(guarded: &Guarded) {
-    let wire = |user: User| Wire::new(guarded.cluster.client(&user));
-    for who in [guarded.admin.clone(), wire(User::kubelet("node-1")), wire(User::kubelet("node-2"))] {
-        // Another kubelet may write nothing of this pod anyway.
-        for (pod, status) in [("db-1", says("False")), ("db-2", says("True"))] {
-            assert_eq!(guarded.write(&who, pod, &status).await.code, 403, "{status}");
+async fn other_users(fixture: &PolicyFixture) {
+    let wire = |user: User| Wire::new(fixture.cluster.client(&user));
+    for user in [fixture.admin.clone(), wire(User::kubelet("node-1")), wire(User::kubelet("node-2"))] {
+        // A kubelet may write nothing of pods on another node anyway.
+        for (pod, status) in [("db-1", disruptable("False")), ("db-2", disruptable("True"))] {
+            assert_eq!(fixture.write(&user, pod, &status).await.code, 403, "{status}");
         }
     }
     let kubelet = wire(User::kubelet("node-1"));
-    assert_eq!(refusal(&guarded.write(&kubelet, "db-1", &says("False")).await), ALONE);
+    assert_eq!(denial(&fixture.write(&kubelet, "db-1", &disruptable("False")).await), ALONE);
     let remove = json!({"status": {"conditions": [{"type": "Disruptable", "$patch": "delete"}]}});
-    assert_eq!(refusal(&guarded.write(&kubelet, "db-1", &remove).await), ALONE);
+    assert_eq!(denial(&fixture.write(&kubelet, "db-1", &remove).await), ALONE);
     let replace = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-    let merged = guarded.admin.patch(&guarded.path("db-1"), Patch::Merge, &replace).await;
-    assert_eq!(refusal(&merged), ALONE, "a merge patch takes the others away");
+    let merged = fixture.admin.patch(&fixture.path("db-1"), Patch::Merge, &replace).await;
+    assert_eq!(denial(&merged), ALONE, "a merge patch takes the others away");
 
-    // As long as they leave it as it is, they pass: by a patch that does not name it, that names it, and by a PUT.
+    // Writes that keep the condition pass: a patch without it, a patch with it, and a PUT.
     for status in ["True", "False"] {
-        guarded.write(&kubelet, "db-1", &condition("Ready", status)).await.expect(200);
+        fixture.write(&kubelet, "db-1", &condition("Ready", status)).await.expect(200);
     }
     let named = json!({"metadata": {"labels": {"seen": "true"}}, "status": {"phase": "Running", "conditions": [
         {"type": "Disruptable", "status": "True"}, {"type": "Ready", "status": "True"}]}});
-    guarded.write(&kubelet, "db-1", &named).await.expect(200);
-    let mut whole = guarded.admin.get(&guarded.path("db-1")).await.expect(200);
+    fixture.write(&kubelet, "db-1", &named).await.expect(200);
+    let mut whole = fixture.admin.get(&fixture.path("db-1")).await.expect(200);
     whole["status"]["message"] = json!("all of it");
     whole["status"]["conditions"].as_array_mut().expect("conditions").reverse();
-    kubelet.put(&guarded.path("db-1"), &whole).await.expect(200);
-    guarded.write(&guarded.admin, "db-2", &condition("Ready", "True")).await.expect(200);
+    kubelet.put(&fixture.path("db-1"), &whole).await.expect(200);
+    fixture.write(&fixture.admin, "db-2", &condition("Ready", "True")).await.expect(200);
     assert_eq!(
-        (guarded.disruptable("db-1").await, guarded.disruptable("db-2").await),
+        (fixture.disruptable("db-1").await, fixture.disruptable("db-2").await),
         (json!("True"), Value::Null)
     );
 
-    // Whoever may write it may take it away: then nobody is believed.
-    let one = guarded.agent(Some("agent-1")).await;
-    guarded.write(&one, "db-1", &remove).await.expect(200);
-    assert_eq!(guarded.disruptable("db-1").await, Value::Null);
+    // The agent may also remove the condition.
+    let one = fixture.agent(Some("agent-1")).await;
+    fixture.write(&one, "db-1", &remove).await.expect(200);
+    assert_eq!(fixture.disruptable("db-1").await, Value::Null);
 }
 
-async fn only_its_own_lease(cluster: Cluster) {
-    let guarded = Guarded::set(cluster).await;
+async fn lease_policy(cluster: Cluster) {
+    let fixture = PolicyFixture::start(cluster).await;
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
     let lease = |name: &str, holder: &str| {
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 30}})
     };
-    let one = guarded.agent(Some("agent-1")).await;
+    let one = fixture.agent(Some("agent-1")).await;
     let only = "the agent of node node-1 may write only the Lease quorate-agent-node-1, with its node as holderIdentity";
-    // This is another policy than the one for pods, and is taken up in its own time.
+    // This is another policy than the one for pods, and the API server may use it later.
     eventually("the policy for Leases is in force", || async {
         let answer = one.post(&format!("{leases}?dryRun=All"), &lease("x", "node-1")).await;
         if answer.message().ends_with(only) { Ok(()) } else { Err(answer.body) }
     })
     .await;
-    guarded.admin.post(&leases, &lease("quorate-server", "a-server")).await.expect(201);
-    let two = guarded.agent(Some("agent-2")).await;
+    fixture.admin.post(&leases, &lease("quorate-server", "a-server")).await.expect(201);
+    let two = fixture.agent(Some("agent-2")).await;
     two.post(&leases, &lease("quorate-agent-node-2", "node-2")).await.expect(201);
     let other = format!("{leases}/quorate-agent-node-2");
     for (name, holder) in
         [("quorate-agent-node-2", "node-2"), ("quorate-agent-node-1", "node-2"), ("x", "node-1")]
     {
         let answer = one.post(&leases, &lease(name, holder)).await;
-        assert_eq!(refusal(&answer), only, "{name} {holder}");
+        assert_eq!(denial(&answer), only, "{name} {holder}");
     }
     one.post(&leases, &lease("quorate-agent-node-1", "node-1")).await.expect(201);
     let hold = |holder: &str| json!({"spec": {"holderIdentity": holder}});
     let own = format!("{leases}/quorate-agent-node-1");
     one.patch(&own, Patch::Merge, &hold("node-1")).await.expect(200);
-    assert_eq!(refusal(&one.patch(&own, Patch::Merge, &hold("node-2")).await), only);
+    assert_eq!(denial(&one.patch(&own, Patch::Merge, &hold("node-2")).await), only);
     let servers = format!("{leases}/quorate-server");
-    assert_eq!(refusal(&one.patch(&servers, Patch::Merge, &hold("node-1")).await), only);
-    let homeless = guarded.agent(None).await;
-    let unbound = homeless.patch(&own, Patch::Merge, &hold("node-1")).await;
-    assert_eq!(refusal(&unbound), "this token names no node; an agent's token must be bound to its pod");
+    assert_eq!(denial(&one.patch(&servers, Patch::Merge, &hold("node-1")).await), only);
+    let without_pod = fixture.agent(None).await;
+    let unbound = without_pod.patch(&own, Patch::Merge, &hold("node-1")).await;
+    assert_eq!(denial(&unbound), "this token names no node; an agent's token must be bound to its pod");
     for lease in [&servers, &other] {
-        assert_eq!(refusal(&one.delete(lease, &json!({})).await), only);
+        assert_eq!(denial(&one.delete(lease, &json!({})).await), only);
     }
     one.delete(&own, &json!({})).await.expect(200);
-    // Others' Leases are nothing to the policy.
-    guarded.admin.patch(&servers, Patch::Merge, &hold("another-server")).await.expect(200);
+    // The policy ignores writes of other users to other Leases.
+    fixture.admin.patch(&servers, Patch::Merge, &hold("another-server")).await.expect(200);
 }

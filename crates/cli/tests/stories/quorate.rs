@@ -1,4 +1,4 @@
-//! Quorate as the chart has it: its objects, and one server in this process, under its own service account.
+//! Quorate as in the chart: its objects, and one server in this process with the service account of the chart.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -15,15 +15,15 @@ use crate::endpoints::{Endpoints, reachable};
 
 pub(crate) const NAMESPACE: &str = "quorate-system";
 
-/// What endpoints call the server in this process.
+/// The name of the endpoint of the server in this process.
 const HERE: &str = "in-process";
 
-/// Whom servers act as: the manifests say what that may do.
+/// The service account of servers. The manifests define its rights.
 pub(crate) fn service_account() -> User {
     User::service_account(NAMESPACE, "quorate-server")
 }
 
-/// Free ports are taken by asking for none.
+/// Port 0: the kernel selects a free port.
 pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// One server, in this process. It ends when this is dropped.
@@ -34,13 +34,13 @@ pub(crate) struct Quorate {
 }
 
 impl Quorate {
-    /// Installs everything, and starts a server that the API server asks.
+    /// Installs everything, and starts a server that the API server calls.
     pub(crate) async fn start(cluster: &Cluster) -> Self {
         install(cluster).await;
         Self::start_with(cluster, |_| {}).await
     }
 
-    /// Starts a server with other options, where everything is installed; it is asked once it is ready.
+    /// Starts a server with other options where everything is installed. It gets its endpoint when it is ready.
     pub(crate) async fn start_with(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Self {
         let options = options(cluster, change);
         let behind_service = matches!(options.endpoint, Some(Endpoint::Service { .. }));
@@ -50,15 +50,15 @@ impl Quorate {
         })
         .await;
         if behind_service {
-            quorate.lead_here().await;
+            quorate.add_endpoint().await;
         }
         quorate
     }
 
-    /// Starts a server that is asked although it will never be ready.
+    /// Starts a server that gets its endpoint although it will never be ready.
     pub(crate) async fn start_unready(cluster: &Cluster) -> Self {
         let quorate = Self::run(cluster, options(cluster, |_| {})).await;
-        quorate.lead_here().await;
+        quorate.add_endpoint().await;
         quorate
     }
 
@@ -73,20 +73,20 @@ impl Quorate {
         Self { server, endpoints: Endpoints::of(cluster), stop: stop.drop_guard() }
     }
 
-    async fn lead_here(&self) {
+    async fn add_endpoint(&self) {
         self.endpoints.add(HERE, self.server.address).await.expect("an endpoint");
     }
 
-    /// Ends the server and waits until it has.
+    /// Ends the server and waits for its end.
     pub(crate) async fn end(self) {
         let Self { server, endpoints, stop } = self;
         drop(stop);
-        server.ended().await.expect("a server that ends because it was told to");
+        server.ended().await.expect("a server that ended without an error");
         endpoints.remove(HERE).await.expect("no endpoint");
     }
 }
 
-/// As the chart has servers run, with some of it changed.
+/// The options of the chart, with some changed.
 fn options(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Options {
     let mut options = Options {
         listen: reachable(cluster),
@@ -98,14 +98,13 @@ fn options(cluster: &Cluster, change: impl FnOnce(&mut Options)) -> Options {
     options
 }
 
-/// What agents are held to.
+/// The kinds of the policy for agents.
 const POLICY: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
-/// What makes pods, or covers them.
+/// The kinds that create pods, or cover them.
 const PODS: [&str; 3] = ["Deployment", "DaemonSet", "PodDisruptionBudget"];
 
-/// Installs what the chart has, but for what runs in pods: servers and agents run where the story says. The policy is
-/// only for stories with agents.
+/// Installs the chart without its pods: the story runs servers and agents. The policy is only for stories with agents.
 pub(crate) async fn install(cluster: &Cluster) {
     let elsewhere = [POLICY.as_slice(), &PODS].concat();
     let objects = released(RENDERED).filter(|object| !elsewhere.contains(&kind_of(object)));
@@ -121,12 +120,12 @@ pub(crate) async fn established(cluster: &Cluster) {
     assert!(waited.success, "{}", waited.stderr);
 }
 
-/// Has the API server see to it that agents write what they may and nothing else.
+/// Installs the policy that limits what agents may write.
 pub(crate) async fn install_policy(cluster: &Cluster) {
     apply(cluster, &rendered(&POLICY)).await;
 }
 
-/// Installs the definition of Quorate's own workloads.
+/// Installs the definition of Quorate's own Workloads.
 pub(crate) async fn install_workloads(cluster: &Cluster) {
     let mut definitions = rendered(&["CustomResourceDefinition"]);
     definitions.retain(|definition| definition.contains("\n  name: workloads.scheduling.quorate.dev\n"));
@@ -135,26 +134,26 @@ pub(crate) async fn install_workloads(cluster: &Cluster) {
     established(cluster).await;
 }
 
-/// What Helm renders with default values.
+/// The output of Helm with default values.
 pub(crate) const RENDERED: &str = include_str!("../../../../charts/rendered/default.yaml");
 
-/// The same with everything switched on.
+/// The output of Helm with every feature enabled.
 pub(crate) const EVERYTHING: &str = include_str!("../../../../charts/rendered/everything.yaml");
 
-/// Helm makes it where it is told to.
+/// The namespace, which Helm creates with `--create-namespace`.
 pub(crate) const HOME: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: quorate-system}}";
 
-/// The objects of a release, without those that are made only when it goes.
+/// The objects of a release, without those that are created only for its deletion.
 pub(crate) fn released(rendered: &str) -> impl Iterator<Item = &str> {
     rendered.split("\n---\n").filter(|object| !object.contains("helm.sh/hook:"))
 }
 
-/// Those of some kinds.
+/// The objects of some kinds.
 pub(crate) fn of_kinds<'a>(rendered: &'a str, kinds: &[&str]) -> Vec<&'a str> {
     released(rendered).filter(|object| kinds.contains(&kind_of(object))).collect()
 }
 
-/// Those of some kinds, with default values.
+/// The objects of some kinds, with default values.
 pub(crate) fn rendered(kinds: &[&str]) -> Vec<&'static str> {
     of_kinds(RENDERED, kinds)
 }
@@ -164,12 +163,12 @@ fn kind_of(object: &str) -> &str {
     object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default()
 }
 
-/// Whether it is of what the embedded cluster does not have.
+/// Whether it is of a kind that the embedded cluster does not have.
 pub(crate) fn is_policy(object: &str) -> bool {
     POLICY.contains(&kind_of(object))
 }
 
-/// The object of a kind and a name in what Helm rendered.
+/// The rendered object of this kind and name.
 pub(crate) fn object(rendered: &str, kind: &str, name: &str) -> Value {
     let found = serde_yaml_ng::Deserializer::from_str(rendered)
         .map(|document| Value::deserialize(document).expect("YAML"))
@@ -177,8 +176,8 @@ pub(crate) fn object(rendered: &str, kind: &str, name: &str) -> Value {
     found.unwrap_or_else(|| panic!("the chart has no {kind} {name}"))
 }
 
-/// The arguments of the container that a rendered object runs, with some exchanged: there are no pods here, and hence
-/// neither their network nor what a kubelet puts into them.
+/// The arguments of the container of a rendered object, with some replaced: no pods run here, so there is no pod
+/// network, and no kubelet mounts files.
 pub(crate) fn args(rendered: &str, kind: &str, name: &str, exchanged: &[String]) -> Vec<String> {
     let args = object(rendered, kind, name)["spec"]["template"]["spec"]["containers"][0]["args"].take();
     let mut args: Vec<String> = serde_json::from_value(args).expect("arguments");
@@ -190,13 +189,13 @@ pub(crate) fn args(rendered: &str, kind: &str, name: &str, exchanged: &[String])
     args
 }
 
-/// The arguments of a server of the chart, at free ports where the API server reaches it.
+/// The arguments of a server of the chart, with free ports that the API server can reach.
 pub(crate) fn server_args(rendered: &str, cluster: &Cluster, exchanged: &[String]) -> Vec<String> {
     let here = [format!("--listen={}", reachable(cluster)), format!("--admin-listen={ANYWHERE}")];
     args(rendered, "Deployment", "quorate-server", &[&here, exchanged].concat())
 }
 
-/// Applies objects as people do.
+/// Applies objects with `kubectl apply`.
 pub(crate) async fn apply(cluster: &Cluster, objects: &[&str]) {
     let kubectl = cluster.kubectl(&User::admin()).expect("kubectl");
     let applied =
@@ -204,17 +203,17 @@ pub(crate) async fn apply(cluster: &Cluster, objects: &[&str]) {
     assert!(applied.success, "{}{}", applied.stdout, applied.stderr);
 }
 
-/// Whether a process says that it is ready.
+/// Whether a process is ready by its `/readyz`.
 pub(crate) async fn is_ready(admin: SocketAddr) -> bool {
     get(admin, "/readyz").await.is_ok_and(|answer| answer.split_whitespace().nth(1) == Some("200"))
 }
 
-/// What a server counts.
+/// The metrics of a server.
 pub(crate) async fn scrape(admin: SocketAddr) -> String {
     get(admin, "/metrics").await.expect("an answer")
 }
 
-/// What is answered where a process tells how it does.
+/// The response on the admin port of a process.
 pub(crate) async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(admin).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;

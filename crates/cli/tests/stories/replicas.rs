@@ -1,5 +1,5 @@
-//! Several servers, each a process of its own, with the arguments of the chart's: its Service leads to those that are
-//! ready.
+//! Several servers, each in its own process, with the arguments of the chart. The Service has the ready ones as
+//! endpoints.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,36 +16,36 @@ use tokio::task::JoinSet;
 use crate::endpoints::Endpoints;
 use crate::quorate::{RENDERED, is_ready, server_args, service_account};
 
-/// How often readiness is looked at.
+/// Period of the readiness checks.
 const PROBED: Duration = Duration::from_millis(100);
 
-/// Whoever does not answer for so long is not ready; the same for writing where the Service leads.
+/// Timeout of a readiness check, and of a write of an endpoint.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Servers by their places; a place may be empty.
+/// Servers by their slots; a slot may be empty.
 pub(crate) struct Replicas {
     cluster: Cluster,
     more: Vec<String>,
-    places: Vec<Option<Replica>>,
+    slots: Vec<Option<Replica>>,
     started: usize,
     service: Arc<Mutex<Service>>,
     folder: TempDir,
     _following: JoinSet<()>,
 }
 
-/// Where the Service should lead, and where it does.
+/// The servers that should be endpoints of the Service, and those that are.
 #[derive(Clone, Debug, Default)]
 struct Service {
     backends: Vec<Backend>,
-    /// The names of those it leads to.
-    leads_to: BTreeSet<String>,
+    /// The names of the present endpoints.
+    published: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Backend {
     name: String,
-    place: usize,
-    /// Where it listens, and where it says whether it is ready.
+    slot: usize,
+    /// The address of the webhooks, and the admin address.
     address: SocketAddr,
     admin: SocketAddr,
 }
@@ -55,7 +55,7 @@ struct Replica {
 }
 
 impl Replicas {
-    /// Starts `count` servers, some arguments exchanged by these, and waits until all are ready.
+    /// Starts `count` servers with these arguments in slot of those of the chart, and waits until all are ready.
     pub(crate) async fn start(cluster: &Cluster, count: usize, more: &[&str]) -> Self {
         crate::quorate::install(cluster).await;
         let service = Arc::<Mutex<Service>>::default();
@@ -66,32 +66,32 @@ impl Replicas {
         let mut replicas = Self {
             cluster: cluster.clone(),
             more: more.chain([format!("--kubeconfig={}", kubeconfig.display())]).collect(),
-            places: (0..count).map(|_| None).collect(),
+            slots: (0..count).map(|_| None).collect(),
             started: 0,
             service,
             folder: tempfile::tempdir().expect("a folder"),
             _following: following,
         };
-        for place in 0..count {
-            replicas.fill(place).await;
+        for slot in 0..count {
+            replicas.fill(slot).await;
         }
         replicas.until_ready(count).await;
         replicas
     }
 
-    /// Makes room for so many more.
-    #[allow(dead_code, reason = "not by those who measure")]
-    pub(crate) fn add_places(&mut self, count: usize) {
-        self.places.extend((0..count).map(|_| None));
+    /// Adds so many empty slots.
+    #[allow(dead_code, reason = "the benchmarks do not use it")]
+    pub(crate) fn add_slots(&mut self, count: usize) {
+        self.slots.extend((0..count).map(|_| None));
     }
 
-    /// Starts a server in a place that is empty.
-    pub(crate) async fn fill(&mut self, place: usize) {
-        self.fill_with(place, &[]).await;
+    /// Starts a server in an empty slot.
+    pub(crate) async fn fill(&mut self, slot: usize) {
+        self.fill_with(slot, &[]).await;
     }
 
-    /// Starts a server with more arguments exchanged in a place that is empty.
-    pub(crate) async fn fill_with(&mut self, place: usize, more: &[&str]) {
+    /// Starts a server with more arguments replaced in an empty slot.
+    pub(crate) async fn fill_with(&mut self, slot: usize, more: &[&str]) {
         let more: Vec<String> =
             self.more.iter().cloned().chain(more.iter().map(|arg| (*arg).to_owned())).collect();
         let args = server_args(RENDERED, &self.cluster, &more);
@@ -103,7 +103,7 @@ impl Replicas {
         let (address, admin) = eventually("the server listens", || async {
             let mut process = process.lock();
             let log = process.log();
-            // Who cannot reach the API server ends, and is started again, as a container is.
+            // A server that cannot reach the API server exits, and is restarted, as a container is.
             if process.ended().is_some() {
                 *process = start();
                 return Err(log);
@@ -112,74 +112,74 @@ impl Replicas {
         })
         .await;
         let process = process.into_inner();
-        self.service.lock().backends.push(Backend { name, place, address, admin });
-        self.places[place] = Some(Replica { process });
+        self.service.lock().backends.push(Backend { name, slot, address, admin });
+        self.slots[slot] = Some(Replica { process });
     }
 
-    /// Waits until so many are ready, and the Service leads to them and nowhere else.
+    /// Waits until so many servers are ready, and exactly these are the endpoints of the Service.
     pub(crate) async fn until_ready(&self, count: usize) {
         eventually(&format!("{count} servers are ready"), || async {
             let service = self.service.lock().clone();
             let alive = service.backends.iter().map(|backend| &backend.name);
-            let leads = alive.filter(|name| service.leads_to.contains(*name)).count();
-            if leads == count && service.leads_to.len() == count { Ok(()) } else { Err(service) }
+            let ready = alive.filter(|name| service.published.contains(*name)).count();
+            if ready == count && service.published.len() == count { Ok(()) } else { Err(service) }
         })
         .await;
     }
 
-    /// The process id of the server of a place.
-    #[allow(dead_code, reason = "for those who measure it")]
-    pub(crate) fn process_id(&self, place: usize) -> u32 {
-        self.places[place]
+    /// The process ID of the server in a slot.
+    #[allow(dead_code, reason = "only the benchmarks use it")]
+    pub(crate) fn process_id(&self, slot: usize) -> u32 {
+        self.slots[slot]
             .as_ref()
             .and_then(|replica| replica.process.id().ok())
-            .expect("a server in that place")
+            .expect("a server in that slot")
     }
 
-    /// What all servers took of the processors so far.
-    #[allow(dead_code, reason = "for those who measure it")]
+    /// The CPU time of all servers so far.
+    #[allow(dead_code, reason = "only the benchmarks use it")]
     pub(crate) fn processor_time(&self) -> Duration {
         let of_task = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
             let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("schedstat")));
             stat.unwrap_or_default().split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0)
         };
         // schedstat is in nanoseconds, but counts one thread only.
-        let of_process = |place: usize| -> u64 {
+        let of_process = |slot: usize| -> u64 {
             let tasks =
-                std::fs::read_dir(format!("/proc/{}/task", self.process_id(place))).expect("a process");
+                std::fs::read_dir(format!("/proc/{}/task", self.process_id(slot))).expect("a process");
             tasks.map(of_task).sum()
         };
-        let filled = (0..self.places.len()).filter(|place| self.places[*place].is_some());
+        let filled = (0..self.slots.len()).filter(|slot| self.slots[*slot].is_some());
         Duration::from_nanos(filled.map(of_process).sum())
     }
 
-    /// Kills the server of a place, as a machine that dies does.
-    pub(crate) fn kill(&mut self, place: usize) {
-        self.places[place] = None;
-        self.service.lock().backends.retain(|backend| backend.place != place);
+    /// Kills the server in a slot, as when its machine dies.
+    pub(crate) fn kill(&mut self, slot: usize) {
+        self.slots[slot] = None;
+        self.service.lock().backends.retain(|backend| backend.slot != slot);
     }
 
-    /// Sends a signal to the server of a place.
-    pub(crate) fn signal(&self, place: usize, signal: &str) {
-        let replica = self.places[place].as_ref().expect("a server in that place");
+    /// Sends a signal to the server in a slot.
+    pub(crate) fn signal(&self, slot: usize, signal: &str) {
+        let replica = self.slots[slot].as_ref().expect("a server in that slot");
         replica.process.signal(signal).expect("a signal");
     }
 
-    /// What the servers that run wrote last, for a story that failed.
+    /// The last log lines of the running servers, for a story that failed.
     pub(crate) fn logs(&self) -> String {
-        let logs = self.places.iter().flatten().map(|replica| replica.process.log_tail());
+        let logs = self.slots.iter().flatten().map(|replica| replica.process.log_tail());
         logs.collect::<Vec<_>>().join("\n---\n")
     }
 
-    /// Whether the server of a place has ended by itself; then the place is empty.
-    pub(crate) fn has_ended(&mut self, place: usize) -> Option<std::process::ExitStatus> {
-        let status = self.places[place].as_mut()?.process.ended()?;
-        self.kill(place);
+    /// The exit status of the server in a slot, if it has ended by itself. Then the slot is empty.
+    pub(crate) fn has_ended(&mut self, slot: usize) -> Option<std::process::ExitStatus> {
+        let status = self.slots[slot].as_mut()?.process.ended()?;
+        self.kill(slot);
         Some(status)
     }
 }
 
-/// Where a server listens, from its log.
+/// The addresses of a server, from its log.
 pub(crate) fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
     let line = log.lines().find(|line| line.contains(" serving "))?;
     let field = |name: &str| {
@@ -189,31 +189,31 @@ pub(crate) fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((field("address")?, field("admin")?))
 }
 
-/// Asks every server again and again whether it is ready, and has the Service lead to those that are: what kubelets and
-/// the endpoint controller do. Who was killed is led to until this is noticed, as it is there.
+/// Checks the readiness of every server, and makes the ready ones endpoints of the Service, as kubelets and the
+/// endpoints controller do. As there, a killed server stays an endpoint until the next check.
 async fn follow(service: Arc<Mutex<Service>>, endpoints: Endpoints) {
     loop {
-        let Service { backends, leads_to } = service.lock().clone();
+        let Service { backends, published } = service.lock().clone();
         let ready = join_all(backends.iter().map(async |backend| {
             tokio::time::timeout(PATIENCE, is_ready(backend.admin)).await.unwrap_or(false)
         }))
         .await;
         let ready = backends.iter().zip(ready).filter(|(_, ready)| *ready).map(|(backend, _)| backend);
-        let (mut gone, mut new) = (leads_to.clone(), Vec::new());
+        let (mut gone, mut new) = (published.clone(), Vec::new());
         for backend in ready {
             if !gone.remove(&backend.name) {
                 new.push(backend);
             }
         }
-        // What could not be written, because the API server is being restarted, is tried again.
+        // A write that fails while the API server restarts is retried.
         for name in gone {
             if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, endpoints.remove(&name)).await {
-                service.lock().leads_to.remove(&name);
+                service.lock().published.remove(&name);
             }
         }
         for Backend { name, address, .. } in new {
             if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, endpoints.add(name, *address)).await {
-                service.lock().leads_to.insert(name.clone());
+                service.lock().published.insert(name.clone());
             }
         }
         tokio::time::sleep(PROBED).await;

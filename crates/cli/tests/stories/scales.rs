@@ -1,88 +1,91 @@
-//! Pods of a kind that nobody knew when Quorate was written, and that counts in its own way.
+//! Pods of custom kinds with a scale subresource, and pods of Jobs.
 
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::space::Space;
+use crate::fixture::{TestNamespace, condition};
 
-quorate_testbed::stories!(Whole: the_scale_of_any_kind_counts, pods_of_a_job_are_counted_by_the_budget);
+quorate_testbed::stories!(Whole: the_scale_of_a_custom_kind_is_counted, pods_of_a_job_are_counted_by_the_budget);
 
-async fn the_scale_of_any_kind_counts(cluster: Cluster) {
-    let space = Space::with_node(cluster, "harbour").await;
+async fn the_scale_of_a_custom_kind_is_counted(cluster: Cluster) {
+    let ns = TestNamespace::with_server_and_node(cluster, "harbour").await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    space.cluster.wire().post(definitions, &definition()).await.expect(201);
+    ns.wire.post(definitions, &definition()).await.expect(201);
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "fleets", "labels": {"rbac.quorate.dev/aggregate-to-server": "true"}},
         "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["get", "list", "watch"]}],
     });
-    space.cluster.wire().post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
+    ns.wire.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
     let fleet = json!({"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "red"},
         "spec": {"ships": 3}});
-    let fleet = space.create("example.com/v1", "fleets", &fleet).await;
+    let fleet = ns.create("example.com/v1", "fleets", &fleet).await;
     let owner = json!({"apiVersion": "example.com/v1", "kind": "Fleet", "name": "red",
         "uid": fleet["metadata"]["uid"], "controller": true});
     for name in ["red-0", "red-1", "red-2"] {
-        space.create("v1", "pods", &pod(name, &owner)).await;
+        ns.create("v1", "pods", &pod(name, &owner)).await;
     }
-    space.ready(3).await;
-    space.budget("red", json!({"selector": {"matchLabels": {"app": "red"}}, "maxUnavailable": 1})).await;
-    space
-        .budget_is("red", "three ships are expected", |status| {
-            status["expectedPods"] == 3 && status["disruptionsAllowed"] == 1
-        })
-        .await;
+    ns.await_ready_pods(3).await;
+    ns.create_enforced_budget(
+        "red",
+        json!({"selector": {"matchLabels": {"app": "red"}}, "maxUnavailable": 1}),
+    )
+    .await;
+    ns.await_status("red", "three ships are expected", |status| {
+        status["expectedPods"] == 3 && status["disruptionsAllowed"] == 1
+    })
+    .await;
 
-    // One more is wanted, and is not there.
-    space.change("example.com/v1", "fleets", "red", &json!({"spec": {"ships": 4}})).await;
-    space
-        .budget_is("red", "four ships are expected", |status| {
-            status["expectedPods"] == 4 && status["disruptionsAllowed"] == 0
-        })
-        .await;
-    let refused = space.evict("red-0").await;
+    // One more pod is expected, and does not exist.
+    ns.patch("example.com/v1", "fleets", "red", &json!({"spec": {"ships": 4}})).await;
+    ns.await_status("red", "four ships are expected", |status| {
+        status["expectedPods"] == 4 && status["disruptionsAllowed"] == 0
+    })
+    .await;
+    let refused = ns.evict("red-0").await;
     assert_eq!((refused.code, refused.reason()), (429, "TooManyRequests"), "{:#}", refused.body);
 
-    space.change("example.com/v1", "fleets", "red", &json!({"spec": {"ships": 3}})).await;
-    space.budget_is("red", "one may go", |status| status["disruptionsAllowed"] == 1).await;
-    assert_eq!(space.evict("red-0").await.code, 201);
-    assert_eq!(space.evict("red-1").await.code, 429);
+    ns.patch("example.com/v1", "fleets", "red", &json!({"spec": {"ships": 3}})).await;
+    ns.await_status("red", "one may go", |status| status["disruptionsAllowed"] == 1).await;
+    assert_eq!(ns.evict("red-0").await.code, 201);
+    assert_eq!(ns.evict("red-1").await.code, 429);
 
-    // The kind goes: nobody knows how many there should be. (Its objects go with it, so the pods are collected; a
-    // finalizer keeps them, or they might be gone before anybody looks.)
+    // The definition is deleted, so the number of expected pods is unknown. The garbage collector deletes the pods of
+    // the deleted object; a finalizer keeps them until the status is written.
     let path = format!("{definitions}/fleets.example.com");
-    space.cluster.wire().delete(&path, &json!({})).await.expect(200);
-    space
-        .budget_is("red", "nothing is known", |status| {
-            let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            conditions.iter().any(|c| c["type"] == "DisruptionAllowed" && c["reason"] == "SyncFailed")
-        })
-        .await;
+    ns.wire.delete(&path, &json!({})).await.expect(200);
+    ns.await_status("red", "nothing is known", |status| {
+        condition(status, "DisruptionAllowed")["reason"] == "SyncFailed"
+    })
+    .await;
 }
 
-/// A Job has no scale, but says how many pods it wants.
+/// A Job has no scale, but `parallelism` and `completions`.
 async fn pods_of_a_job_are_counted_by_the_budget(cluster: Cluster) {
-    let space = Space::with_node(cluster, "batch").await;
+    let ns = TestNamespace::with_server_and_node(cluster, "batch").await;
     let template = json!({"metadata": {"labels": {"app": "once"}}, "spec": {"restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "once:1"}]}});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"},
         "spec": {"parallelism": 2, "completions": 2, "template": template}});
-    space.create("batch/v1", "jobs", &job).await;
+    ns.create("batch/v1", "jobs", &job).await;
     eventually("both pods are ready", || async {
-        let ready = space.ready_by("app").await;
+        let ready = ns.ready_pods_by("app").await;
         if ready.get("once") == Some(&2) { Ok(()) } else { Err(ready) }
     })
     .await;
-    space.budget("once", json!({"selector": {"matchLabels": {"app": "once"}}, "minAvailable": 2})).await;
-    space.budget_is("once", "two are kept", |status| status["currentHealthy"] == 2).await;
-    space.drain_waits("node-1", 2).await.give_up();
+    ns.create_enforced_budget(
+        "once",
+        json!({"selector": {"matchLabels": {"app": "once"}}, "minAvailable": 2}),
+    )
+    .await;
+    ns.await_status("once", "two are kept", |status| status["currentHealthy"] == 2).await;
+    ns.start_blocked_drain("node-1", 2).await.stop();
 
-    space.change_budget("once", json!({"minAvailable": null, "maxUnavailable": 1})).await;
-    space
-        .budget_is("once", "two are wanted", |status| {
-            status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1
-        })
-        .await;
+    ns.patch_budget_spec("once", json!({"minAvailable": null, "maxUnavailable": 1})).await;
+    ns.await_status("once", "two are wanted", |status| {
+        status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1
+    })
+    .await;
 }
 
 fn pod(name: &str, owner: &Value) -> Value {

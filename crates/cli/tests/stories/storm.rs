@@ -1,4 +1,4 @@
-//! Many evictors, three servers, and everything that can go wrong with them: no budget is ever broken.
+//! Many evictors and three servers, with faults of servers, watches and the API server: no budget is ever broken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::floor_log::FloorLog;
+use crate::fixture::{has_condition, is_ready};
 use crate::replicas::Replicas;
+use crate::witness::Witness;
 
 quorate_testbed::stories!(Whole: no_budget_breaks_in_the_storm);
 
@@ -25,7 +26,7 @@ const PODS: usize = 5;
 const EVICTORS: usize = 32;
 const REPLICAS: usize = 3;
 const STORM: Duration = Duration::from_secs(40);
-/// Longer than what is admitted may take; much shorter than by default, so that the story can wait for the end.
+/// Longer than an admitted eviction may take; much shorter than the default, so that the story can wait for it.
 const EXPIRY: Duration = Duration::from_secs(40);
 
 async fn no_budget_breaks_in_the_storm(cluster: Cluster) {
@@ -37,24 +38,25 @@ async fn no_budget_breaks_in_the_storm(cluster: Cluster) {
     let expiry = format!("--claim-expiry-seconds={}", EXPIRY.as_secs());
     let mut replicas = Replicas::start(&cluster, REPLICAS, &[&expiry]).await;
     let namespace = set_up(&cluster).await;
-    let log = Arc::new(FloorLog::begin(&cluster, &namespace, "app", PODS - 1));
+    let witness = Arc::new(Witness::start(&cluster, &namespace, "app").await);
 
     let tally = Arc::new(Tally::default());
     let mut evictors = JoinSet::new();
     for number in 0..EVICTORS {
         let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(number as u64));
         let pods: Api<Pod> = Api::namespaced(cluster.client(&User::admin()), &namespace);
-        evictors.spawn(evict_on(pods, log.clone(), tally.clone(), rng));
+        evictors.spawn(evict_until_stopped(pods, witness.clone(), tally.clone(), rng));
     }
-    rage(&cluster, &mut replicas, ChaCha8Rng::seed_from_u64(seed)).await;
-    tally.over.store(true, Ordering::Relaxed);
+    inject_faults(&cluster, &mut replicas, ChaCha8Rng::seed_from_u64(seed)).await;
+    tally.stopped.store(true, Ordering::Relaxed);
     while let Some(ended) = evictors.join_next().await {
         ended.expect("an evictor");
     }
 
     let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     let (admitted, refused, failed) = (count(&tally.admitted), count(&tally.refused), count(&tally.failed));
-    let (events, lists, violations) = log.seen();
+    let (events, lists) = witness.counts();
+    let violations = witness.below(PODS - 1);
     println!(
         "{admitted} evictions admitted, {refused} refused, {failed} failed; {events} events, {lists} lists"
     );
@@ -76,12 +78,13 @@ async fn no_budget_breaks_in_the_storm(cluster: Cluster) {
     })
     .await;
     println!("every claim was gone after {:?}", settled.elapsed());
-    assert!(log.seen().2.is_empty(), "budgets were broken: {:#?}", log.seen().2);
+    let violations = witness.below(PODS - 1);
+    assert!(violations.is_empty(), "budgets were broken: {violations:#?}");
 }
 
 #[derive(Default)]
 struct Tally {
-    over: AtomicBool,
+    stopped: AtomicBool,
     admitted: AtomicUsize,
     refused: AtomicUsize,
     failed: AtomicUsize,
@@ -91,7 +94,7 @@ fn budgets_path(namespace: &str) -> String {
     format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{namespace}/disruptionbudgets")
 }
 
-/// Twenty ReplicaSets, each under a budget that lets one pod be down.
+/// Twenty ReplicaSets, each under a budget that allows one pod to be down.
 async fn set_up(cluster: &Cluster) -> String {
     for node in ["node-1", "node-2", "node-3", "node-4"] {
         cluster.actors().nodes().add(node).await.expect("a node");
@@ -123,7 +126,7 @@ async fn set_up(cluster: &Cluster) -> String {
     let pods: Api<Pod> = Api::namespaced(cluster.admin(), &namespace);
     eventually("all pods are ready", || async {
         let all = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-        let ready = all.iter().filter(|pod| crate::scene::is_ready(pod)).count();
+        let ready = all.iter().filter(|pod| is_ready(pod)).count();
         if ready == BUDGETS * PODS { Ok(()) } else { Err(format!("{ready} of {}", all.len())) }
     })
     .await;
@@ -131,12 +134,8 @@ async fn set_up(cluster: &Cluster) -> String {
         let budgets = wire.get(&budgets_path(&namespace)).await.expect(200);
         let all = budgets["items"].as_array().cloned().unwrap_or_default();
         let open = |budget: &&Value| {
-            let enforced = budget["status"]["conditions"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|c| c["type"] == "Enforced" && c["status"] == "True");
-            enforced && budget["status"]["disruptionsAllowed"] == 1
+            has_condition(&budget["status"], "Enforced", "True")
+                && budget["status"]["disruptionsAllowed"] == 1
         };
         let count = all.iter().filter(open).count();
         if count == BUDGETS { Ok(()) } else { Err(format!("{count} of {BUDGETS}")) }
@@ -145,10 +144,10 @@ async fn set_up(cluster: &Cluster) -> String {
     namespace
 }
 
-/// Evicts one pod after the other until the storm is over.
-async fn evict_on(pods: Api<Pod>, log: Arc<FloorLog>, tally: Arc<Tally>, mut rng: ChaCha8Rng) {
-    while !tally.over.load(Ordering::Relaxed) {
-        let Some(pod) = log.healthy().choose(&mut rng).cloned() else {
+/// Evicts one pod after the other until it is stopped.
+async fn evict_until_stopped(pods: Api<Pod>, witness: Arc<Witness>, tally: Arc<Tally>, mut rng: ChaCha8Rng) {
+    while !tally.stopped.load(Ordering::Relaxed) {
+        let Some(pod) = witness.healthy_pods().choose(&mut rng).cloned() else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -157,7 +156,7 @@ async fn evict_on(pods: Api<Pod>, log: Arc<FloorLog>, tally: Arc<Tally>, mut rng
         let counter = match evicted.await {
             Ok(Ok(_)) => &tally.admitted,
             Ok(Err(Error::Api(status))) if status.code == 429 => &tally.refused,
-            // Gone, or another of that name by now.
+            // The pod is gone, or replaced by another of that name.
             Ok(Err(Error::Api(status))) if matches!(status.code, 404 | 409) => continue,
             Ok(Err(_)) | Err(_) => &tally.failed,
         };
@@ -167,25 +166,25 @@ async fn evict_on(pods: Api<Pod>, log: Arc<FloorLog>, tally: Arc<Tally>, mut rng
 }
 
 /// Kills and stops servers, cuts watches, restarts the API server.
-async fn rage(cluster: &Cluster, replicas: &mut Replicas, mut rng: ChaCha8Rng) {
+async fn inject_faults(cluster: &Cluster, replicas: &mut Replicas, mut rng: ChaCha8Rng) {
     let end = Instant::now() + STORM;
     let mut restarts = 0;
     while Instant::now() < end {
-        let place = rng.random_range(0..REPLICAS);
+        let slot = rng.random_range(0..REPLICAS);
         match rng.random_range(0..10) {
             0..4 => {
-                println!("kill {place}");
-                replicas.kill(place);
+                println!("kill {slot}");
+                replicas.kill(slot);
                 pause(&mut rng, 100..1500).await;
-                replicas.fill(place).await;
+                replicas.fill(slot).await;
             }
             4..8 => {
-                println!("stop {place}");
-                replicas.signal(place, "STOP");
-                // Sometimes longer than others wait before they take it for dead.
+                println!("stop {slot}");
+                replicas.signal(slot, "STOP");
+                // Sometimes longer than the time after which the other servers consider it dead.
                 let long = rng.random_bool(0.2);
                 pause(&mut rng, if long { 12_000..16_000 } else { 200..3000 }).await;
-                replicas.signal(place, "CONT");
+                replicas.signal(slot, "CONT");
             }
             _ => match (cluster.embedded(), cluster.control_plane()) {
                 (Some(server), _) => {
@@ -200,11 +199,11 @@ async fn rage(cluster: &Cluster, replicas: &mut Replicas, mut rng: ChaCha8Rng) {
                 _ => {}
             },
         }
-        for place in 0..REPLICAS {
-            // One that was taken for dead gives up by itself, and is started again, as a pod would be.
-            if let Some(status) = replicas.has_ended(place) {
-                println!("{place} ended with {status}");
-                replicas.fill(place).await;
+        for slot in 0..REPLICAS {
+            // A server that was considered dead exits, and is restarted, as a container would be.
+            if let Some(status) = replicas.has_ended(slot) {
+                println!("{slot} ended with {status}");
+                replicas.fill(slot).await;
             }
         }
         pause(&mut rng, 200..1500).await;

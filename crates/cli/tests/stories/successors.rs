@@ -1,4 +1,5 @@
-//! A StatefulSet's pod comes back under its name: an eviction that was admitted for it never strikes the new one.
+//! The replacement pod of a StatefulSet has the same name: an eviction that was admitted for the old pod never removes
+//! it.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -6,16 +7,15 @@ use kube::api::Api;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
+use crate::fixture::{TestNamespace, denial, is_ready};
 use crate::quorate::Quorate;
-use crate::scene::is_ready;
-use crate::town::{Town, refusal};
 
-quorate_testbed::stories!(Whole: an_eviction_never_strikes_the_successor);
+quorate_testbed::stories!(Whole: an_eviction_never_removes_the_replacement_pod);
 
-async fn an_eviction_never_strikes_the_successor(cluster: Cluster) {
+async fn an_eviction_never_removes_the_replacement_pod(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
     cluster.actors().nodes().add("node-1").await.expect("a node");
-    let town = Town::found(&cluster, "sts").await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "sts").await;
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
         "spec": {
@@ -26,9 +26,9 @@ async fn an_eviction_never_strikes_the_successor(cluster: Cluster) {
             },
         },
     });
-    let path = format!("/apis/apps/v1/namespaces/{}/statefulsets", town.namespace);
-    town.wire.post(&path, &set).await.expect(201);
-    let pods: Api<Pod> = Api::namespaced(cluster.admin(), &town.namespace);
+    let path = ns.path("apps/v1", "statefulsets");
+    ns.wire.post(&path, &set).await.expect(201);
+    let pods: Api<Pod> = Api::namespaced(cluster.admin(), &ns.name);
     let ready = |name: &'static str, not: Option<String>| {
         let pods = pods.clone();
         async move {
@@ -44,21 +44,26 @@ async fn an_eviction_never_strikes_the_successor(cluster: Cluster) {
     };
     ready("db-0", None).await;
     let first = ready("db-1", None).await;
-    town.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}), 1).await;
+    ns.create_budget_allowing(
+        "db",
+        json!({"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 1}),
+        1,
+    )
+    .await;
 
-    // Two at once: whichever comes second finds the pod terminating, or held; both are pinned to it.
-    let (one, two) = tokio::join!(town.evict("db-1"), town.evict("db-1"));
+    // Two at once: the second one finds the pod terminating or claimed. Both have the UID of the pod as a precondition.
+    let (one, two) = tokio::join!(ns.evict("db-1"), ns.evict("db-1"));
     for answer in [one, two] {
         assert!(matches!(answer.code, 201 | 404 | 409), "{}", answer.body);
     }
     let second = ready("db-1", first.clone()).await;
     assert_ne!(first, second);
-    town.allows("db", 1).await;
-    // The successor has to be asked for anew, and stays otherwise.
+    ns.await_allowed("db", 1).await;
+    // The replacement needs an eviction of its own, and stays otherwise.
     let insists = json!({"preconditions": {"uid": first}});
-    assert_eq!(town.evict_with("db-1", insists, "").await.code, 409);
+    assert_eq!(ns.evict_with("db-1", insists, "").await.code, 409);
     assert_eq!(ready("db-1", None).await, second);
-    town.evict("db-0").await.expect(201);
-    refusal(&town.evict("db-1").await);
+    ns.evict("db-0").await.expect(201);
+    denial(&ns.evict("db-1").await);
     ready("db-0", None).await;
 }

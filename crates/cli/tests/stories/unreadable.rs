@@ -1,38 +1,37 @@
-//! What a server cannot read for a while: a 403 that passes, a discovery that leaves something out, an API server that does
-//! not answer. Nothing is switched off by it.
+//! Resources that a server temporarily cannot read: a 403, a discovery without a group or resource, an API server that
+//! does not respond. No budget is disabled by that.
 
 use quorate_devcluster::actors::Gang;
 use quorate_devcluster::apiserver::{Fault, FaultGuard, RequestFilter, WatchFault, WorkloadApi};
 use quorate_testbed::{Backend, Cluster, Kubernetes, Options, Setup, eventually};
 use serde_json::{Value, json};
 
+use crate::fixture::{TestNamespace, denial, spec_for_app};
 use crate::gangs;
-use crate::pubs::over;
 use crate::quorate::{NAMESPACE, Quorate, get, rendered, scrape, service_account};
-use crate::space::Space;
-use crate::town::{Town, refusal};
 
-// Without controllers: those that are still starting when the API server restarts would end, and the stage with them.
-quorate_testbed::stories!(Bare(Options::default()): a_403_that_passes_switches_no_pod_unavailable_budget_off);
+// Without controllers: a controller manager that is still starting when the API server restarts would exit, and fail
+// the story.
+quorate_testbed::stories!(Bare(Options::default()): a_temporary_403_disables_no_pod_unavailable_budget);
 
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/quorate-server";
 
-/// The kinds without which no PodUnavailableBudget is served: the budgets, and what tells whether OpenKruise serves them.
+/// The kinds without which no PodUnavailableBudget is served: the budgets, and the webhooks of OpenKruise.
 const NEEDED: [&str; 2] =
     ["PodUnavailableBudget.policy.kruise.io", "ValidatingWebhookConfiguration.admissionregistration.k8s.io"];
 
-/// The rights of the server are gone while the API server restarts, and come back. On the embedded cluster a fault
-/// does the same.
-async fn a_403_that_passes_switches_no_pod_unavailable_budget_off(cluster: Cluster) {
+/// The rights of the server are removed while the API server restarts, and restored later. On the embedded cluster a
+/// fault does the same.
+async fn a_temporary_403_disables_no_pod_unavailable_budget(cluster: Cluster) {
     let quorate = Quorate::start(&cluster).await;
-    let town = Town::found(&cluster, "refused").await;
-    town.pods_of("web", 3).await;
-    town.pub_over("web", over("web", "minAvailable", 3), 0).await;
-    refusal(&town.delete("web-0").await);
+    let ns = TestNamespace::with_manual_pods(&cluster, "refused").await;
+    ns.create_pods("web", 3).await;
+    ns.create_pub_allowing("web", spec_for_app("web", "minAvailable", 3), 0).await;
+    denial(&ns.delete_pod("web-0").await);
 
     let admin = quorate.server.admin;
     if let Some(plane) = cluster.control_plane() {
-        town.wire.delete(BINDING, &json!({})).await.expect(200);
+        ns.wire.delete(BINDING, &json!({})).await.expect(200);
         plane.restart_api_server().await.expect("an API server");
     }
     let forbidden = cluster.embedded().map(|server| {
@@ -40,7 +39,7 @@ async fn a_403_that_passes_switches_no_pod_unavailable_budget_off(cluster: Clust
         server.faults().cut_watches(cluster_wide());
         guard
     });
-    eventually("the server is refused", || async {
+    eventually("the server gets a 403", || async {
         let unreadable = unreadable(admin).await;
         if NEEDED.iter().all(|kind| unreadable.contains(&(*kind).to_owned())) {
             Ok(())
@@ -49,40 +48,40 @@ async fn a_403_that_passes_switches_no_pod_unavailable_budget_off(cluster: Clust
         }
     })
     .await;
-    is_kept(&town).await;
+    await_denied_delete(&ns).await;
 
     drop(forbidden);
     if cluster.control_plane().is_some() {
         crate::quorate::apply(&cluster, &rendered(&["ClusterRoleBinding"])).await;
     }
     all_readable(admin).await;
-    is_kept(&town).await;
-    // It is served, not only remembered.
-    town.pods_of("more", 1).await;
-    town.pub_over("more", over("more", "minAvailable", 1), 0).await;
-    refusal(&town.delete("more-0").await);
+    await_denied_delete(&ns).await;
+    // New budgets are served again too.
+    ns.create_pods("more", 1).await;
+    ns.create_pub_allowing("more", spec_for_app("more", "minAvailable", 1), 0).await;
+    denial(&ns.delete_pod("more-0").await);
 }
 
-/// What a ClusterRoleBinding gives the server; its Leases are in its own namespace.
+/// The requests that need the ClusterRoleBinding: all but those in the namespace of the server.
 fn cluster_wide() -> RequestFilter {
-    RequestFilter::any().user(service_account().name()).and(|asked| asked.namespace != NAMESPACE)
+    RequestFilter::any().user(service_account().name()).and(|request| request.namespace != NAMESPACE)
 }
 
-/// The pods of the budget are not deleted. While the API server restarts the server may say that it cannot decide.
-async fn is_kept(town: &Town) {
-    eventually("the budget itself refuses", || async {
-        let answer = town.delete("web-1").await;
+/// Waits until the budget denies a delete. While the API server restarts, the denial may have another reason.
+async fn await_denied_delete(ns: &TestNamespace) {
+    eventually("the budget itself denies", || async {
+        let answer = ns.delete_pod("web-1").await;
         assert_ne!(answer.code, 200, "the budget was switched off");
         if answer.code != 429 {
             return Err(answer.body);
         }
-        let sentence = refusal(&answer);
+        let sentence = denial(&answer);
         if sentence.contains("/web keeps 3 of 3 pods") { Ok(()) } else { Err(json!(sentence)) }
     })
     .await;
 }
 
-/// The kinds that a server says it cannot read.
+/// The kinds that a server cannot read, from its metrics.
 async fn unreadable(admin: std::net::SocketAddr) -> Vec<String> {
     let kind = |line: &str| {
         let labels = line.strip_prefix("quorate_watch_unreadable_seconds{")?;
@@ -100,7 +99,7 @@ async fn all_readable(admin: std::net::SocketAddr) {
     .await;
 }
 
-/// A kind that not every cluster has, and what rests on it.
+/// An optional kind that defines groups.
 struct Row {
     group: &'static str,
     resource: &'static str,
@@ -114,52 +113,59 @@ const ROWS: [Row; 3] = [
     Row { group: "scheduling.quorate.dev", resource: "workloads", stem: "workloads" },
 ];
 
-/// What a kind goes through.
+/// A fault of the reads of a kind.
 #[derive(Clone, Copy, Debug)]
-enum Trial {
-    /// Lists and watches are refused with 403.
+enum ReadFault {
+    /// Lists and watches get a 403.
     Forbidden,
-    /// Watches are refused, lists are not.
+    /// Watches get a 403, lists do not.
     ForbiddenWatch,
     /// Discovery has no such group.
     GroupLeftOut,
     /// Discovery has no such resource in the group.
     ResourceLeftOut,
-    /// Lists and watches are not answered at all.
+    /// Lists and watches get no response.
     Hang,
 }
 
-const TRIALS: [Trial; 5] =
-    [Trial::Forbidden, Trial::ForbiddenWatch, Trial::GroupLeftOut, Trial::ResourceLeftOut, Trial::Hang];
+const READ_FAULTS: [ReadFault; 5] = [
+    ReadFault::Forbidden,
+    ReadFault::ForbiddenWatch,
+    ReadFault::GroupLeftOut,
+    ReadFault::ResourceLeftOut,
+    ReadFault::Hang,
+];
 
 #[test]
 fn groups_count_as_before_while_their_kind_cannot_be_read() {
-    let stage = Setup::Private(gangs::options(Kubernetes::V1_36));
-    quorate_testbed::run_story(Backend::Embedded, stage, async |cluster| {
-        let first = Space::with_node(cluster, "first").await;
+    let setup = Setup::Private(gangs::options(Kubernetes::V1_36));
+    quorate_testbed::run_story(Backend::Embedded, setup, async |cluster| {
+        let first = TestNamespace::with_server_and_node(cluster, "first").await;
         for row in &ROWS {
-            let space = first.beside(row.stem).await;
-            describe(&space, row).await;
-            let before = settled(&space).await;
-            for trial in TRIALS {
-                let guard = begin(&first, row, trial).await;
-                // Of what the trial did to the server, this is told after it.
-                let marker = format!("after-{trial:?}").to_lowercase();
-                space
-                    .budget(&marker, json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1}))
-                    .await;
-                assert_eq!(settled(&space).await, before, "{} {trial:?}", row.resource);
+            let ns = first.another(row.stem).await;
+            create_groups(&ns, row).await;
+            let before = settled_status(&ns).await;
+            for fault in READ_FAULTS {
+                let guard = start_fault(&first, row, fault).await;
+                // The status of this budget is written after the server has felt the fault.
+                let marker = format!("after-{fault:?}").to_lowercase();
+                ns.create_enforced_budget(
+                    &marker,
+                    json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1}),
+                )
+                .await;
+                assert_eq!(settled_status(&ns).await, before, "{} {fault:?}", row.resource);
                 drop(guard);
             }
-            all_readable(first.admin()).await;
-            assert_eq!(settled(&space).await, before, "{}", row.resource);
+            all_readable(first.server().admin).await;
+            assert_eq!(settled_status(&ns).await, before, "{}", row.resource);
         }
     });
 }
 
 mod rights {
-    //! The rights to read the kinds of groups are gone while the API server restarts, and come back. On the embedded
-    //! cluster a fault does the same.
+    //! The rights to read the kinds of groups are removed while the API server restarts, and restored later. On the
+    //! embedded cluster a fault does the same.
 
     use super::*;
 
@@ -176,18 +182,18 @@ mod rights {
     ];
 
     async fn groups_count_as_before_while_their_kinds_are_forbidden(cluster: Cluster) {
-        let first = Space::with_node(cluster.clone(), "first").await;
-        let mut spaces = Vec::new();
+        let first = TestNamespace::with_server_and_node(cluster.clone(), "first").await;
+        let mut namespaces = Vec::new();
         for row in &ROWS {
-            let space = first.beside(row.stem).await;
-            describe(&space, row).await;
-            let before = settled(&space).await;
-            spaces.push((row, space, before));
+            let ns = first.another(row.stem).await;
+            create_groups(&ns, row).await;
+            let before = settled_status(&ns).await;
+            namespaces.push((row, ns, before));
         }
 
         let forbidden = forbid(&cluster).await;
         eventually("the server cannot read the kinds of groups", || async {
-            let unreadable = unreadable(first.admin()).await;
+            let unreadable = unreadable(first.server().admin).await;
             if KINDS.iter().all(|kind| unreadable.iter().any(|found| found == kind)) {
                 Ok(())
             } else {
@@ -195,31 +201,35 @@ mod rights {
             }
         })
         .await;
-        for (row, space, before) in &spaces {
-            // The status of a budget that is created now is written after the server was refused.
-            space
-                .budget("during", json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1}))
-                .await;
-            assert_eq!(settled(space).await, *before, "{} while it is forbidden", row.resource);
+        for (row, ns, before) in &namespaces {
+            // The status of a budget that is created now is written after the server got the 403.
+            ns.create_enforced_budget(
+                "during",
+                json!({"selector": {"matchLabels": {"none": "x"}}, "maxUnavailable": 1}),
+            )
+            .await;
+            assert_eq!(settled_status(ns).await, *before, "{} while it is forbidden", row.resource);
         }
 
         drop(forbidden);
         if cluster.control_plane().is_some() {
             crate::quorate::apply(&cluster, &rendered(&["ClusterRole"])).await;
         }
-        all_readable(first.admin()).await;
-        for (row, space, before) in &spaces {
-            assert_eq!(settled(space).await, *before, "{} when it is allowed again", row.resource);
+        all_readable(first.server().admin).await;
+        for (row, ns, before) in &namespaces {
+            assert_eq!(settled_status(ns).await, *before, "{} when it is allowed again", row.resource);
         }
     }
 
-    /// Takes the rights to the kinds of groups away, and ends the watches that were started with them.
+    /// Removes the rights to the kinds of groups, and ends the watches that were started with them.
     async fn forbid(cluster: &Cluster) -> Option<FaultGuard> {
         let Some(plane) = cluster.control_plane() else {
             let faults = cluster.embedded().expect("the embedded cluster").faults();
             let of_rows = || {
                 let user = RequestFilter::any().user(service_account().name());
-                user.and(|asked| ROWS.iter().any(|r| (r.group, r.resource) == (asked.group, asked.resource)))
+                user.and(|request| {
+                    ROWS.iter().any(|r| (r.group, r.resource) == (request.group, request.resource))
+                })
             };
             let guard = faults.requests(of_rows(), Fault::Forbidden);
             faults.cut_watches(of_rows());
@@ -236,8 +246,8 @@ mod rights {
     }
 }
 
-/// Two groups of three of the row's kind, and a budget that keeps one.
-async fn describe(space: &Space, row: &Row) {
+/// Creates two groups of three pods of the kind, and a budget that keeps one group.
+async fn create_groups(ns: &TestNamespace, row: &Row) {
     let api = match row.resource {
         "podgroups" => WorkloadApi::V1Alpha2,
         "workloads" => WorkloadApi::Off,
@@ -247,22 +257,22 @@ async fn describe(space: &Space, row: &Row) {
             let set = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
                 "metadata": {"name": "llm"},
                 "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": pod}}});
-            space.create("leaderworkerset.x-k8s.io/v1", "leaderworkersets", &set).await;
-            space.ready(6).await;
-            let policy = json!({"groupLabelKey": crate::scene::GROUP});
+            ns.create("leaderworkerset.x-k8s.io/v1", "leaderworkersets", &set).await;
+            ns.await_ready_pods(6).await;
+            let policy = json!({"groupLabelKey": crate::fixture::GROUP});
             let spec = json!({"selector": {"matchLabels": {"app": "llm"}}, "podGroupPolicy": policy, "maxUnavailable": 1});
-            space.budget(gangs::BUDGET, spec).await;
+            ns.create_enforced_budget(gangs::BUDGET, spec).await;
             return;
         }
     };
-    gangs::perform(space, &Gang::new("gang", 2, 3), api).await;
-    space.budget(gangs::BUDGET, gangs::budget(&json!({"minAvailable": 1}))).await;
+    gangs::create_gang(ns, &Gang::new("gang", 2, 3), api).await;
+    ns.create_enforced_budget(gangs::BUDGET, gangs::budget_spec(&json!({"minAvailable": 1}))).await;
 }
 
 /// The numbers and conditions of the budget, once it allows one.
-async fn settled(space: &Space) -> Value {
+async fn settled_status(ns: &TestNamespace) -> Value {
     let status =
-        space.budget_is(gangs::BUDGET, "one may go", |status| status["disruptionsAllowed"] == 1).await;
+        ns.await_status(gangs::BUDGET, "one may go", |status| status["disruptionsAllowed"] == 1).await;
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let words = |condition: &Value| {
         json!([condition["type"], condition["status"], condition["reason"], condition["message"]])
@@ -273,40 +283,40 @@ async fn settled(space: &Space) -> Value {
     })
 }
 
-/// Begins a trial, and waits until the server has felt it more than once.
-async fn begin(space: &Space, row: &Row, trial: Trial) -> FaultGuard {
-    let faults = space.cluster.embedded().expect("the embedded cluster").faults();
+/// Starts a fault, and waits until it has affected the server more than once.
+async fn start_fault(ns: &TestNamespace, row: &Row, fault: ReadFault) -> FaultGuard {
+    let faults = ns.cluster.embedded().expect("the embedded cluster").faults();
     let of_kind = || {
         let group = row.group;
         RequestFilter::any()
             .user(service_account().name())
             .resource(row.resource)
-            .and(move |asked| asked.group == group)
+            .and(move |request| request.group == group)
     };
-    let mut guard = match trial {
-        Trial::Forbidden => faults.requests(of_kind(), Fault::Forbidden),
-        Trial::ForbiddenWatch => faults.requests(of_kind().verb("watch"), Fault::Forbidden),
-        Trial::GroupLeftOut => faults.partial_discovery(row.group, None),
-        Trial::ResourceLeftOut => faults.partial_discovery(row.group, Some(row.resource)),
-        Trial::Hang => faults.requests(of_kind(), Fault::Hang),
+    let mut guard = match fault {
+        ReadFault::Forbidden => faults.requests(of_kind(), Fault::Forbidden),
+        ReadFault::ForbiddenWatch => faults.requests(of_kind().verb("watch"), Fault::Forbidden),
+        ReadFault::GroupLeftOut => faults.partial_discovery(row.group, None),
+        ReadFault::ResourceLeftOut => faults.partial_discovery(row.group, Some(row.resource)),
+        ReadFault::Hang => faults.requests(of_kind(), Fault::Hang),
     };
     faults.cut_watches(of_kind());
-    let times = match trial {
-        Trial::Forbidden | Trial::ForbiddenWatch => 2,
-        Trial::GroupLeftOut | Trial::ResourceLeftOut => {
-            // A definition that changes makes the server look at what is served, more than once.
-            define(space, trial).await;
+    let times = match fault {
+        ReadFault::Forbidden | ReadFault::ForbiddenWatch => 2,
+        ReadFault::GroupLeftOut | ReadFault::ResourceLeftOut => {
+            // After a change of a definition the server reads the discovery, more than once.
+            define(ns, fault).await;
             3
         }
         // The next attempt comes half a minute later.
-        Trial::Hang => 1,
+        ReadFault::Hang => 1,
     };
     guard.struck(times).await;
     guard
 }
 
-async fn define(space: &Space, trial: Trial) {
-    let plural = format!("{}s{}", trial_name(trial), &space.cluster.unique("x").replace('-', ""));
+async fn define(ns: &TestNamespace, fault: ReadFault) {
+    let plural = format!("{}s{}", fault_name(fault), &ns.cluster.unique("x").replace('-', ""));
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.example.com")},
@@ -318,26 +328,28 @@ async fn define(space: &Space, trial: Trial) {
         },
     });
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    space.cluster.wire().post(definitions, &definition).await.expect(201);
+    ns.wire.post(definitions, &definition).await.expect(201);
 }
 
-fn trial_name(trial: Trial) -> String {
-    format!("{trial:?}").to_lowercase()
+fn fault_name(fault: ReadFault) -> String {
+    format!("{fault:?}").to_lowercase()
 }
 
-/// Pods are not listed, nor watched: the server turns unready and says why, denies, and heals.
+/// Pods cannot be listed or watched: the server becomes unready with a reason, denies, and recovers.
 #[test]
 fn a_server_whose_pods_are_stale_is_not_ready() {
     quorate_testbed::run_story(Backend::Embedded, Setup::Whole, async |cluster| {
         let quorate = Quorate::start(&cluster).await;
-        let town = Town::found(&cluster, "hanging").await;
-        town.pods_of("web", 2).await;
-        town.budget("web", over("web", "minAvailable", 1), 1).await;
+        let ns = TestNamespace::with_manual_pods(&cluster, "hanging").await;
+        ns.create_pods("web", 2).await;
+        ns.create_budget_allowing("web", spec_for_app("web", "minAvailable", 1), 1).await;
         let faults = cluster.embedded().expect("the embedded cluster").faults();
         let hung = ["pods", "deployments", "podunavailablebudgets"];
         let reads = || {
             let user = RequestFilter::any().user(service_account().name());
-            user.and(move |asked| hung.contains(&asked.resource) && matches!(asked.verb, "list" | "watch"))
+            user.and(move |request| {
+                hung.contains(&request.resource) && matches!(request.verb, "list" | "watch")
+            })
         };
         let hanging = faults.requests(reads(), Fault::Hang);
         let silent = faults.watches(reads(), WatchFault::Hold);
@@ -349,18 +361,18 @@ fn a_server_whose_pods_are_stale_is_not_ready() {
         })
         .await;
         assert!(unready.contains("pods are stale: no watch event for 9"), "{unready}");
-        let denied = refusal(&town.evict("web-0").await);
+        let denied = denial(&ns.evict("web-0").await);
         assert!(denied.contains("not now"), "{denied}");
 
-        // Made while nobody saw it.
-        town.new_budget("late", over("late", "minAvailable", 1)).await.expect(201);
+        // Created while the server cannot see it.
+        ns.create_budget("late", spec_for_app("late", "minAvailable", 1)).await.expect(201);
         drop((hanging, silent));
         eventually("the server is ready", || async {
             if crate::quorate::is_ready(quorate.server.admin).await { Ok(()) } else { Err("it is not") }
         })
         .await;
-        town.evict("web-0").await.expect(201);
-        refusal(&town.evict("web-1").await);
+        ns.evict("web-0").await.expect(201);
+        denial(&ns.evict("web-1").await);
         all_readable(quorate.server.admin).await;
     });
 }

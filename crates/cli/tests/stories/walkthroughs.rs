@@ -1,4 +1,4 @@
-//! What the documentation shows of a terminal: each line is typed, and what comes back compared with what stands there.
+//! The console blocks of the documentation: each command is run, and its output compared with the page.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::fixture::{GROUP, await_ready};
 use crate::quorate::Quorate;
-use crate::scene::{GROUP, all_ready};
 
-quorate_testbed::stories!(Whole: the_tour_of_the_readme, the_quick_start);
+quorate_testbed::stories!(Whole: the_readme_shows_the_real_output, the_quick_start_shows_the_real_output);
 
-/// The cluster that the demo leaves behind, but for the probe.
-async fn the_tour_of_the_readme(cluster: Cluster) {
+/// The cluster that the demo creates, without the probe.
+async fn the_readme_shows_the_real_output(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
     nodes(&cluster, 6).await;
     let wire = cluster.wire();
@@ -41,15 +41,15 @@ async fn the_tour_of_the_readme(cluster: Cluster) {
         create("apps/v1", kind, app, spec).await;
     }
     let pods: Api<Pod> = Api::namespaced(cluster.admin(), "inference");
-    all_ready(&pods, 4 * 4 + 3 + 3).await;
-    let over = |app: &str| json!({"matchLabels": {"app": app}});
+    await_ready(&pods, 4 * 4 + 3 + 3).await;
+    let selector = |app: &str| json!({"matchLabels": {"app": app}});
     let budgets = [
         (
             "llm",
-            json!({"selector": over("llm"), "maxUnavailable": 1, "podGroupPolicy": {"groupLabelKey": GROUP}}),
+            json!({"selector": selector("llm"), "maxUnavailable": 1, "podGroupPolicy": {"groupLabelKey": GROUP}}),
         ),
-        ("db", json!({"selector": over("db"), "maxUnavailable": 1})),
-        ("web", json!({"selector": over("web"), "minAvailable": 3, "operations": ["Evict", "Delete"]})),
+        ("db", json!({"selector": selector("db"), "maxUnavailable": 1})),
+        ("web", json!({"selector": selector("web"), "minAvailable": 3, "operations": ["Evict", "Delete"]})),
     ];
     for (name, spec) in budgets {
         create("policy.quorate.dev/v1alpha1", "DisruptionBudget", name, spec).await;
@@ -60,7 +60,7 @@ async fn the_tour_of_the_readme(cluster: Cluster) {
     terminal.follow(include_str!("../../../../README.md")).await;
 }
 
-async fn the_quick_start(cluster: Cluster) {
+async fn the_quick_start_shows_the_real_output(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
     nodes(&cluster, 2).await;
     let page = include_str!("../../../../docs/quick-start.md");
@@ -85,7 +85,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     parts.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).collect()
 }
 
-/// Somebody who types.
+/// Runs the commands of a page.
 struct Terminal {
     cluster: Cluster,
     folder: TempDir,
@@ -96,7 +96,7 @@ impl Terminal {
         Self { cluster: cluster.clone(), folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// Types every line of a page that has a prompt, and compares.
+    /// Runs every line of a page that has a prompt, and compares the output.
     async fn follow(&self, page: &str) {
         let mut typed = 0;
         for block in blocks(page, "console") {
@@ -110,7 +110,7 @@ impl Terminal {
         assert!(typed >= 5, "only {typed} lines were found");
     }
 
-    /// What a line prints.
+    /// The output of a line.
     async fn run(&self, line: &str) -> String {
         let words = words(line);
         let (program, args) = words.split_first().expect("a command");
@@ -131,7 +131,7 @@ impl Terminal {
     }
 }
 
-/// The words of a line; what is in single quotes stays together.
+/// The words of a line; text in single quotes is one word.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -145,7 +145,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Whether this was printed, but for ages, nodes and the width of columns; a line that ends with … goes on anyhow.
+/// Whether the output is as shown, except for ages, nodes and the width of columns. A line that ends with … is a
+/// prefix.
 fn is_as_shown(printed: &str, shown: &str) -> bool {
     let plain = |text: &str| -> Vec<String> { text.trim_end().lines().map(plain).collect() };
     let (printed, shown) = (plain(printed), plain(shown));

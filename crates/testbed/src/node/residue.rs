@@ -13,12 +13,12 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// The cleanup shell. It has the reading end of a pipe. `drop` closes the other end, or the kernel does when this
 /// process dies. The module `process` explains why.
-const KEEPER: &str = include_str!("residue.sh");
+const CLEANUP_SCRIPT: &str = include_str!("residue.sh");
 
 /// A folder and control groups, with a shell that removes them.
 #[derive(Debug)]
 pub(super) struct Residue {
-    keeper: Child,
+    cleanup_shell: Child,
     folder: PathBuf,
     id: String,
     cgroup: String,
@@ -29,8 +29,8 @@ impl Residue {
         let folder = tempfile::Builder::new().prefix("quorate-node-").tempdir()?.keep();
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let id = name.trim_start_matches("quorate-node-").to_owned();
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper"])
+        let cleanup_shell = Command::new("sh")
+            .args(["-c", CLEANUP_SCRIPT, "cleanup"])
             .arg(&folder)
             .args([&name, &super::network::device(&id)])
             .stdin(Stdio::piped())
@@ -40,7 +40,7 @@ impl Residue {
             .process_group(0)
             .spawn()
             .context("cannot start a shell")?;
-        let residue = Self { keeper, folder, id, cgroup: name };
+        let residue = Self { cleanup_shell, folder, id, cgroup: name };
         residue.make_cgroups().context("cannot create control groups: nodes need root")?;
         Ok(residue)
     }
@@ -82,7 +82,7 @@ impl Residue {
 
 impl Drop for Residue {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.cleanup_shell.stdin.take());
+        let _ = self.cleanup_shell.wait();
     }
 }

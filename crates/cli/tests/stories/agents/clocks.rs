@@ -1,4 +1,4 @@
-//! Nodes whose time of day is set, forward and back.
+//! Nodes whose wall clock is set forward and back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,18 +9,18 @@ use quorate_agent::WallClock;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::Value;
 
-use super::lives::{LEASES, one};
-use super::{Agent, condition, refused, says, says_yes};
-use crate::space::Space;
+use super::lifecycle::{LEASES, create_probed_pod};
+use super::{Agent, await_denial, await_disruptable, await_disruptable_true, disruptable_condition};
+use crate::fixture::TestNamespace;
 
 quorate_testbed::stories!(Whole:
-    a_clock_that_is_set_makes_no_yes_and_no_no,
-    a_yes_from_the_future_is_not_believed,
+    a_clock_change_alters_no_probe_result,
+    a_success_with_a_future_time_is_not_used,
 );
 
 const HOUR: i64 = 3600;
 
-/// The clock of a node, that many seconds ahead of ours.
+/// The clock of a node, in seconds ahead of the clock of this process.
 #[derive(Clone, Default)]
 struct SettableClock(Arc<AtomicI64>);
 
@@ -39,21 +39,21 @@ impl SettableClock {
     }
 }
 
-async fn agent(space: &Space, clock: &SettableClock) -> Agent {
+async fn agent(ns: &TestNamespace, clock: &SettableClock) -> Agent {
     let day = clock.wall_clock();
-    Agent::start_with(&space.cluster, "node-1", move |options| options.time_of_day = day).await
+    Agent::start_with(&ns.cluster, "node-1", move |options| options.time_of_day = day).await
 }
 
-/// How far ahead of ours a time is that an agent wrote, in seconds.
+/// The seconds that a time, as written by an agent, is ahead of the clock of this process.
 fn ahead(time: &Value) -> i64 {
     let time: Timestamp = time.as_str().and_then(|time| time.parse().ok()).expect("a time");
     time.as_second() - Timestamp::now().as_second()
 }
 
-/// Waits until the Lease is held by an agent that began by a clock which is this far ahead, give or take half an hour.
-async fn begun_by(space: &Space, clock: i64) {
+/// Waits until the Lease shows an agent that started by a clock this far ahead, within half an hour.
+async fn await_lease_by_clock(ns: &TestNamespace, clock: i64) {
     eventually(&format!("the agent began by a clock {clock} s ahead"), || async {
-        let lease = space.cluster.wire().get(&format!("{LEASES}/quorate-agent-node-1")).await;
+        let lease = ns.wire.get(&format!("{LEASES}/quorate-agent-node-1")).await;
         let began = lease.body["spec"]["acquireTime"].clone();
         let is = began.is_string() && (ahead(&began) - clock).abs() < HOUR / 2;
         if is { Ok(()) } else { Err(lease.body) }
@@ -61,54 +61,55 @@ async fn begun_by(space: &Space, clock: i64) {
     .await;
 }
 
-async fn a_clock_that_is_set_makes_no_yes_and_no_no(cluster: Cluster) {
-    let (space, web) = one(cluster, "clocks").await;
+async fn a_clock_change_alters_no_probe_result(cluster: Cluster) {
+    let (ns, web) = create_probed_pod(cluster, "clocks").await;
     let clock = SettableClock::default();
-    let _agent = agent(&space, &clock).await;
-    let may_go = |status: &Value| status["disruptionsAllowed"] == 1;
-    space.budget_is("db", "it is believed", may_go).await;
+    let _agent = agent(&ns, &clock).await;
+    let allows_one = |status: &Value| status["disruptionsAllowed"] == 1;
+    ns.await_status("db", "the result counts", allows_one).await;
 
-    // What was written lies ahead of all that will happen; and then behind all that has.
+    // First the written times are later than everything that follows, then earlier than everything before.
     for by in [-HOUR, HOUR] {
         clock.set(by);
-        begun_by(&space, by).await;
-        space.budget_is("db", "it is believed still", may_go).await;
-        // Each answer counts as it did.
-        web.say(503, "busy");
-        says(&space, "a", "False", "ProbeFailed", "HTTP 503").await;
-        refused(&space, "a", "its disruption probe says no (main: HTTP 503 Service Unavailable: busy").await;
-        web.say(200, "");
-        says_yes(&space, "a").await;
-        space.budget_is("db", "it is believed again", may_go).await;
+        await_lease_by_clock(&ns, by).await;
+        ns.await_status("db", "the result still counts", allows_one).await;
+        // Each probe result counts as before.
+        web.respond_with(503, "busy");
+        await_disruptable(&ns, "a", "False", "ProbeFailed", "HTTP 503").await;
+        await_denial(&ns, "a", "its disruption probe says no (main: HTTP 503 Service Unavailable: busy")
+            .await;
+        web.respond_with(200, "");
+        await_disruptable_true(&ns, "a").await;
+        ns.await_status("db", "the result counts again", allows_one).await;
     }
 
-    // Set while the pod changes its mind: the no of now counts, whatever the times say.
+    // The clock is set while the result changes: the new failure counts, whatever the times are.
     clock.set(-HOUR);
-    web.say(503, "late");
-    says(&space, "a", "False", "ProbeFailed", "HTTP 503 Service Unavailable: late").await;
-    space.budget_is("db", "it may not go", |status| status["currentHealthy"] == 0).await;
-    refused(&space, "a", "its disruption probe says no (main: HTTP 503 Service Unavailable: late").await;
+    web.respond_with(503, "late");
+    await_disruptable(&ns, "a", "False", "ProbeFailed", "HTTP 503 Service Unavailable: late").await;
+    ns.await_status("db", "it may not go", |status| status["currentHealthy"] == 0).await;
+    await_denial(&ns, "a", "its disruption probe says no (main: HTTP 503 Service Unavailable: late").await;
 }
 
-async fn a_yes_from_the_future_is_not_believed(cluster: Cluster) {
-    let (space, web) = one(cluster, "future").await;
+async fn a_success_with_a_future_time_is_not_used(cluster: Cluster) {
+    let (ns, web) = create_probed_pod(cluster, "future").await;
     let clock = SettableClock::default();
     clock.set(HOUR);
-    let first = agent(&space, &clock).await;
-    space.budget_is("db", "it is believed", |status| status["disruptionsAllowed"] == 1).await;
-    assert!(ahead(&condition(&space, "a").await["lastProbeTime"]) > HOUR / 2);
+    let first = agent(&ns, &clock).await;
+    ns.await_status("db", "the result counts", |status| status["disruptionsAllowed"] == 1).await;
+    assert!(ahead(&disruptable_condition(&ns, "a").await["lastProbeTime"]) > HOUR / 2);
     drop(first);
 
-    // The next one has the right time: by the times alone the old yes is younger than it, and stands for ever.
+    // The next agent has the right time. By the times alone, the old success would be newer and count for ever.
     clock.set(0);
-    web.say(503, "");
-    let _second = agent(&space, &clock).await;
-    begun_by(&space, 0).await;
-    // With the Lease it would be believed: so it is gone by then.
-    let shown = condition(&space, "a").await;
+    web.respond_with(503, "");
+    let _second = agent(&ns, &clock).await;
+    await_lease_by_clock(&ns, 0).await;
+    // With the Lease the old success would count, so it must be gone before the Lease is written.
+    let shown = disruptable_condition(&ns, "a").await;
     assert_eq!(shown["status"], "False", "{shown}");
-    space.budget_is("db", "it may not go", |status| status["currentHealthy"] == 0).await;
-    web.say(200, "");
-    says_yes(&space, "a").await;
-    space.budget_is("db", "it is believed again", |status| status["disruptionsAllowed"] == 1).await;
+    ns.await_status("db", "it may not go", |status| status["currentHealthy"] == 0).await;
+    web.respond_with(200, "");
+    await_disruptable_true(&ns, "a").await;
+    ns.await_status("db", "the result counts again", |status| status["disruptionsAllowed"] == 1).await;
 }

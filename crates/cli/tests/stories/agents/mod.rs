@@ -1,9 +1,9 @@
-//! Nodes with agents on them, and pods that answer.
+//! Nodes with agents, and pods that respond to probes.
 
 mod clocks;
 mod kinds;
-mod lives;
-mod seeds;
+mod lifecycle;
+mod proposals;
 mod target;
 
 use std::net::SocketAddr;
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::fixture::TestNamespace;
 use crate::quorate::{ANYWHERE, NAMESPACE};
-use crate::space::Space;
 
-/// Whom agents act as.
+/// The service account of agents.
 fn account() -> User {
     User::service_account(NAMESPACE, "quorate-agent")
 }
 
 /// An agent in this process. It ends when this is dropped.
 struct Agent {
-    /// Where it tells how it does.
+    /// Its admin address.
     admin: SocketAddr,
     _stop: DropGuard,
 }
@@ -82,7 +82,7 @@ impl Agents {
     }
 }
 
-/// A probe that asks every second.
+/// A probe with a period of one second.
 fn probe(more: &Value) -> Value {
     let mut probe = json!({"periodSeconds": 1, "failureThreshold": 1});
     for (field, value) in more.as_object().expect("fields of a probe") {
@@ -100,17 +100,23 @@ fn pod(name: &str, probe: &Value) -> Value {
             "containers": [{"name": "main", "image": "db:1", "ports": [{"name": "web", "containerPort": 80}]}]}})
 }
 
-/// The condition `Disruptable` of a pod; null where it has none.
-async fn condition(space: &Space, pod: &str) -> Value {
-    let pod = space.get("v1", "pods", pod).await.body;
+/// The condition `Disruptable` of a pod; null if it has none.
+async fn disruptable_condition(ns: &TestNamespace, pod: &str) -> Value {
+    let pod = ns.get("v1", "pods", pod).await.body;
     let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|condition| condition["type"] == "Disruptable").unwrap_or_default()
 }
 
-/// Waits until a pod says this, as status, reason and message.
-async fn says(space: &Space, pod: &str, status: &str, reason: &str, message: &str) -> Value {
-    eventually(&format!("{pod} says {status} {reason} {message}"), || async {
-        let shown = condition(space, pod).await;
+/// Waits until the condition `Disruptable` of a pod has this status, reason and message.
+async fn await_disruptable(
+    ns: &TestNamespace,
+    pod: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Value {
+    eventually(&format!("{pod} is Disruptable {status} {reason} {message}"), || async {
+        let shown = disruptable_condition(ns, pod).await;
         let said = shown["message"].as_str().unwrap_or_default();
         let is = shown["status"] == status && shown["reason"] == reason && said.contains(message);
         if is { Ok(shown) } else { Err(shown) }
@@ -118,10 +124,10 @@ async fn says(space: &Space, pod: &str, status: &str, reason: &str, message: &st
     .await
 }
 
-/// Asks for a pod's eviction until it is refused for this reason; it is refused for whatever reason until then.
-async fn refused(space: &Space, pod: &str, why: &str) {
-    eventually(&format!("{pod} is refused: {why}"), || async {
-        let answer = space.evict(pod).await;
+/// Evicts a pod until the denial has this reason. It must be denied, for any reason, each time.
+async fn await_denial(ns: &TestNamespace, pod: &str, why: &str) {
+    eventually(&format!("{pod} is denied: {why}"), || async {
+        let answer = ns.evict(pod).await;
         assert_eq!(answer.code, 429, "{:#}", answer.body);
         let message = answer.message();
         if message.contains(why) { Ok(()) } else { Err(message.to_owned()) }
@@ -129,6 +135,6 @@ async fn refused(space: &Space, pod: &str, why: &str) {
     .await;
 }
 
-async fn says_yes(space: &Space, pod: &str) -> Value {
-    says(space, pod, "True", "ProbeSucceeded", "").await
+async fn await_disruptable_true(ns: &TestNamespace, pod: &str) -> Value {
+    await_disruptable(ns, pod, "True", "ProbeSucceeded", "").await
 }

@@ -1,4 +1,4 @@
-//! Whom probes ask, on loopback.
+//! Targets of probes, on loopback.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, yield_now};
 
 use crate::quorate::ANYWHERE;
 
-/// An application that says by HTTP what it is told to say. It goes when this is dropped.
+/// An HTTP server with responses that the test sets. It ends when this is dropped.
 pub(crate) struct Application {
     pub(crate) port: u16,
     state: Arc<Mutex<State>>,
@@ -23,47 +23,47 @@ pub(crate) struct Application {
 struct State {
     status: u16,
     body: String,
-    /// Answers before that one, in order.
+    /// Responses before that one, in reverse order.
     script: Vec<u16>,
-    asked: Vec<Instant>,
+    requests: Vec<Instant>,
 }
 
 impl Application {
-    /// One that says yes.
+    /// With a response of 200.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind(ANYWHERE).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = State { status: 200, body: String::new(), script: Vec::new(), asked: Vec::new() };
+        let state = State { status: 200, body: String::new(), script: Vec::new(), requests: Vec::new() };
         let state = Arc::new(Mutex::new(state));
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, state.clone()));
         Self { port, state, _serving: serving }
     }
 
-    /// From now on it says this; 0 is nothing at all.
-    pub(crate) fn say(&self, status: u16, body: &str) {
+    /// Sets the response from now on; with 0 it never responds.
+    pub(crate) fn respond_with(&self, status: u16, body: &str) {
         let mut state = self.state.lock();
         state.status = status;
         body.clone_into(&mut state.body);
     }
 
-    /// It says these, one after the other, and then what it said before.
+    /// Sets the next responses; after them it responds as before.
     pub(crate) fn script(&self, statuses: &[u16]) {
         self.state.lock().script = statuses.iter().rev().copied().collect();
     }
 
-    /// How often it was asked.
-    pub(crate) fn asked(&self) -> usize {
-        self.state.lock().asked.len()
+    /// The number of requests so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.state.lock().requests.len()
     }
 
-    /// When it was asked.
-    pub(crate) fn asked_at(&self) -> Vec<Instant> {
-        self.state.lock().asked.clone()
+    /// The time of each request.
+    pub(crate) fn request_times(&self) -> Vec<Instant> {
+        self.state.lock().requests.clone()
     }
 
-    /// How many answers of the script are left.
-    pub(crate) fn left(&self) -> usize {
+    /// The number of scripted responses that are left.
+    pub(crate) fn remaining(&self) -> usize {
         self.state.lock().script.len()
     }
 }
@@ -86,11 +86,11 @@ async fn answer(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     }
     let (status, body) = {
         let mut state = state.lock();
-        state.asked.push(Instant::now());
+        state.requests.push(Instant::now());
         (state.script.pop().unwrap_or(state.status), state.body.clone())
     };
     if status == 0 {
-        // Until the agent has had enough.
+        // Until the agent closes the connection.
         let _ = stream.read_buf(&mut request).await;
         return;
     }
@@ -99,7 +99,7 @@ async fn answer(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
-/// What speaks gRPC and answers everything with the same message. It goes when this is dropped.
+/// A gRPC server that responds to every request with the same message. It ends when this is dropped.
 pub(crate) struct Grpc {
     message: Arc<Mutex<Vec<u8>>>,
     _serving: JoinSet<()>,
@@ -135,8 +135,8 @@ impl Grpc {
         Self { message: shared, _serving: serving }
     }
 
-    /// From now on it answers with this.
-    pub(crate) fn say(&self, message: &[u8]) {
+    /// Sets the response from now on.
+    pub(crate) fn respond_with(&self, message: &[u8]) {
         *self.message.lock() = message.to_vec();
     }
 }

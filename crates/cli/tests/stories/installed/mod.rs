@@ -1,7 +1,7 @@
-//! Quorate as Helm installs it: the rendered objects word for word, its service accounts with tokens of their own, and
-//! processes with the arguments of the chart's pods. So a right that is missing, or a rule that is wrong, fails here.
+//! Quorate as Helm installs it: the rendered objects, its service accounts with their own tokens, and processes with
+//! the arguments of the chart's pods. A missing right or a wrong rule fails here.
 
-mod lives;
+mod features;
 mod uninstall;
 mod upgrade;
 
@@ -15,14 +15,14 @@ use crate::endpoints::Endpoints;
 use crate::quorate::{HOME, NAMESPACE, RENDERED, apply, args, established, is_policy, released, server_args};
 use crate::replicas::addresses;
 
-/// What Helm rendered, and the program that its images hold.
+/// The objects that Helm rendered, and the program of the images.
 #[derive(Clone, PartialEq, Eq)]
 struct Release {
     rendered: String,
     program: PathBuf,
 }
 
-/// A release at work: the processes that its pods would run.
+/// An installed release: the processes that its pods would run.
 struct Installed {
     cluster: Cluster,
     release: Release,
@@ -39,12 +39,12 @@ struct Server {
 }
 
 impl Release {
-    /// The one that is tested here.
+    /// The release under test.
     fn current() -> Self {
         Self { rendered: RENDERED.to_owned(), program: PathBuf::from(env!("CARGO_BIN_EXE_quorate")) }
     }
 
-    /// Its objects, as this cluster can take them.
+    /// Its objects, without kinds that this cluster does not have.
     fn objects(&self, cluster: &Cluster) -> Vec<&str> {
         let takes_policies = cluster.control_plane().is_some();
         released(&self.rendered).filter(|object| takes_policies || !is_policy(object)).collect()
@@ -72,7 +72,7 @@ impl Installed {
         }
     }
 
-    /// What `helm upgrade` and `helm rollback` do: servers that start from now on are of that release.
+    /// What `helm upgrade` and `helm rollback` do: servers that start from now on have that release.
     async fn change_to(&mut self, release: &Release) {
         apply(&self.cluster, &release.objects(&self.cluster)).await;
         self.release = release.clone();
@@ -100,7 +100,7 @@ impl Installed {
         let kubeconfig = self.kubeconfig("quorate-server", None).await;
         let exchanged = [
             format!("--kubeconfig={}", kubeconfig.display()),
-            // Long enough for the endpoint to be gone; the rest would be waiting.
+            // Long enough until the endpoint is gone; more would only delay the story.
             "--shutdown-delay-seconds=2".to_owned(),
         ];
         let args = server_args(&self.release.rendered, &self.cluster, &exchanged);
@@ -172,7 +172,7 @@ impl Installed {
 }
 
 impl Drop for Installed {
-    /// What the servers saw is half of what went wrong.
+    /// A failed story needs the logs of the servers.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for server in &self.servers {

@@ -1,6 +1,6 @@
-//! An upgrade from the release before and the way back, with claims outstanding: nothing is lost, and nobody let
-//! through, while servers, definitions and webhooks are exchanged as Helm and a Deployment do it, and while both
-//! releases serve side by side.
+//! An upgrade from the previous release and a rollback, with claims outstanding: no claim is lost, and no eviction is
+//! admitted in error, while Helm and a Deployment replace servers, definitions and webhooks, and while both releases
+//! serve side by side.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,16 +12,16 @@ use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use super::{Installed, Release};
-use crate::town::{Town, refusal};
+use crate::fixture::{TestNamespace, denial};
 
-quorate_testbed::stories!(Whole: an_upgrade_and_the_way_back_let_nobody_through);
+quorate_testbed::stories!(Whole: an_upgrade_and_a_rollback_admit_nothing_extra);
 
-/// So often servers of both releases are asked while there are some of each.
+/// The number of evictions while servers of both releases run.
 const SIDE_BY_SIDE: usize = 20;
 
 impl Release {
-    /// The one before, where its sources are in the history of this repository. Else the current one under the name of
-    /// another: then only what Helm and a Deployment do is tried.
+    /// The previous release, if xtask built it from the history of this repository. Otherwise the current program under
+    /// another version: then the story covers only what Helm and a Deployment do.
     fn before() -> Self {
         let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
         if let (Some(program), Some(rendered)) = (given("QUORATE_BEFORE"), given("QUORATE_BEFORE_RENDERED")) {
@@ -36,13 +36,13 @@ impl Release {
     }
 }
 
-/// Which release a program says that it is.
+/// The output of `version` of a program.
 fn version(program: &Path) -> String {
     let output = Command::new(program).arg("version").output().expect("a program");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-async fn an_upgrade_and_the_way_back_let_nobody_through(cluster: Cluster) {
+async fn an_upgrade_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
     let (before, after) = (Release::before(), Release::current());
     if before.program != after.program {
         let (old, new) = (version(&before.program), version(&after.program));
@@ -53,56 +53,61 @@ async fn an_upgrade_and_the_way_back_let_nobody_through(cluster: Cluster) {
     for _ in 0..2 {
         installed.start_server().await;
     }
-    let town = Arc::new(Town::found(&cluster, "upgraded").await);
+    let ns = Arc::new(TestNamespace::with_manual_pods(&cluster, "upgraded").await);
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
-    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}), 1).await;
-    town.labelled(true).await;
+    ns.create_budget_allowing(
+        "web",
+        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}),
+        1,
+    )
+    .await;
+    ns.await_enforced_label(true).await;
     let later = json!({"preconditions": {"resourceVersion": "1"}});
-    assert_eq!(town.evict_with("web-0", later, "").await.code, 409);
-    refusal(&town.evict("web-1").await);
+    assert_eq!(ns.evict_with("web-0", later, "").await.code, 409);
+    denial(&ns.evict("web-1").await);
 
-    let evictor = Evictor::of(&town, "web-1");
+    let evictor = Evictor::of(&ns, "web-1");
     for release in [&after, &before] {
         installed.change_to(release).await;
         for _ in 0..2 {
-            // One is added before one goes.
+            // A server starts before another one ends.
             installed.start_server().await;
-            evictor.asks(SIDE_BY_SIDE).await;
+            evictor.await_evictions(SIDE_BY_SIDE).await;
             installed.end_server().await;
         }
-        // Not for want of anybody who decides: what was admitted before stands in the way, and is itself let go.
-        let sentence = refusal(&town.evict("web-1").await);
+        // The reason of the denial is the earlier claim, and not a missing server. The claimed pod itself may go.
+        let sentence = denial(&ns.evict("web-1").await);
         assert!(sentence.contains("web-0 is being disrupted"), "{sentence}");
-        town.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
+        ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
     }
-    let (asked, wrong) = evictor.ends().await;
-    assert!(wrong.is_empty(), "not a refusal as it should be: {wrong:#?}");
-    println!("{asked} evictions asked for");
-    // What was admitted under the first release is still there to be used.
-    let claims = town.status("web").await["claims"].clone();
+    let (evictions, wrong) = evictor.stop().await;
+    assert!(wrong.is_empty(), "not a denial: {wrong:#?}");
+    println!("{evictions} evictions");
+    // The claim of the first release can still be used.
+    let claims = ns.budget_status("web").await["claims"].clone();
     assert_eq!(claims.as_object().map(serde_json::Map::len), Some(1), "{claims}");
-    town.evict("web-0").await.expect(201);
+    ns.evict("web-0").await.expect(201);
 }
 
-/// Somebody who asks for the same eviction all the while, and must not get it.
+/// Repeats an eviction that must be denied each time.
 struct Evictor {
-    over: Arc<AtomicBool>,
-    asked: Arc<AtomicUsize>,
-    asking: tokio::task::JoinHandle<Vec<serde_json::Value>>,
+    stopped: Arc<AtomicBool>,
+    evictions: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<Vec<serde_json::Value>>,
 }
 
 impl Evictor {
-    fn of(town: &Arc<Town>, pod: &'static str) -> Self {
-        let (over, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let asking = tokio::spawn({
-            let (town, over, asked) = (town.clone(), over.clone(), asked.clone());
+    fn of(ns: &Arc<TestNamespace>, pod: &'static str) -> Self {
+        let (stopped, evictions) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let task = tokio::spawn({
+            let (ns, stopped, evictions) = (ns.clone(), stopped.clone(), evictions.clone());
             async move {
                 let mut wrong = Vec::new();
-                while !over.load(Ordering::Relaxed) {
-                    let answer = town.evict(pod).await;
-                    asked.fetch_add(1, Ordering::Relaxed);
+                while !stopped.load(Ordering::Relaxed) {
+                    let answer = ns.evict(pod).await;
+                    evictions.fetch_add(1, Ordering::Relaxed);
                     if answer.code != 429 {
                         wrong.push(answer.body);
                     }
@@ -111,23 +116,23 @@ impl Evictor {
                 wrong
             }
         });
-        Self { over, asked, asking }
+        Self { stopped, evictions, task }
     }
 
-    /// Waits until it has asked so often again.
-    async fn asks(&self, times: usize) {
-        let before = self.asked.load(Ordering::Relaxed);
-        eventually(&format!("{times} evictions are asked for"), || async {
-            let asked = self.asked.load(Ordering::Relaxed) - before;
-            if asked >= times { Ok(()) } else { Err(asked) }
+    /// Waits until it has sent this many more evictions.
+    async fn await_evictions(&self, times: usize) {
+        let before = self.evictions.load(Ordering::Relaxed);
+        eventually(&format!("{times} more evictions"), || async {
+            let evictions = self.evictions.load(Ordering::Relaxed) - before;
+            if evictions >= times { Ok(()) } else { Err(evictions) }
         })
         .await;
     }
 
-    /// How often it asked, and what it was told that was no refusal.
-    async fn ends(self) -> (usize, Vec<serde_json::Value>) {
-        self.over.store(true, Ordering::Relaxed);
-        let wrong = self.asking.await.expect("an evictor");
-        (self.asked.load(Ordering::Relaxed), wrong)
+    /// Stops it. Returns the number of evictions, and each response that is not a denial.
+    async fn stop(self) -> (usize, Vec<serde_json::Value>) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let wrong = self.task.await.expect("an evictor");
+        (self.evictions.load(Ordering::Relaxed), wrong)
     }
 }

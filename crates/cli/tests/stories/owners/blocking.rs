@@ -1,13 +1,14 @@
-//! Owners whose deletion a pod would hold up: only where whoever makes the pod may do that.
+//! Owners whose deletion a pod blocks: only if the creator of the pod has the right to do that.
 
 use quorate_testbed::{Cluster, Options, eventually};
 use serde_json::json;
 
-use super::{Lab, owners_of};
+use super::owners_of;
+use crate::fixture::TestNamespace;
 
-quorate_testbed::stories!(Private(enforcing()): a_pod_blocks_a_deletion_where_its_maker_may);
+quorate_testbed::stories!(Private(enforcing()): a_pod_blocks_owner_deletion_if_its_creator_may);
 
-/// An API server that refuses pods whose maker may not.
+/// An API server that rejects such pods of creators without the right.
 fn enforcing() -> Options {
     Options {
         controllers: true,
@@ -16,36 +17,36 @@ fn enforcing() -> Options {
     }
 }
 
-async fn a_pod_blocks_a_deletion_where_its_maker_may(cluster: Cluster) {
-    let lab = Lab::open(cluster, "blocking").await;
-    let mut group = lab.group("nightly").await;
+async fn a_pod_blocks_owner_deletion_if_its_creator_may(cluster: Cluster) {
+    let ns = TestNamespace::with_owner_references(cluster, "blocking").await;
+    let mut group = ns.create_job_group("nightly").await;
     group["blockOwnerDeletion"] = json!(true);
-    // The embedded cluster lets everybody do everything.
-    let may = lab.cluster.embedded().is_some();
-    lab.workload("ReplicaSet", "before", &json!([group])).await;
-    let pods = lab.pods("before", 1).await;
+    // The embedded cluster has no authorization.
+    let may = ns.cluster.embedded().is_some();
+    ns.create_workload("ReplicaSet", "before", &json!([group])).await;
+    let pods = ns.await_pods_of("before", 1).await;
     assert_eq!(owners_of(&pods[0])[1]["blockOwnerDeletion"], may, "{:#?}", owners_of(&pods[0]));
 
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "may-block"},
         "rules": [{"apiGroups": ["batch.example.com"], "resources": ["jobgroups/finalizers"], "verbs": ["update"]}],
     });
-    lab.wire.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
+    ns.wire.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "may-block"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "may-block"},
         "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "replicaset-controller"}],
     });
-    lab.wire.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
-    lab.workload("ReplicaSet", "after", &json!([group])).await;
+    ns.wire.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    ns.create_workload("ReplicaSet", "after", &json!([group])).await;
     eventually("a pod blocks the deletion of its owner", || async {
-        let pods = lab.pods("after", 1).await;
+        let pods = ns.await_pods_of("after", 1).await;
         let owner = owners_of(&pods[0])[1].clone();
         if owner["blockOwnerDeletion"] == true {
             return Ok(());
         }
-        // It was made before the right was known everywhere.
-        lab.wire.delete(&lab.path("v1", "pods?labelSelector=app%3Dafter"), &json!({})).await.expect(200);
+        // The pod was created before the API server knew the right.
+        ns.wire.delete(&ns.path("v1", "pods?labelSelector=app%3Dafter"), &json!({})).await.expect(200);
         Err(owner)
     })
     .await;

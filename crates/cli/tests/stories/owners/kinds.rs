@@ -3,21 +3,22 @@
 use quorate_testbed::{Backend, Cluster};
 use serde_json::{Value, json};
 
-use super::{Lab, names, owners_of, workload};
+use super::{names, owners_of, workload};
+use crate::fixture::TestNamespace;
 
 quorate_testbed::stories!(Whole: pods_of_every_kind_get_the_owners_of_their_template);
 
 async fn pods_of_every_kind_get_the_owners_of_their_template(cluster: Cluster) {
-    let lab = Lab::open(cluster, "kinds").await;
-    let group = lab.group("analytics-job-group").await;
-    let mut other = lab.group("other").await;
-    // A template may say nothing about the controller; that is kept as it is.
+    let ns = TestNamespace::with_owner_references(cluster, "kinds").await;
+    let group = ns.create_job_group("analytics-job-group").await;
+    let mut other = ns.create_job_group("other").await;
+    // A reference without the field `controller` is kept as it is.
     other.as_object_mut().expect("a reference").remove("controller");
     let named = json!([group, other]);
 
     // The example of the proposal.
-    let job = lab.workload("Job", "data-job", &json!([group])).await;
-    let pods = lab.pods("data-job", 1).await;
+    let job = ns.create_workload("Job", "data-job", &json!([group])).await;
+    let pods = ns.await_pods_of("data-job", 1).await;
     let owners = owners_of(&pods[0]);
     assert_eq!((owners.len(), &owners[1]), (2, &group), "{owners:#?}");
     let controller =
@@ -30,19 +31,19 @@ async fn pods_of_every_kind_get_the_owners_of_their_template(cluster: Cluster) {
 
     let mut kinds =
         vec![("ReplicaSet", "ReplicaSet"), ("Deployment", "ReplicaSet"), ("StatefulSet", "StatefulSet")];
-    if lab.cluster.place() == Backend::Real {
+    if ns.cluster.place() == Backend::Real {
         // The embedded cluster has no controllers for these.
         kinds.extend([("DaemonSet", "DaemonSet"), ("ReplicationController", "ReplicationController")]);
     }
     for (kind, _) in &kinds {
-        lab.workload(kind, &by_field(kind), &named).await;
-        annotated(&lab, kind, &by_annotation(kind), &named).await;
+        ns.create_workload(kind, &by_field(kind), &named).await;
+        annotated(&ns, kind, &by_annotation(kind), &named).await;
     }
-    annotated(&lab, "Job", "by-annotation-job", &named).await;
+    annotated(&ns, "Job", "by-annotation-job", &named).await;
     kinds.push(("Job", "Job"));
     for (kind, controller) in kinds {
         for name in [by_field(kind), by_annotation(kind)].iter().filter(|name| *name != "by-field-job") {
-            let pods = lab.pods(name, 1).await;
+            let pods = ns.await_pods_of(name, 1).await;
             let owners = owners_of(&pods[0]);
             assert_eq!(
                 (&owners[0]["kind"], &owners[0]["controller"]),
@@ -53,9 +54,9 @@ async fn pods_of_every_kind_get_the_owners_of_their_template(cluster: Cluster) {
         }
     }
 
-    // Its definition may drop owner references, and its pods belong to StatefulSets: the annotation goes all the way.
-    annotated(&lab, "LeaderWorkerSet", "llm", &named).await;
-    for pod in lab.pods("llm", 2).await {
+    // Its definition may drop owner references, and StatefulSets create its pods: only the annotation reaches them.
+    annotated(&ns, "LeaderWorkerSet", "llm", &named).await;
+    for pod in ns.await_pods_of("llm", 2).await {
         assert_eq!(names(&pod)[1..], ["analytics-job-group", "other"], "{pod:#}");
     }
 }
@@ -68,8 +69,8 @@ fn by_annotation(kind: &str) -> String {
     format!("by-annotation-{}", kind.to_lowercase())
 }
 
-async fn annotated(lab: &Lab, kind: &str, name: &str, owners: &Value) {
+async fn annotated(ns: &TestNamespace, kind: &str, name: &str, owners: &Value) {
     let annotations = json!({"annotations": {"quorate.dev/owner-references": owners.to_string()}});
     let (version, plural, object) = workload(kind, name, &annotations);
-    lab.create(version, &plural, &object).await;
+    ns.create(version, &plural, &object).await;
 }

@@ -1,38 +1,33 @@
-//! Owner references that reach the pods, with real controllers and the real garbage collector where there are some.
+//! Owner references that templates add to pods. On a real control plane with real controllers and garbage collector.
 
-mod again;
 mod blocking;
 mod collection;
 mod gate;
 mod groups;
 mod kinds;
 mod left_out;
+mod reinvocation;
 
-use quorate_testbed::{Answer, Cluster, Patch, Wire, eventually};
+use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
+use crate::fixture::TestNamespace;
 use crate::quorate::{EVERYTHING, Quorate, RENDERED, apply, install, of_kinds};
 
 pub(super) const GROUPS: &str = "batch.example.com/v1";
 
-/// A namespace with a node, JobGroups that nobody controls, and a server that may read them.
-pub(super) struct Lab {
-    pub(super) cluster: Cluster,
-    pub(super) namespace: String,
-    pub(super) wire: Wire,
-    quorate: Option<Quorate>,
-}
-
-impl Lab {
-    /// With owners given to pods.
-    pub(super) async fn open(cluster: Cluster, stem: &str) -> Self {
-        let mut lab = Self::without_server(cluster, stem).await;
-        lab.switch(Some(true)).await;
-        lab
+/// A namespace with a node, JobGroups that no controller handles, and a server that may read them.
+impl TestNamespace {
+    /// With a server that adds owner references to pods.
+    pub(super) async fn with_owner_references(cluster: Cluster, prefix: &str) -> Self {
+        let mut ns = Self::with_job_groups(cluster, prefix).await;
+        ns.restart_server(Some(true)).await;
+        ns
     }
 
-    pub(super) async fn without_server(cluster: Cluster, stem: &str) -> Self {
-        // First of all: the garbage collector takes half a minute to learn of a new kind.
+    /// Without a server.
+    pub(super) async fn with_job_groups(cluster: Cluster, prefix: &str) -> Self {
+        // This comes first, because the garbage collector needs half a minute until it knows a new kind.
         let wire = cluster.wire();
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         wire.post(definitions, &definition()).await.expect(201);
@@ -47,17 +42,16 @@ impl Lab {
         });
         wire.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
         cluster.actors().nodes().add("node-1").await.expect("a node");
-        let namespace = cluster.namespace(stem).await.expect("a namespace");
-        Self { cluster, namespace, wire, quorate: None }
+        Self::new(cluster, prefix, None).await
     }
 
-    /// Replaces the server by one with the gate on or off, or by none, and waits until the API server goes by it.
-    pub(super) async fn switch(&mut self, gate: Option<bool>) {
+    /// Replaces the server by one with the gate on or off, or by none, and waits until the API server uses it.
+    pub(super) async fn restart_server(&mut self, gate: Option<bool>) {
         if let Some(quorate) = self.quorate.take() {
             quorate.end().await;
         }
         if let Some(on) = gate {
-            // Helm goes by the gate too: the API server asks about new pods only where it is on.
+            // Helm uses the gate too: the API server calls the webhook for new pods only if it is on.
             let release = if on { EVERYTHING } else { RENDERED };
             apply(&self.cluster, &of_kinds(release, &["MutatingWebhookConfiguration"])).await;
             let server =
@@ -66,19 +60,19 @@ impl Lab {
         }
         let group = match self.get(GROUPS, "jobgroups", "known").await.code {
             200 => reference(&self.get(GROUPS, "jobgroups", "known").await.expect(200)),
-            _ => self.group("known").await,
+            _ => self.create_job_group("known").await,
         };
         let count = if gate == Some(true) { 2 } else { 1 };
         eventually(&format!("pods have {count} owners"), || async {
-            let made = self.tried(&group).await;
+            let made = self.dry_run_pod(&group).await;
             let owners = made["metadata"]["ownerReferences"].as_array().map(Vec::len);
             if owners == Some(count) { Ok(()) } else { Err(made) }
         })
         .await;
     }
 
-    /// A pod as it would be stored if it were made now, by a controller that is not there.
-    pub(super) async fn tried(&self, owner: &Value) -> Value {
+    /// The result of a dry run that creates a pod of a controller that does not exist.
+    pub(super) async fn dry_run_pod(&self, owner: &Value) -> Value {
         let controller = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "none", "uid": "none", "controller": true});
         let annotation = json!([owner]).to_string();
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
@@ -87,49 +81,25 @@ impl Lab {
         self.wire.post(&format!("{}?dryRun=All", self.path("v1", "pods")), &pod).await.expect(201)
     }
 
-    pub(super) fn path(&self, version: &str, rest: &str) -> String {
-        let root = if version.contains('/') { "apis" } else { "api" };
-        format!("/{root}/{version}/namespaces/{}/{rest}", self.namespace)
-    }
-
-    /// Makes an object; a kind that was defined a moment ago may take another one.
-    pub(super) async fn create(&self, version: &str, plural: &str, object: &Value) -> Value {
-        let path = self.path(version, plural);
-        eventually("the object is made", || async {
-            let answer = self.wire.post(&path, object).await;
-            if answer.code == 404 { Err(answer.body) } else { Ok(answer) }
-        })
-        .await
-        .expect(201)
-    }
-
-    pub(super) async fn get(&self, version: &str, plural: &str, name: &str) -> Answer {
-        self.wire.get(&self.path(version, &format!("{plural}/{name}"))).await
-    }
-
-    pub(super) async fn delete(&self, version: &str, plural: &str, name: &str, policy: &str) {
+    pub(super) async fn delete_with_policy(&self, version: &str, plural: &str, name: &str, policy: &str) {
         let path = self.path(version, &format!("{plural}/{name}"));
         self.wire.delete(&path, &json!({"propagationPolicy": policy})).await.expect(200);
     }
 
-    pub(super) async fn patch(&self, version: &str, rest: &str, patch: &Value) -> Value {
-        self.wire.patch(&self.path(version, rest), Patch::Merge, patch).await.expect(200)
-    }
-
-    /// Makes a JobGroup; a reference to it.
-    pub(super) async fn group(&self, name: &str) -> Value {
+    /// Creates a JobGroup, and returns a reference to it.
+    pub(super) async fn create_job_group(&self, name: &str) -> Value {
         let group = json!({"apiVersion": GROUPS, "kind": "JobGroup", "metadata": {"name": name}});
         reference(&self.create(GROUPS, "jobgroups", &group).await)
     }
 
-    /// Makes a workload whose template names these owners.
-    pub(super) async fn workload(&self, kind: &str, name: &str, owners: &Value) -> Value {
+    /// Creates a workload whose template names these owners.
+    pub(super) async fn create_workload(&self, kind: &str, name: &str, owners: &Value) -> Value {
         let (version, plural, object) = workload(kind, name, &json!({"ownerReferences": owners}));
         self.create(version, &plural, &object).await
     }
 
-    /// The pods of a workload, once there are so many and none is ending.
-    pub(super) async fn pods(&self, app: &str, count: usize) -> Vec<Value> {
+    /// Waits until a workload has so many pods and none is terminating.
+    pub(super) async fn await_pods_of(&self, app: &str, count: usize) -> Vec<Value> {
         let path = self.path("v1", &format!("pods?labelSelector=app%3D{app}"));
         eventually(&format!("there are {count} pods of {app}"), || async {
             let all = self.wire.get(&path).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
@@ -143,10 +113,10 @@ impl Lab {
         .await
     }
 
-    /// Waits until the one pod of a workload has exactly these owners, by their names; its UID.
-    pub(super) async fn owned(&self, app: &str, owners: &[&str]) -> String {
+    /// Waits until the one pod of a workload has exactly these owners, by name. Returns its UID.
+    pub(super) async fn await_owners(&self, app: &str, owners: &[&str]) -> String {
         eventually(&format!("the pod of {app} has the owners {owners:?}"), || async {
-            let pods = self.pods(app, 1).await;
+            let pods = self.await_pods_of(app, 1).await;
             let names: Vec<String> = names(&pods[0]);
             if names == owners { Ok(uid(&pods[0])) } else { Err(names) }
         })
@@ -154,7 +124,7 @@ impl Lab {
     }
 }
 
-/// The owner references of a pod, as they are.
+/// The owner references of a pod.
 pub(super) fn owners_of(pod: &Value) -> Vec<Value> {
     pod["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default()
 }
@@ -172,7 +142,7 @@ pub(super) fn reference(object: &Value) -> Value {
         "uid": object["metadata"]["uid"], "controller": false})
 }
 
-/// A workload of one pod, with this in the metadata of its template.
+/// A workload of one pod, with these fields in the metadata of its template.
 pub(super) fn workload(kind: &str, name: &str, metadata: &Value) -> (&'static str, String, Value) {
     let mut meta = json!({"labels": {"app": name}});
     for (field, value) in metadata.as_object().into_iter().flatten() {

@@ -1,31 +1,31 @@
-//! A CloneSet that updates its pods in place, as OpenKruise 1.8 does it (`pkg/util/inplaceupdate`,
-//! `pkg/controller/cloneset/sync`): it makes a pod unready by its readiness gate, gives it the image, and opens the gate
+//! A CloneSet that updates its pods in place, as OpenKruise 1.8 does (`pkg/util/inplaceupdate`,
+//! `pkg/controller/cloneset/sync`): it makes a pod unready by its readiness gate, sets the image, and opens the gate
 //! again once the container runs.
 
 use quorate_testbed::Answer;
 use serde_json::{Value, json};
 
-use crate::town::Town;
+use crate::fixture::TestNamespace;
 
 pub(super) const GATE: &str = "InPlaceUpdateReady";
 const STATE: &str = "apps.kruise.io/inplace-update-state";
 
 pub(super) struct CloneSet<'a> {
-    pub(super) town: &'a Town,
+    pub(super) ns: &'a TestNamespace,
     /// The value of the label `set` of its pods.
     pub(super) name: &'a str,
 }
 
 impl CloneSet<'_> {
     fn path(&self, pod: &str) -> String {
-        format!("/api/v1/namespaces/{}/pods/{pod}", self.town.namespace)
+        self.ns.pod_path(pod)
     }
 
-    /// One reconciliation: opens the gates that may open, and begins to update pods until one is refused. There is no
-    /// limit of its own. Returns whether every pod is done, or else what it waits for.
+    /// One reconciliation: opens the gates that may open, and starts updates of pods until one is denied. It has no own
+    /// limit. Fails with the reason while some pod is not updated.
     pub(super) async fn reconcile(&self, image: &str) -> Result<(), String> {
-        let path = format!("/api/v1/namespaces/{}/pods?labelSelector=set={}", self.town.namespace, self.name);
-        let listed = self.town.wire.get(&path).await.expect(200);
+        let path = format!("/api/v1/namespaces/{}/pods?labelSelector=set={}", self.ns.name, self.name);
+        let listed = self.ns.wire.get(&path).await.expect(200);
         let pods = listed["items"].as_array().cloned().unwrap_or_default();
         for pod in pods.iter().filter(|pod| is_complete(pod) && !has(pod, GATE, "True")) {
             self.set_gate(pod, "True").await?;
@@ -44,7 +44,7 @@ impl CloneSet<'_> {
         }
     }
 
-    /// Makes a pod unready, or leaves it to the kubelet to make it ready again.
+    /// Makes a pod unready, or lets the kubelet make it ready again.
     pub(super) async fn set_gate(&self, pod: &Value, status: &str) -> Result<(), String> {
         self.write(pod, "/status", |pod| {
             set(pod, GATE, status, if status == "True" { "" } else { "StartInPlaceUpdate" });
@@ -69,13 +69,13 @@ impl CloneSet<'_> {
         .await
     }
 
-    /// Reads, changes and writes, and does so again after a conflict.
+    /// Reads, changes and writes the pod; retries after a conflict.
     async fn write(&self, pod: &Value, part: &str, change: impl Fn(&mut Value)) -> Result<(), String> {
         let path = self.path(name(pod));
         loop {
-            let mut pod = self.town.wire.get(&path).await.expect(200);
+            let mut pod = self.ns.wire.get(&path).await.expect(200);
             change(&mut pod);
-            let Answer { code, body, .. } = self.town.wire.put(&format!("{path}{part}"), &pod).await;
+            let Answer { code, body, .. } = self.ns.wire.put(&format!("{path}{part}"), &pod).await;
             match code {
                 200 => return Ok(()),
                 409 => {}
@@ -106,7 +106,7 @@ fn has(pod: &Value, condition: &str, status: &str) -> bool {
     conditions.iter().any(|c| c["type"] == condition && c["status"] == status)
 }
 
-/// Sets a condition; one that has the status already stays as it is.
+/// Sets a condition, unless it already has this status.
 fn set(pod: &mut Value, condition: &str, status: &str, reason: &str) {
     let new = json!({
         "type": condition, "status": status, "reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z",

@@ -1,4 +1,4 @@
-//! Beside another webhook that changes pods after Quorate did.
+//! Another webhook changes pods after Quorate, so the API server calls Quorate again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quorate_testbed::{Cluster, Reply, Webhook, eventually};
 use serde_json::json;
 
-use super::{Lab, names};
+use super::names;
+use crate::fixture::TestNamespace;
 
-quorate_testbed::stories!(Whole: asked_again_nothing_is_added_twice_and_nothing_is_lost);
+quorate_testbed::stories!(Whole: a_repeated_webhook_call_adds_no_owner_twice_and_loses_none);
 
-async fn asked_again_nothing_is_added_twice_and_nothing_is_lost(cluster: Cluster) {
-    let lab = Lab::open(cluster, "again").await;
-    let group = lab.group("nightly").await;
+async fn a_repeated_webhook_call_adds_no_owner_twice_and_loses_none(cluster: Cluster) {
+    let ns = TestNamespace::with_owner_references(cluster, "again").await;
+    let group = ns.create_job_group("nightly").await;
     let strips = Arc::new(AtomicBool::new(false));
-    let told = strips.clone();
+    let strip = strips.clone();
     let other = Webhook::start(move |request| {
         let mut patch = vec![json!({"op": "add", "path": "/metadata/annotations/seen", "value": "yes"})];
-        if told.load(Ordering::Relaxed) {
+        if strip.load(Ordering::Relaxed) {
             let first = &request["object"]["metadata"]["ownerReferences"][0];
             patch.push(json!({"op": "replace", "path": "/metadata/ownerReferences", "value": [first]}));
         }
@@ -25,24 +26,24 @@ async fn asked_again_nothing_is_added_twice_and_nothing_is_lost(cluster: Cluster
     })
     .await
     .expect("a webhook");
-    // Webhooks are asked in the order of the names of their configurations: this one after Quorate's.
+    // The API server calls webhooks in the order of the names of their configurations: this one after Quorate's.
     let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "z-last"}, "webhooks": [{
             "name": "z.example.com", "clientConfig": other.client_config(), "sideEffects": "None",
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
             "admissionReviewVersions": ["v1"]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    lab.wire.post(path, &configuration).await.expect(201);
-    let touched = eventually("the other webhook is asked", || async {
-        let made = lab.tried(&group).await;
+    ns.wire.post(path, &configuration).await.expect(201);
+    let touched = eventually("the other webhook is called", || async {
+        let made = ns.dry_run_pod(&group).await;
         if made["metadata"]["annotations"]["seen"] == "yes" { Ok(made) } else { Err(made) }
     })
     .await;
     assert_eq!(names(&touched), ["none", "nightly"], "once");
 
     strips.store(true, Ordering::Relaxed);
-    let stripped = lab.tried(&group).await;
-    // The embedded cluster asks nobody a second time.
-    let expected: &[&str] = if lab.cluster.embedded().is_some() { &["none"] } else { &["none", "nightly"] };
-    assert_eq!(names(&stripped), expected, "what another took away is there again");
+    let stripped = ns.dry_run_pod(&group).await;
+    // The embedded cluster calls no webhook a second time.
+    let expected: &[&str] = if ns.cluster.embedded().is_some() { &["none"] } else { &["none", "nightly"] };
+    assert_eq!(names(&stripped), expected, "the removed owner is added again");
 }

@@ -1,4 +1,4 @@
-//! A day with an installed Quorate.
+//! Every feature of an installed Quorate.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::Installed;
+use crate::fixture::{TestNamespace, denial, has_condition};
 use crate::quorate::NAMESPACE;
-use crate::town::{Town, is, refusal};
 
 quorate_testbed::stories!(Whole: what_helm_installs_works);
 
 async fn what_helm_installs_works(cluster: Cluster) {
-    // Agents run everywhere. Servers would, in this story, be hollow pods that the Service sends requests to.
+    // Only agents tolerate the taint. Server pods would be hollow here, and the Service would send requests to them.
     let only_agents = Taint { key: "only".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let template = NodeTemplate { taints: vec![only_agents], ..NodeTemplate::default() };
     cluster.actors().nodes().add_like("node-1", &template).await.expect("a node");
@@ -31,93 +31,87 @@ async fn what_helm_installs_works(cluster: Cluster) {
     trust(&cluster, &mut installed).await;
 }
 
-/// Evictions and deletes wait for a budget, also once its namespace is labelled.
+/// A budget denies evictions, and deletes and updates once its namespace is labelled.
 async fn decisions(cluster: &Cluster) {
-    let town = Town::found(cluster, "decided").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "decided").await;
     for number in 0..3 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
     let spec = json!({
         "selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2, "operations": ["Evict", "Delete", "Update"],
     });
-    town.budget("web", spec, 1).await;
-    town.labelled(true).await;
-    town.evict("web-0").await.expect(201);
-    town.allows("web", 0).await;
-    refusal(&town.evict("web-1").await);
-    refusal(&town.delete("web-1").await);
-    refusal(&town.set_image("web-1", "main:2").await);
+    ns.create_budget_allowing("web", spec, 1).await;
+    ns.await_enforced_label(true).await;
+    ns.evict("web-0").await.expect(201);
+    ns.await_allowed("web", 0).await;
+    denial(&ns.evict("web-1").await);
+    denial(&ns.delete_pod("web-1").await);
+    denial(&ns.set_image("web-1", "main:2").await);
     let senseless = json!({"selector": {"matchLabels": {"not a key": "web"}}, "maxUnavailable": 1});
-    assert_eq!(town.new_budget("bad", senseless).await.code, 422);
-    let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", town.namespace);
-    eventually("the refusal can be read in events", || async {
-        let events = town.wire.get(&events).await.expect(200);
+    assert_eq!(ns.create_budget("bad", senseless).await.code, 422);
+    let events = ns.path("events.k8s.io/v1", "events");
+    eventually("the denial has an Event", || async {
+        let events = ns.wire.get(&events).await.expect(200);
         if events.to_string().contains("DisruptionDenied") { Ok(()) } else { Err(events) }
     })
     .await;
 }
 
-/// A native budget that asks for groups gets a twin, and is told of it.
+/// A native budget with annotations for groups gets a twin and a condition.
 async fn native(cluster: &Cluster) {
-    let town = Town::found(cluster, "native").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "native").await;
     for (name, group) in [("a0", "a"), ("a1", "a"), ("b0", "b"), ("b1", "b")] {
-        town.pod(name, json!({"app": "shard", "group": group})).await;
+        ns.create_pod(name, json!({"app": "shard", "group": group})).await;
     }
     let native = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": {"name": "shard", "annotations": {
             "quorate.dev/group-label-key": "group", "quorate.dev/max-unavailable": "1"}},
         "spec": {"maxUnavailable": "100%", "selector": {"matchLabels": {"app": "shard"}}}});
-    let path = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", town.namespace);
-    town.wire.post(&path, &native).await.expect(201);
-    let twin =
-        format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets/shard", town.namespace);
+    let path = ns.path("policy/v1", "poddisruptionbudgets");
+    ns.wire.post(&path, &native).await.expect(201);
+    let twin = ns.path("policy.quorate.dev/v1alpha1", "disruptionbudgets/shard");
     eventually("the twin is enforced", || async {
-        let twin = town.wire.get(&twin).await.body;
-        if is(&twin["status"], "Enforced", "True") { Ok(()) } else { Err(twin) }
+        let twin = ns.wire.get(&twin).await.body;
+        if has_condition(&twin["status"], "Enforced", "True") { Ok(()) } else { Err(twin) }
     })
     .await;
-    eventually("the native budget is told", || async {
-        let native = town.wire.get(&format!("{path}/shard")).await.expect(200);
-        let conditions = native["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        if conditions.iter().any(|c| c["type"] == "BudgetConfigured") { Ok(()) } else { Err(native) }
-    })
-    .await;
+    ns.await_native_condition("shard", "the condition is written", |_| true).await;
     let gone = json!({"metadata": {"annotations": {
         "quorate.dev/group-label-key": null, "quorate.dev/max-unavailable": null}}});
-    town.wire.patch(&format!("{path}/shard"), Patch::Merge, &gone).await.expect(200);
+    ns.wire.patch(&format!("{path}/shard"), Patch::Merge, &gone).await.expect(200);
     eventually("the twin goes with the annotation", || async {
-        let answer = town.wire.get(&twin).await;
+        let answer = ns.wire.get(&twin).await;
         if answer.code == 404 { Ok(()) } else { Err(answer.body) }
     })
     .await;
 }
 
-/// A budget of OpenKruise is served.
+/// A PodUnavailableBudget is served.
 async fn kruise(cluster: &Cluster) {
-    let town = Town::found(cluster, "kruise").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "kruise").await;
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
     let budget = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
         "metadata": {"name": "web"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2}});
-    let path = format!("/apis/policy.kruise.io/v1alpha1/namespaces/{}/podunavailablebudgets", town.namespace);
-    town.wire.post(&path, &budget).await.expect(201);
+    let path = ns.path("policy.kruise.io/v1alpha1", "podunavailablebudgets");
+    ns.wire.post(&path, &budget).await.expect(201);
     eventually("it counts", || async {
-        let budget = town.wire.get(&format!("{path}/web")).await.expect(200);
+        let budget = ns.wire.get(&format!("{path}/web")).await.expect(200);
         if budget["status"]["currentAvailable"] == 2 { Ok(()) } else { Err(budget) }
     })
     .await;
-    eventually("it refuses a delete", || async {
-        let answer = town.delete("web-0").await;
+    eventually("it denies a delete", || async {
+        let answer = ns.delete_pod("web-0").await;
         if answer.code == 429 { Ok(()) } else { Err(answer.body) }
     })
     .await;
 }
 
-/// Workloads of every kind that rights are granted for are watched once a budget names them.
+/// Every kind of workload that the chart grants rights for is watched once a budget names it.
 async fn kinds(cluster: &Cluster, installed: &Installed) {
-    let town = Town::found(cluster, "kinds").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "kinds").await;
     for (kind, plural) in
         [("CloneSet", "clonesets"), ("StatefulSet", "statefulsets"), ("DaemonSet", "daemonsets")]
     {
@@ -130,7 +124,7 @@ async fn kinds(cluster: &Cluster, installed: &Installed) {
                     "schema": {"openAPIV3Schema": schema}}]},
         });
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        town.wire.post(path, &definition).await.expect(201);
+        ns.wire.post(path, &definition).await.expect(201);
     }
     let targets = [
         ("v1", "ReplicationController"),
@@ -143,7 +137,7 @@ async fn kinds(cluster: &Cluster, installed: &Installed) {
     for (number, (version, kind)) in targets.iter().enumerate() {
         let target = json!({"apiVersion": version, "kind": kind, "name": "some"});
         let spec = json!({"targetRef": target, "maxUnavailable": 1});
-        town.new_budget(&format!("of-{number}"), spec).await.expect(201);
+        ns.create_budget(&format!("of-{number}"), spec).await.expect(201);
     }
     for server in &installed.servers {
         for (version, kind) in targets {
@@ -163,86 +157,95 @@ async fn kinds(cluster: &Cluster, installed: &Installed) {
     }
 }
 
-/// A pod says no to the agent of its node.
+/// The agent of the node reports a failing probe of a pod.
 async fn probe(cluster: &Cluster, installed: &Installed) {
-    let town = Town::found(cluster, "probed").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "probed").await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let asks =
+    let handler =
         json!({"tcpSocket": {"host": "127.0.0.1", "port": port}, "periodSeconds": 1, "failureThreshold": 1});
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "db-0", "labels": {"app": "db"},
-            "annotations": {"quorate.dev/disruption-probe.main": asks.to_string()}},
+            "annotations": {"quorate.dev/disruption-probe.main": handler.to_string()}},
         "spec": {"nodeName": "node-1", "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "main", "image": "main:1"}]}});
-    let path = format!("/api/v1/namespaces/{}/pods", town.namespace);
-    town.wire.post(&path, &pod).await.expect(201);
+    let path = ns.path("v1", "pods");
+    ns.wire.post(&path, &pod).await.expect(201);
     let agent = installed.start_agent("node-1").await;
-    let says = async |wanted: &str| {
-        eventually(&format!("the pod says {wanted}"), || async {
-            let pod = town.wire.get(&format!("{path}/db-0")).await.expect(200);
+    let await_disruptable = async |wanted: &str| {
+        eventually(&format!("the pod is Disruptable {wanted}"), || async {
+            let pod = ns.wire.get(&format!("{path}/db-0")).await.expect(200);
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let said = conditions.iter().any(|c| c["type"] == "Disruptable" && c["status"] == wanted);
             if said { Ok(()) } else { Err(format!("{conditions:?}\n{}", agent.log_tail())) }
         })
         .await;
     };
-    says("True").await;
-    town.budget("db", json!({"selector": {"matchLabels": {"app": "db"}}, "minAvailable": 0}), 1).await;
+    await_disruptable("True").await;
+    ns.create_budget_allowing(
+        "db",
+        json!({"selector": {"matchLabels": {"app": "db"}}, "minAvailable": 0}),
+        1,
+    )
+    .await;
     drop(listener);
-    says("False").await;
-    let refused = eventually("the pod's no is heard", || async {
-        let answer = town.evict_with("db-0", json!({"dryRun": ["All"]}), "").await;
-        if answer.code == 429 { Ok(refusal(&answer)) } else { Err(answer.body) }
+    await_disruptable("False").await;
+    let refused = eventually("the failing probe counts", || async {
+        let answer = ns.evict_with("db-0", json!({"dryRun": ["All"]}), "").await;
+        if answer.code == 429 { Ok(denial(&answer)) } else { Err(answer.body) }
     })
     .await;
     assert!(refused.contains("db-0"), "{refused}");
-    // An agent that is told to end gives its Lease back.
+    // Without a pod to probe, the agent deletes its Lease.
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/quorate-agent-node-1");
-    town.wire.get(&lease).await.expect(200);
-    town.wire.delete(&format!("{path}/db-0"), &json!({})).await.expect(200);
+    ns.wire.get(&lease).await.expect(200);
+    ns.wire.delete(&format!("{path}/db-0"), &json!({})).await.expect(200);
     eventually("nothing is probed any more", || async {
-        let answer = town.wire.get(&lease).await;
+        let answer = ns.wire.get(&lease).await;
         if answer.code == 404 { Ok(()) } else { Err(answer.body) }
     })
     .await;
 }
 
-/// Whom the API server trusts is set right: after somebody took it away, and when there is a new authority.
+/// The server restores the CA bundle after it was removed, and replaces it when there is a new authority.
 async fn trust(cluster: &Cluster, installed: &mut Installed) {
-    let town = Town::found(cluster, "trusted").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "trusted").await;
     for number in 0..2 {
-        town.pod(&format!("web-{number}"), json!({"app": "web"})).await;
+        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }
-    town.budget("web", json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2}), 0).await;
-    town.labelled(true).await;
+    ns.create_budget_allowing(
+        "web",
+        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 2}),
+        0,
+    )
+    .await;
+    ns.await_enforced_label(true).await;
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/quorate";
     let bundles = async || -> Vec<Value> {
-        let entries =
-            town.wire.get(path).await.expect(200)["webhooks"].as_array().cloned().unwrap_or_default();
+        let entries = ns.wire.get(path).await.expect(200)["webhooks"].as_array().cloned().unwrap_or_default();
         entries.iter().map(|entry| entry["clientConfig"]["caBundle"].clone()).collect()
     };
     let first = bundles().await;
     assert!(first.iter().all(|bundle| bundle.is_string() && *bundle == first[0]), "{first:?}");
     let taken = json!([{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]);
-    town.wire.patch(path, Patch::Json, &taken).await.expect(200);
+    ns.wire.patch(path, Patch::Json, &taken).await.expect(200);
     eventually("it is there again", || async {
         let now = bundles().await;
         if now == first { Ok(()) } else { Err(now) }
     })
     .await;
-    refusal(&town.evict("web-0").await);
+    denial(&ns.evict("web-0").await);
 
     // The authority is lost, and all servers with it.
     installed.end_servers().await;
     let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/quorate-webhook-ca");
-    town.wire.delete(&secret, &json!({})).await.expect(200);
-    let untrusted = town.evict("web-0").await;
+    ns.wire.delete(&secret, &json!({})).await.expect(200);
+    let untrusted = ns.evict("web-0").await;
     assert_eq!(untrusted.code, 500, "{}", untrusted.body);
     installed.start_server().await;
     tokio::time::timeout(Duration::from_secs(60), async {
-        eventually("the API server asks again", || async {
-            let answer = town.evict("web-0").await;
+        eventually("the API server calls the webhook again", || async {
+            let answer = ns.evict("web-0").await;
             if answer.code == 429 { Ok(()) } else { Err(answer.body) }
         })
         .await;

@@ -1,0 +1,94 @@
+//! Quorate serves PodUnavailableBudgets unless OpenKruise does, or unless an option disables it.
+
+use quorate_server::ServePub;
+use quorate_testbed::{Cluster, eventually};
+use serde_json::{Value, json};
+
+use crate::fixture::{TestNamespace, denial, has_condition, spec_for_app};
+use crate::quorate::{Quorate, install};
+
+quorate_testbed::stories!(Whole:
+    pubs_are_not_served_where_openkruise_serves_them,
+    pubs_are_served_beside_openkruise_if_configured,
+);
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const KRUISE: &str = "kruise-validating-webhook-configuration";
+
+/// OpenKruise's webhooks as its manager registers them, with rules that match nothing.
+fn webhooks() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": KRUISE},
+        "webhooks": [{
+            "name": "vpod.kb.io", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore", "clientConfig": {"url": "https://127.0.0.1:1/validate-pod"},
+            "rules": [{
+                "apiGroups": ["none.example"], "apiVersions": ["v1"], "operations": ["DELETE"],
+                "resources": ["nothing"],
+            }],
+        }],
+    })
+}
+
+async fn pubs_are_not_served_where_openkruise_serves_them(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "kruise").await;
+    ns.create_pods("web", 2).await;
+    ns.create_pub_allowing("web", spec_for_app("web", "minAvailable", 2), 0).await;
+    denial(&ns.delete_pod("web-0").await);
+
+    ns.wire.post(CONFIGURATIONS, &webhooks()).await.expect(201);
+    eventually("the budget is left to OpenKruise", || async {
+        let answer = ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await;
+        if answer.code == 201 { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
+    await_event(&ns, "LeftToOpenKruise").await;
+    // Quorate does not validate budgets that it does not serve.
+    ns.create_pub("again", json!({}), spec_for_app("web", "minAvailable", 2)).await.expect(201);
+    ns.delete_pub("again").await;
+
+    ns.wire.delete(&format!("{CONFIGURATIONS}/{KRUISE}"), &json!({})).await.expect(200);
+    eventually("the budget is served again", || async {
+        let answer = ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await;
+        if answer.code == 429 { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
+    await_event(&ns, "ServedByQuorate").await;
+}
+
+async fn await_event(ns: &TestNamespace, reason: &str) {
+    eventually(&format!("{reason} can be read"), || async {
+        let events = ns.wire.get("/apis/events.k8s.io/v1/namespaces/default/events").await.expect(200);
+        let items = events["items"].as_array().cloned().unwrap_or_default();
+        let found =
+            items.iter().any(|event| event["reason"] == reason && event["regarding"]["name"] == KRUISE);
+        if found { Ok(()) } else { Err(items) }
+    })
+    .await;
+}
+
+async fn pubs_are_served_beside_openkruise_if_configured(cluster: Cluster) {
+    install(&cluster).await;
+    cluster.wire().post(CONFIGURATIONS, &webhooks()).await.expect(201);
+    let ns = TestNamespace::with_manual_pods(&cluster, "beside").await;
+    ns.create_pods("web", 2).await;
+    let never = Quorate::start_with(&cluster, |options| options.serve_pub = ServePub::Never).await;
+    ns.create_pub("web", json!({}), spec_for_app("web", "minAvailable", 2)).await.expect(201);
+    // A budget of the other kind shows when the server has synced.
+    ns.create_budget_allowing("other", spec_for_app("other", "minAvailable", 1), 0).await;
+    assert_eq!(ns.pub_status("web").await, Value::Null, "no server writes its status");
+    ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
+    never.end().await;
+
+    // A server that starts beside OpenKruise reports this when it is the leader.
+    let auto = Quorate::start_with(&cluster, |_| {}).await;
+    await_event(&ns, "LeftToOpenKruise").await;
+    assert_eq!(ns.pub_status("web").await, Value::Null, "no server writes its status");
+    auto.end().await;
+
+    let _always = Quorate::start_with(&cluster, |options| options.serve_pub = ServePub::Always).await;
+    ns.await_pub_status("web", "it is enforced", |status| has_condition(status, "Enforced", "True")).await;
+    denial(&ns.delete_pod("web-0").await);
+}
