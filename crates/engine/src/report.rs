@@ -7,7 +7,7 @@ use crate::decision::{Noun, Numbers, Unresolved};
 use crate::engine::{BudgetRecord, Engine};
 use crate::facts::{BudgetKey, NativeBudget, Operation, Rules, Units};
 use crate::sentence;
-use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Status};
+use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Scope, Status};
 use crate::tally::Unit;
 
 /// The largest number of pods or workloads that a message lists by name.
@@ -31,6 +31,7 @@ impl Engine {
         let by_pods = matches!(rules.units, Units::Pods);
         Some(Status {
             generation: budget.fact.generation,
+            scope: Scope::of(&rules.units),
             units,
             pods_healthy: if valid { tally.pods_healthy } else { 0 },
             pods_desired: if by_pods { units.desired } else { pods_needed(budget, units.desired) },

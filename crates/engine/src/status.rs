@@ -3,13 +3,15 @@
 use crate::basics::{Text, Time};
 use crate::condition_reason::ConditionReason;
 use crate::decision::Numbers;
-use crate::facts::Memory;
+use crate::facts::{Memory, Units};
 
 /// The status of a budget, in the form that the server writes to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// The generation that this status describes.
     pub generation: i64,
+    /// What a unit is.
+    pub scope: Scope,
     /// The numbers in units.
     pub units: Numbers,
     /// Healthy pods.
@@ -30,6 +32,36 @@ pub struct Status {
     pub memory: Memory,
     /// The conditions, in a fixed order.
     pub conditions: [Condition; 3],
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Pods.
+    Pod,
+    /// Groups of pods, by a label or an owner.
+    Group,
+    /// Groups of pods, by the Workload API.
+    Workload,
+}
+
+impl Scope {
+    /// Its name in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Group => "Group",
+            Self::Workload => "Workload",
+        }
+    }
+
+    pub(crate) fn of(units: &Units) -> Self {
+        match units {
+            Units::Pods => Self::Pod,
+            Units::Label { .. } | Units::Owner { .. } => Self::Group,
+            Units::Workload => Self::Workload,
+        }
+    }
 }
 
 /// The largest number of groups that a status lists.

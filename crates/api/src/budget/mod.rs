@@ -40,8 +40,8 @@ pub use stored::StoredBudget;
     printcolumn(
         name = "Scope",
         type_ = "string",
-        json_path = ".spec.budgetScope",
-        description = "What minAvailable and maxUnavailable count, unless podGroupPolicy forms groups"
+        json_path = ".status.scope",
+        description = "What minAvailable and maxUnavailable count: pods, groups, or groups of the Workload API"
     ),
     printcolumn(
         name = "Min",

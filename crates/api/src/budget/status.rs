@@ -31,6 +31,9 @@ pub const MAX_REMEMBERED: usize = 256;
 pub struct DisruptionBudgetStatus {
     /// The generation of the spec that this status describes.
     pub observed_generation: i64,
+    /// What the budget counts as a unit: Pod, Group (podGroupPolicy) or Workload (budgetScope).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub scope: String,
 
     /// Number of units that may be disrupted now; the same as disruptionsAllowedReplicas.
     #[schemars(range(min = 0))]

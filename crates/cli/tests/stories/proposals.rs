@@ -82,6 +82,7 @@ async fn the_scope_selects_what_is_counted(cluster: Cluster) {
         let status = ns.budget_status("training").await;
         let units = if groups { 2 } else { 4 };
         assert_eq!((&status["expectedPods"], &status["expectedReplicas"]), (&json!(4), &json!(units)));
+        assert_eq!(status["scope"], if groups { "Workload" } else { "Pod" });
         ns.evict("worker-0-0").await.expect(201);
         if !groups {
             // Pods without a controller are not expected after they are gone.

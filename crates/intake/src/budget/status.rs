@@ -87,6 +87,7 @@ fn numbers(kind: BudgetKind, status: &Status) -> Vec<(&'static str, Value)> {
     let units = status.units;
     match kind {
         BudgetKind::DisruptionBudget => vec![
+            ("scope", json!(status.scope.name())),
             ("disruptionsAllowed", count(units.allowed)),
             ("currentHealthy", count(status.pods_healthy)),
             ("desiredHealthy", count(status.pods_desired)),

@@ -4,7 +4,7 @@ use quorate_engine::basics::Time;
 use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::decision::Numbers;
 use quorate_engine::facts::BudgetKind;
-use quorate_engine::status::{Condition, ConditionType, Group, Status};
+use quorate_engine::status::{Condition, ConditionType, Group, Scope, Status};
 use quorate_intake::budget::{status_patch, status_steps};
 use serde_json::{Value, json};
 
@@ -17,6 +17,7 @@ fn condition(kind: ConditionType, status: bool, reason: ConditionReason) -> Cond
 fn status() -> Status {
     Status {
         generation: 4,
+        scope: Scope::Group,
         units: Numbers { allowed: 0, current: 3, desired: 3, expected: 4 },
         pods_healthy: 13,
         pods_desired: 12,
@@ -63,6 +64,7 @@ fn counters_groups_and_conditions_and_nothing_of_the_ledger() {
         let patch = status_patch(BudgetKind::DisruptionBudget, &stored["status"], &status(), TEN).unwrap();
         assert!(patch["status"].get(part).is_none(), "{part} in {patch}");
     }
+    assert_eq!(after["status"]["scope"], "Group");
     let numbers = [
         ("observedGeneration", 4),
         ("disruptionsAllowed", 0),
