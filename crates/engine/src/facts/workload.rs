@@ -1,0 +1,134 @@
+//! Controllers of pods, and the objects of the Workload API.
+
+use super::Owner;
+use crate::basics::{GroupKind, Labels, ObjectKey, Text, Uid, Version};
+use crate::group_source::GroupSource;
+
+/// The API that a `Workload` belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkloadSource {
+    /// `scheduling.k8s.io/v1alpha1`.
+    Upstream,
+    /// `scheduling.quorate.dev/v1alpha1`.
+    Own,
+}
+
+/// A `PodGroup` object: one unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodGroup {
+    /// The healthy pods that it needs; 1 under the basic policy.
+    pub min_count: u32,
+    /// Its pods go down together (`disruptionMode` PodGroup or all), so it has no surplus pods.
+    pub falls_whole: bool,
+    /// The Workload and template that it was created from.
+    pub template: Option<(Text, Text)>,
+    /// Its controller.
+    pub controller: Option<Owner>,
+    /// Its UID.
+    pub uid: Uid,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+}
+
+/// A `Workload` object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its pod groups.
+    pub groups: Box<[WorkloadGroup]>,
+    /// Its UID.
+    pub uid: Uid,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// Its controller, or its first owner if it has no controller.
+    pub owner: Option<Owner>,
+}
+
+/// A pod group within a `Workload`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadGroup {
+    /// Its name.
+    pub name: Text,
+    /// The healthy pods that one replica needs.
+    pub min_count: u32,
+    /// The expected replicas, where the API has that number.
+    pub replicas: Option<u32>,
+}
+
+/// A workload controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Controller {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: Uid,
+    /// The version of this state.
+    pub version: Version,
+    /// Its kind.
+    pub kind: GroupKind,
+    /// The desired replicas; `None` where the kind has no scale. For a Job: min(parallelism, completions − succeeded).
+    pub replicas: Option<u32>,
+    /// What `replicas` counts.
+    pub counts: Counts,
+    /// Its own controller.
+    pub owner: Option<Owner>,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// It is a Deployment with the strategy Recreate, which deletes all old pods before it creates new ones.
+    pub recreate: bool,
+    /// Whether it runs pods.
+    pub activity: Activity,
+    /// The labels of its pod templates, one set for each. `None` for kinds whose templates are not known. Labels that
+    /// are added to each pod later are not included: see [`is_added_later`].
+    pub templates: Option<Box<[Labels]>>,
+}
+
+/// Whether a controller runs pods. A controller that does not run pods wants none, regardless of its scale, and its
+/// groups are not expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activity {
+    /// It runs pods. The default, also for kinds without such a state.
+    #[default]
+    Active,
+    /// It is suspended.
+    Suspended,
+    /// It has finished its work.
+    Complete,
+    /// It has failed and does not retry.
+    Failed,
+}
+
+/// Whether a pod may have a label that its pod template does not have, because a controller or the API server adds it
+/// to each pod. A template does not show whether its pods get such a label, or its value.
+pub fn is_added_later(key: &str) -> bool {
+    const KEYS: [&str; 6] = [
+        "pod-template-hash",
+        "pod-template-generation",
+        "controller-revision-hash",
+        "job-name",
+        "controller-uid",
+        "apps.kubernetes.io/pod-index",
+    ];
+    const DOMAINS: [&str; 5] = [
+        "statefulset.kubernetes.io/",
+        "batch.kubernetes.io/",
+        "topology.kubernetes.io/",
+        "jobset.sigs.k8s.io/",
+        "apps.kruise.io/",
+    ];
+    let mut domains = DOMAINS.into_iter().chain(GroupSource::ALL.iter().map(|source| source.label_prefix));
+    KEYS.contains(&key) || domains.any(|domain| key.starts_with(domain))
+}
+
+/// What the scale of a controller counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Counts {
+    /// Pods.
+    Pods,
+    /// Groups of pods.
+    Groups {
+        /// The pods in one group, where known.
+        size: Option<u32>,
+        /// The controller rebuilds the whole group when one pod is lost.
+        falls_whole: bool,
+    },
+}
