@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::basics::{Text, Time, Uid, Version};
+use crate::coverage::Coverage;
 use crate::facts::{Operation, Pod};
 
 /// The version of the ledger protocol. A replica denies requests on a budget with another version.
@@ -27,7 +28,7 @@ pub struct Ledger {
     /// The protocol version of its writers; `None` if no replica has written yet.
     pub protocol: Option<u32>,
     /// The coverage ([`crate::coverage`]) for which the budget was opened: every replica that serves requests knows it.
-    pub enforced: Option<u64>,
+    pub enforced: Option<Coverage>,
 }
 
 impl Default for Ledger {

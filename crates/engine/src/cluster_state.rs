@@ -11,6 +11,7 @@ use crate::facts::{
     Workload, WorkloadGroup, WorkloadSource,
 };
 use crate::group_source::GroupSource;
+use crate::probe_trust::{ProbeTrust, expiry, is_fresh};
 
 /// The longest owner chain from a pod to its workload: ReplicaSet, Deployment, and owners of the Deployment.
 const MAX_OWNERS: usize = 5;
@@ -408,28 +409,11 @@ impl ClusterState {
 
     /// Why the probes of a pod do not allow a disruption; `None` if they do and their result can be trusted.
     pub(crate) fn doubt(&self, pod: &Pod, probe: &Probe, now: Time) -> Option<ProbeDoubt> {
-        if let Some(why) = &probe.malformed {
-            return Some(ProbeDoubt::Malformed(why.clone()));
-        }
-        let Some(agent) = pod.node.as_ref().and_then(|node| self.agents.get(node)) else {
-            return Some(ProbeDoubt::NoAgent);
+        let (agent, node) = match &pod.node {
+            Some(node) => (self.agents.get(node), self.nodes.get(node)),
+            None => (None, None),
         };
-        if !is_fresh(agent, now) {
-            return Some(ProbeDoubt::AgentStale);
-        }
-        if !pod.node.as_ref().and_then(|node| self.nodes.get(node)).is_some_and(|node| node.ready) {
-            return Some(ProbeDoubt::NodeNotReady);
-        }
-        match probe.disruptable {
-            None => Some(ProbeDoubt::Silent),
-            Some(false) => Some(ProbeDoubt::SaysNo(probe.message.clone())),
-            Some(true) => {
-                let believed = probe.probed.is_some_and(|probed| {
-                    probed >= agent.started && probe.started.is_none_or(|started| probed >= started)
-                });
-                if believed { None } else { Some(ProbeDoubt::Outdated) }
-            }
-        }
+        ProbeTrust { probe, agent, node, now }.doubt()
     }
 }
 
@@ -444,14 +428,6 @@ impl Within {
 
 fn is_apps(group: &str) -> bool {
     matches!(group, "apps" | "extensions")
-}
-
-fn expiry(agent: &Agent) -> Time {
-    agent.renewed.after(agent.holds)
-}
-
-fn is_fresh(agent: &Agent, now: Time) -> bool {
-    now < expiry(agent)
 }
 
 fn replace<K: std::hash::Hash + Eq, V: PartialEq>(

@@ -1,22 +1,41 @@
-//! Hashes of what a budget covers.
+//! Hashes of what a budget covers: FNV-1a, the same in every process and every release. The standard hasher does not
+//! guarantee this.
+
+use std::hash::{Hash as _, Hasher as _};
+
+use fnv::FnvHasher;
 
 use crate::facts::{Covers, Rules, Units};
 
-/// Hash of what a budget covers: its UID, pods, operations and whether it only observes. The leader opens a budget for
-/// one coverage. If only the numbers of the budget change, the replicas need not acknowledge it again, since a commit
+/// What a budget covers, as a hash: its UID, pods, operations and whether it only observes. The leader opens a budget
+/// for one coverage. If only the numbers of the budget change, the replicas need not acknowledge it again, since a commit
 /// checks the generation. A new UID is a new budget.
-pub fn coverage(uid: &str, rules: &Rules) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hash = Fnv::default();
-    uid.hash(&mut hash);
-    hash_covers(&rules.covers, &mut hash);
-    rules.operations.hash(&mut hash);
-    rules.observe.hash(&mut hash);
-    hash.finish()
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Coverage(pub u64);
+
+impl Coverage {
+    /// The coverage of an invalid budget. It denies everything, so it need not be opened.
+    pub(crate) const INVALID: Self = Self(0);
+
+    /// The coverage of a budget with these rules.
+    pub fn of(uid: &str, rules: &Rules) -> Self {
+        let mut hash = FnvHasher::default();
+        uid.hash(&mut hash);
+        hash_covers(&rules.covers, &mut hash);
+        rules.operations.hash(&mut hash);
+        rules.observe.hash(&mut hash);
+        Self(hash.finish())
+    }
+
+    /// A coverage of the UID alone, for tests.
+    pub(crate) fn of_uid(uid: &str) -> Self {
+        let mut hash = FnvHasher::default();
+        uid.hash(&mut hash);
+        Self(hash.finish())
+    }
 }
 
-fn hash_covers(covers: &Covers, mut hash: &mut Fnv) {
-    use std::hash::Hash;
+fn hash_covers(covers: &Covers, mut hash: &mut FnvHasher) {
     match covers {
         Covers::Selector(selector) => {
             let mut requirements: Vec<_> = selector.0.iter().collect();
@@ -30,8 +49,7 @@ fn hash_covers(covers: &Covers, mut hash: &mut Fnv) {
 /// Hash of what the memory of a budget depends on: the pods that it covers, and how it forms units from them. If this
 /// changes, the memory no longer applies.
 pub fn memory_key(rules: &Rules) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hash = Fnv::default();
+    let mut hash = FnvHasher::default();
     hash_covers(&rules.covers, &mut hash);
     // The minimum number of healthy pods in a group does not change which groups exist.
     match &rules.units {
@@ -43,39 +61,9 @@ pub fn memory_key(rules: &Rules) -> u64 {
     hash.finish()
 }
 
-/// A coverage of the UID alone, for tests.
-pub(crate) fn bare_coverage(uid: &str) -> u64 {
-    use std::hash::{Hash, Hasher};
-    let mut hash = Fnv::default();
-    uid.hash(&mut hash);
-    hash.finish()
-}
-
-/// FNV-1a: the same in every process and every release. The standard hasher does not guarantee this.
-#[derive(Clone, Copy)]
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl std::hash::Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::coverage;
+    use super::Coverage;
     use crate::basics::{GroupKind, Quantity};
     use crate::facts::{Covers, Operation, Operations, Rules};
     use crate::selector::{Operator, Requirement, Selector};
@@ -146,7 +134,7 @@ mod tests {
         ];
         let found: Vec<_> = golden
             .iter()
-            .map(|(what, rules, _)| (*what, format!("{:#018x}", coverage(UID, rules))))
+            .map(|(what, rules, _)| (*what, format!("{:#018x}", Coverage::of(UID, rules).0)))
             .collect();
         let wanted: Vec<_> =
             golden.iter().map(|(what, _, value)| (*what, format!("{value:#018x}"))).collect();

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::basics::{Text, Time, Uid};
-use crate::callers::Exempt;
 use crate::claims::{Ledger, MAX_CLAIMS, PROTOCOL};
 use crate::decision::{
     Allow, AllowReason, Decision, Denial, DenialReason, Down, Exhausted, Missing, NO_POD, NoEffect, Noun,
@@ -28,11 +27,8 @@ impl Engine {
     /// Decides a request. Writes nothing: the caller must record an admission in the ledger before it answers.
     pub fn decide(&mut self, request: &Request, now: Time) -> Decision {
         self.advance_quietly(now);
-        if let Some(entry) = Exempt::find(&request.caller, request.operation) {
-            return Decision::exempt(entry);
-        }
-        if request.object.as_ref().is_some_and(|object| object.terminating) {
-            return no_effect(NoEffect::Terminating, None);
+        if let Some(decision) = request.always_passes() {
+            return decision;
         }
         if self.cluster.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
             return no_effect(NoEffect::NamespaceTerminating, None);

@@ -1,7 +1,6 @@
 //! Decisions as data. [`crate::sentence`] turns them into text.
 
 use crate::basics::{Text, Time, Uid};
-use crate::callers::Exempt;
 use crate::facts::BudgetKey;
 
 /// The decision on a request.
@@ -313,10 +312,5 @@ impl Decision {
     /// Whether the request may go ahead.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
-    }
-
-    /// The decision for an exempt caller.
-    pub(crate) fn exempt(entry: &'static Exempt) -> Self {
-        Self::Allow(Allow::Exempt(entry.name))
     }
 }

@@ -17,6 +17,7 @@ pub mod group_source;
 mod labels;
 pub mod ledger;
 mod pool;
+mod probe_trust;
 mod report;
 pub mod request;
 mod scales;
@@ -27,6 +28,6 @@ pub mod status;
 mod tally;
 mod units;
 
-pub use coverage::{coverage, memory_key};
+pub use coverage::{Coverage, memory_key};
 pub use engine::{Changes, Engine, Gates, Snapshot};
 pub use tally::GONE_FOR;

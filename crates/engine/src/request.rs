@@ -1,8 +1,9 @@
 //! Requests to disrupt a pod.
 
 use crate::basics::{ObjectKey, Uid, Version};
-use crate::callers::Caller;
+use crate::callers::{Caller, Exempt};
 use crate::claims::Target;
+use crate::decision::{Allow, Decision, NoEffect};
 use crate::facts::{Operation, Pod};
 
 /// A request to disrupt a pod, as the webhook receives it.
@@ -22,6 +23,18 @@ pub struct Request {
     pub dry_run: bool,
     /// The state that an update requests for the containers.
     pub target: Target,
+}
+
+impl Request {
+    /// The decision on a request that passes whatever the budgets say: the caller is exempt, or the pod is already
+    /// terminating. Even a replica that does not know the cluster yet gives this answer.
+    pub(crate) fn always_passes(&self) -> Option<Decision> {
+        if let Some(entry) = Exempt::find(&self.caller, self.operation) {
+            return Some(Decision::Allow(Allow::Exempt(entry.name)));
+        }
+        let terminating = self.object.as_ref().is_some_and(|object| object.terminating);
+        terminating.then_some(Decision::Allow(Allow::NoEffect { why: NoEffect::Terminating, uid: None }))
+    }
 }
 
 /// The pod that an AdmissionReview is about. A review can be forged, so it only identifies the pod; the state of the

@@ -294,9 +294,7 @@ impl ReplicaActor {
             self.outbox.enforcing.send_replace(self.enforcing.namespaces());
         }
         if *self.outbox.synced.borrow() && !changed.is_empty() {
-            let engine = self.replica.engine();
-            let unsettled =
-                |key: &BudgetKey| engine.budget(key).is_some_and(|budget| !budget.ledger.claims.is_empty());
+            let unsettled = |key: &BudgetKey| self.replica.has_claims(key);
             let changed = changed.into_iter().map(|budget| Changed { unsettled: unsettled(&budget), budget });
             let _ = self.outbox.statuses.send(StatusChange::Changed(changed.collect()));
         }

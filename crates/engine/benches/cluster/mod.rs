@@ -254,7 +254,7 @@ impl Cluster {
             ..Rules::new(Covers::Selector(Selector::labels([("app", app(budget))])))
         };
         let uid = format!("{budget:08x}-dbdb-4000-8000-000000000000");
-        let enforced = Some(quorate_engine::coverage(&uid, &rules));
+        let enforced = Some(quorate_engine::Coverage::of(&uid, &rules));
         Budget {
             key: BudgetKey {
                 object: ObjectKey::new(namespace(budget), app(budget)),

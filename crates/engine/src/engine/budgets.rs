@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::basics::{GroupKind, Text, Uid};
 use crate::claims::Ledger;
+use crate::coverage::Coverage;
 use crate::engine::{BudgetRecord, Engine, NamespaceIndex};
 use crate::facts::{Budget, BudgetKey, Covers, Memory, Phase, Rules, Source, Units};
 use crate::tally::Tally;
@@ -106,10 +107,10 @@ impl Engine {
         let key = budget.key.clone();
         let gone = budget.gone.clone();
         let memory = budget.memory.clone();
-        let coverage = if self.coverage_by_uid {
-            crate::coverage::bare_coverage(&budget.uid)
-        } else {
-            crate::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&rules))
+        let coverage = match &budget.spec {
+            Ok(_) => self.coverage_of(&budget),
+            // The pods that it denies are those that it covers.
+            Err(_) => Coverage::of(&budget.uid, &rules),
         };
         let record = BudgetRecord {
             fact: budget,
@@ -153,6 +154,15 @@ impl Engine {
         record.tally.recall_gone(&record.rules, namespace, &gone, &self.cluster, self.now);
         self.set_gone_alarm(id);
         self.touch(id);
+    }
+
+    /// What a budget covers.
+    pub(crate) fn coverage_of(&self, budget: &Budget) -> Coverage {
+        match &budget.spec {
+            Ok(_) if self.coverage_by_uid => Coverage::of_uid(&budget.uid),
+            Ok(rules) => Coverage::of(&budget.uid, rules),
+            Err(_) => Coverage::INVALID,
+        }
     }
 
     pub(super) fn remove_budget(&mut self, key: &BudgetKey) {

@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
 use crate::claims::Ledger;
 use crate::cluster_state::ClusterState;
+use crate::coverage::Coverage;
 use crate::decision::ProbeDoubt;
 use crate::facts::{
     Agent, Budget, BudgetKey, BudgetKind, Controller, Input, Namespace, NativeBudget, Node, Pod, PodGroup,
@@ -61,8 +62,6 @@ impl Default for Gates {
 pub struct Changes {
     /// Budgets whose status may have changed.
     pub budgets: BTreeSet<BudgetKey>,
-    /// When to call [`Engine::advance`] next, if no input arrives before.
-    pub wake: Option<Time>,
 }
 
 /// A complete list of one kind of object. Known objects that are not in the list are gone.
@@ -114,7 +113,7 @@ pub(crate) struct BudgetRecord {
     /// counts nothing and keeps its coverage.
     pub(crate) rules: Rules,
     pub(crate) downgraded: bool,
-    pub(crate) coverage: u64,
+    pub(crate) coverage: Coverage,
     pub(crate) tally: Tally,
     /// The budget is in [`Engine::dirty`].
     is_dirty: bool,
@@ -175,7 +174,7 @@ pub struct Engine {
     absences: BTreeMap<Uid, Version>,
     /// The newest list of a budget's pods that the watch has not reached yet: the coverage of the budget, and the
     /// version.
-    pod_lists: BTreeMap<BudgetKey, (u64, Version)>,
+    pod_lists: BTreeMap<BudgetKey, (Coverage, Version)>,
     /// Treats every budget as open. For tests that show why a new budget must be closed.
     pub(crate) open_all: bool,
     /// Ignores changes of coverage. For tests that show why a budget that covers other pods must be opened again.
@@ -362,7 +361,7 @@ impl Engine {
             record.is_dirty = false;
             budgets.insert(record.fact.key.clone());
         }
-        Changes { budgets, wake: self.alarms.first().map(|(at, _)| *at) }
+        Changes { budgets }
     }
 
     /// Marks that the status of a budget may have changed.

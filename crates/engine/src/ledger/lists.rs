@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::basics::{GroupKind, ObjectKey, Time, Version};
+use crate::coverage::Coverage;
 
 /// The object that says how many groups there should be.
 pub(super) type Source = (GroupKind, ObjectKey);
@@ -21,11 +22,11 @@ pub(super) struct ReadStamp {
     /// How many requests had arrived, by the replica's own count.
     sequence: u64,
     /// What the budget covered: a list of other pods says nothing about those that it covers now.
-    coverage: Option<u64>,
+    coverage: Option<Coverage>,
 }
 
 impl ReadStamp {
-    pub(super) fn new(number: u64, sequence: u64, coverage: Option<u64>) -> Self {
+    pub(super) fn new(number: u64, sequence: u64, coverage: Option<Coverage>) -> Self {
         Self { number, sequence, coverage }
     }
 
@@ -70,7 +71,7 @@ impl FreshLists {
     }
 
     /// A list came back that was sent for this coverage. Returns its stamp if it is the list in flight.
-    pub(super) fn take_list(&mut self, coverage: Option<u64>) -> Option<ReadStamp> {
+    pub(super) fn take_list(&mut self, coverage: Option<Coverage>) -> Option<ReadStamp> {
         self.listing.take_if(|stamp| stamp.coverage == coverage)
     }
 
@@ -176,7 +177,7 @@ impl FreshLists {
 mod tests {
     use super::*;
 
-    const COVERAGE: Option<u64> = Some(7);
+    const COVERAGE: Option<Coverage> = Some(Coverage(7));
 
     fn source() -> Source {
         (GroupKind::new("example.com", "ModelServer"), ObjectKey::new("shop", "llm"))
@@ -199,7 +200,7 @@ mod tests {
     fn a_list_for_another_coverage_is_not_the_one_in_flight() {
         let mut lists = FreshLists::default();
         lists.start_list(ReadStamp::new(3, 5, COVERAGE));
-        assert_eq!(lists.take_list(Some(8)), None);
+        assert_eq!(lists.take_list(Some(Coverage(8))), None);
         assert!(lists.take_list(COVERAGE).is_some());
     }
 

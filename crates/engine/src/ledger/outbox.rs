@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::basics::{Uid, Version};
+use crate::coverage::Coverage;
 use crate::decision::Decision;
 use crate::engine::Changes;
 use crate::facts::BudgetKey;
@@ -18,7 +19,7 @@ pub(super) enum Purpose {
     /// The read of a budget after a write that failed or was lost.
     Reread(BudgetKey),
     /// A list of a budget's pods, and what the budget covered when it was sent.
-    ListPods(BudgetKey, Option<u64>),
+    ListPods(BudgetKey, Option<Coverage>),
     /// The read of a pod or of an owner that requests wait for.
     Read(ReadTarget),
     /// The read of an object that says how many groups of a budget there should be.
@@ -69,7 +70,6 @@ impl Outbox {
     /// The status of budgets may have changed.
     pub(super) fn changed(&mut self, changes: Changes) {
         self.changes.budgets.extend(changes.budgets);
-        self.changes.wake = changes.wake;
     }
 
     pub(super) fn take_outputs(&mut self) -> Vec<Output> {

@@ -2,6 +2,7 @@
 
 use crate::basics::{Text, Uid, Version};
 use crate::claims::{Claim, Ledger};
+use crate::coverage::Coverage;
 use crate::facts::BudgetKey;
 
 /// One write to one budget.
@@ -33,7 +34,7 @@ pub enum Step {
     /// Takes a claim out. It must be there.
     RemoveClaim(Uid),
     /// Says for which coverage every replica knows the budget.
-    SetEnforced(u64),
+    SetEnforced(Coverage),
     /// Says which protocol its writers speak.
     SetProtocol(u32),
 }

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::basics::{Text, Time, Uid};
 use crate::claims::{Token, TokenId};
+use crate::coverage::Coverage;
 use crate::decision::AllowReason;
 use crate::facts::BudgetKey;
 use crate::ledger::messages::RequestId;
@@ -30,7 +31,7 @@ impl Hash for Agreement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     /// All budgets that cover the pod, and what each covered then.
-    pub(super) consulted: BTreeMap<BudgetKey, Option<u64>>,
+    pub(super) consulted: BTreeMap<BudgetKey, Option<Coverage>>,
     /// Those of them that do not protect against the operation or only observe, and why the request passes them.
     pub(super) observing: BTreeMap<BudgetKey, AllowReason>,
     /// The budgets that must have the token, in the order in which they get it.
@@ -114,7 +115,7 @@ impl PendingRequest {
     }
 
     /// Whether a budget was consulted when it covered this.
-    pub(super) fn was_consulted(&self, budget: &BudgetKey, coverage: Option<u64>) -> bool {
+    pub(super) fn was_consulted(&self, budget: &BudgetKey, coverage: Option<Coverage>) -> bool {
         self.plan.consulted.get(budget) == Some(&coverage)
     }
 
@@ -247,13 +248,18 @@ mod tests {
         requests.add(7, request(), Time(10));
         let pending = requests.get_mut(7).expect("it is in flight");
         let plan = Plan {
-            consulted: [(budget("a"), Some(1)), (budget("b"), Some(2)), (budget("c"), None)].into(),
+            consulted: [
+                (budget("a"), Some(Coverage(1))),
+                (budget("b"), Some(Coverage(2))),
+                (budget("c"), None),
+            ]
+            .into(),
             observing: [(budget("b"), AllowReason::PassesBy)].into(),
             must_agree: vec![budget("c"), budget("a")],
         };
         pending.set_plan("x".into(), plan);
-        assert!(pending.was_consulted(&budget("a"), Some(1)));
-        assert!(!pending.was_consulted(&budget("a"), Some(9)), "it covers other pods now");
+        assert!(pending.was_consulted(&budget("a"), Some(Coverage(1))));
+        assert!(!pending.was_consulted(&budget("a"), Some(Coverage(9))), "it covers other pods now");
         assert!(!pending.was_consulted(&budget("d"), None), "a new budget");
         let has = |pending: &PendingRequest, key: &BudgetKey| pending.agreement(key).is_some();
         assert_eq!(pending.next_budget(|key| has(pending, key)), Some(&budget("c")));

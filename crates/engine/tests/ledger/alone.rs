@@ -46,7 +46,7 @@ pub(super) fn open(rules: Rules) -> Budget {
 
 fn reopen(budget: &mut Budget) {
     let rules = budget.spec.as_ref().unwrap();
-    budget.ledger.enforced = Some(quorate_engine::coverage(&budget.uid, rules));
+    budget.ledger.enforced = Some(quorate_engine::Coverage::of(&budget.uid, rules));
     budget.ledger.protocol = Some(PROTOCOL);
 }
 

@@ -42,7 +42,7 @@ fn budget() -> Budget {
             number: 1,
             claims: BTreeMap::from([("x".into(), claim)]),
             protocol: Some(PROTOCOL),
-            enforced: Some(quorate_engine::coverage("a", &rules)),
+            enforced: Some(quorate_engine::Coverage::of("a", &rules)),
             ..Ledger::default()
         },
         spec: Ok(rules),

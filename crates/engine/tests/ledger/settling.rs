@@ -45,7 +45,7 @@ fn holder() -> Replica {
             number: 7,
             claims: [claim("x"), claim("y")].into(),
             protocol: Some(PROTOCOL),
-            enforced: Some(quorate_engine::coverage("a", &spec)),
+            enforced: Some(quorate_engine::Coverage::of("a", &spec)),
             ..Ledger::default()
         },
         spec: Ok(spec),

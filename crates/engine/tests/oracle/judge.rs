@@ -189,7 +189,7 @@ impl Oracle {
         if budget.ledger.protocol.is_some_and(|protocol| protocol != quorate_engine::claims::PROTOCOL) {
             return Err(No::Plain("Protocol"));
         }
-        if budget.ledger.enforced != Some(quorate_engine::coverage(&budget.uid, spec)) {
+        if budget.ledger.enforced != Some(quorate_engine::Coverage::of(&budget.uid, spec)) {
             return Err(No::Plain("NotOpen"));
         }
         if pod.phase == Phase::Pending && operation.removes() {

@@ -52,7 +52,7 @@ pub(crate) struct Oracle {
     /// The budgets in the last event.
     heard: BTreeSet<BudgetKey>,
     /// Lists of a budget's pods that the watch has not reached yet: the coverage of the budget, and the version.
-    pub(crate) looks: BTreeMap<BudgetKey, (u64, Version)>,
+    pub(crate) looks: BTreeMap<BudgetKey, (quorate_engine::Coverage, Version)>,
 }
 
 /// An input of an engine.
@@ -209,8 +209,8 @@ impl Oracle {
         }
     }
 
-    fn coverage(&self, budget: &Budget) -> u64 {
-        quorate_engine::coverage(&budget.uid, budget.spec.as_ref().unwrap_or(&self.rules(budget).0))
+    fn coverage(&self, budget: &Budget) -> quorate_engine::Coverage {
+        quorate_engine::Coverage::of(&budget.uid, budget.spec.as_ref().unwrap_or(&self.rules(budget).0))
     }
 
     /// A pod that the watch still shows when it has reached the version of a list is not gone.

@@ -455,7 +455,7 @@ fn runs_what_it_should(pod: &Pod) -> bool {
 }
 
 pub(crate) fn is_open(budget: &Budget) -> bool {
-    let coverage = budget.spec.as_ref().ok().map(|rules| quorate_engine::coverage(&budget.uid, rules));
+    let coverage = budget.spec.as_ref().ok().map(|rules| quorate_engine::Coverage::of(&budget.uid, rules));
     budget.ledger.enforced == coverage
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use quorate_api::budget as api;
+use quorate_engine::Coverage;
 use quorate_engine::basics::{Text, Time};
 use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
 use quorate_engine::facts::Operation;
@@ -46,7 +47,7 @@ pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
         ledger.protocol = field.number(0, i32::MAX as u32, problems).filter(|protocol| *protocol != 0);
     }
     // A value that cannot be read leaves the budget closed, which is safe.
-    ledger.enforced = status.get("openedFor").and_then(|field| from_hex(field.value.as_str()?));
+    ledger.enforced = status.get("openedFor").and_then(|field| from_hex(field.value.as_str()?).map(Coverage));
     ledger
 }
 
@@ -156,8 +157,8 @@ pub fn token_to_json(token: &Token) -> Value {
 }
 
 /// A coverage hash as JSON for `openedFor`.
-pub fn coverage_to_json(coverage: u64) -> Value {
-    Value::String(to_hex(coverage))
+pub fn coverage_to_json(coverage: Coverage) -> Value {
+    Value::String(to_hex(coverage.0))
 }
 
 fn to_token(token: &Token) -> api::Token {

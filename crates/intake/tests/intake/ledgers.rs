@@ -21,7 +21,7 @@ fn ledger(value: Value) -> Ledger {
 fn a_ledger() {
     let ledger = ledger(load("budget.json"));
     assert_eq!((ledger.number, ledger.settled, ledger.protocol), (17, Version(48000), Some(1)));
-    assert_eq!(ledger.enforced, Some(0xdead_beef));
+    assert_eq!(ledger.enforced, Some(quorate_engine::Coverage(0xdead_beef)));
     assert_eq!(ledger.claims.len(), 2);
     let claim = &ledger.claims["5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01"];
     assert_eq!(&*claim.pod, "llm-1-3");
@@ -127,7 +127,7 @@ fn a_commit() {
         Step::SetSettled(Version(48100)),
         Step::RemoveClaim("u-2".into()),
         Step::PutClaim("a/b~c".into(), claim("carol")),
-        Step::SetEnforced(7),
+        Step::SetEnforced(quorate_engine::Coverage(7)),
         Step::SetProtocol(1),
     ];
     let written = write(&stored, steps).unwrap();
@@ -237,7 +237,7 @@ proptest! {
 fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
     let of = |kind, object: &Value| {
         let budget = budget::fact(kind, &serde_json::from_value(object.clone()).unwrap()).unwrap();
-        format!("{:016x}", quorate_engine::coverage(&budget.uid, budget.spec.as_ref().unwrap()))
+        format!("{:016x}", quorate_engine::Coverage::of(&budget.uid, budget.spec.as_ref().unwrap()).0)
     };
     let object = |spec: Value| {
         json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u-1", "generation": 1,

@@ -5,7 +5,6 @@
 
 use super::Replica;
 use crate::basics::{ObjectKey, Uid};
-use crate::callers::Exempt;
 use crate::decision::{Allow, AllowReason, Decision, Denial, DenialReason, NO_POD, NoEffect};
 use crate::facts::{BudgetKey, Controller, Input, Owner, Pod};
 use crate::ledger::messages::{Call, PodRead, Reply, RequestId};
@@ -20,7 +19,7 @@ use crate::request::Request;
 impl Replica {
     /// A request arrived.
     pub(super) fn receive(&mut self, id: RequestId, request: Request, deadline: crate::basics::Time) {
-        if let Some(decision) = always_passes(&request) {
+        if let Some(decision) = request.always_passes() {
             self.outbox.answer(id, decision);
             return;
         }
@@ -302,15 +301,6 @@ impl Replica {
             self.answer(id, Decision::Deny(vec![denial]));
         }
     }
-}
-
-/// What even a replica that sees nothing answers.
-fn always_passes(request: &Request) -> Option<Decision> {
-    if let Some(entry) = Exempt::find(&request.caller, request.operation) {
-        return Some(Decision::exempt(entry));
-    }
-    let terminating = request.object.as_ref().is_some_and(|object| object.terminating);
-    terminating.then_some(Decision::Allow(Allow::NoEffect { why: NoEffect::Terminating, uid: None }))
 }
 
 /// The pod that a request means, as far as the request itself says: by the UID that it requires, else by name.

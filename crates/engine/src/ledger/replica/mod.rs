@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::basics::{Text, Time, Uid, Version};
+use crate::coverage::Coverage;
 use crate::engine::{Changes, Engine, Gates, Snapshot};
 use crate::facts::{Budget, BudgetKey, BudgetKind, Input};
 use crate::ledger::claim_index::ClaimIndex;
@@ -62,7 +63,7 @@ struct Process {
 #[derive(Clone, Debug, Default)]
 struct BudgetState {
     /// What the budget covers, as this replica last saw it. `None` once the budget is gone.
-    coverage: Option<u64>,
+    coverage: Option<Coverage>,
     queue: CommitQueue,
     lists: FreshLists,
     settlement: Settlement,
@@ -159,7 +160,7 @@ impl Replica {
         self.recent.is_empty()
     }
 
-    /// Takes the budgets whose status may have changed since the last call, and when to tick next.
+    /// Takes the budgets whose status may have changed since the last call.
     pub fn take_changes(&mut self) -> Changes {
         self.outbox.take_changes()
     }
@@ -167,6 +168,11 @@ impl Replica {
     /// When the next batch window closes: the next tick is due then.
     pub fn wakes_at(&self) -> Option<Time> {
         self.budgets.wakes.first().copied()
+    }
+
+    /// Whether a budget has claims, written or being written: then its status changes again soon.
+    pub fn has_claims(&self, key: &BudgetKey) -> bool {
+        self.engine.ledger(key).is_some_and(|ledger| !ledger.claims.is_empty())
     }
 
     /// Feeds everything that its future depends on into a hasher, and nothing else, so that a search can tell states apart.
@@ -322,7 +328,7 @@ impl Replica {
         let one_clock = self.is_without(ProtocolRule::ClockPerToken);
         self.claims.update(&budget, self.process.now, one_clock);
         self.budgets.due.insert(key.clone());
-        let coverage = self.coverage_of(&budget);
+        let coverage = self.engine.coverage_of(&budget);
         let state = self.budgets.states.entry(key.clone()).or_default();
         let is_new = state.coverage.replace(coverage) != Some(coverage);
         if is_new {
@@ -336,16 +342,8 @@ impl Replica {
         }
     }
 
-    fn coverage_of(&self, budget: &Budget) -> u64 {
-        match &budget.spec {
-            Ok(_) if self.engine.coverage_by_uid => crate::coverage::bare_coverage(&budget.uid),
-            Ok(rules) => crate::coverage(&budget.uid, rules),
-            Err(_) => 0,
-        }
-    }
-
     /// What a budget covers, as this replica sees it now.
-    fn coverage(&self, key: &BudgetKey) -> Option<u64> {
+    fn coverage(&self, key: &BudgetKey) -> Option<Coverage> {
         self.budgets.states.get(key)?.coverage
     }
 

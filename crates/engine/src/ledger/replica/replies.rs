@@ -3,6 +3,7 @@
 use super::Replica;
 use crate::basics::{Uid, Version};
 use crate::claims::Ledger;
+use crate::coverage::Coverage;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::facts::{BudgetKey, Input, Pod};
 use crate::ledger::lists::Source;
@@ -164,7 +165,7 @@ impl Replica {
         }
     }
 
-    fn pods_listed(&mut self, key: &BudgetKey, coverage: Option<u64>, reply: Reply) {
+    fn pods_listed(&mut self, key: &BudgetKey, coverage: Option<Coverage>, reply: Reply) {
         self.budgets.due.insert(key.clone());
         let any_coverage = self.is_without(ProtocolRule::ListOfCoverage);
         let Some(state) = self.budgets.states.get_mut(key) else { return };

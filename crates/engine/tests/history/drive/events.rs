@@ -159,7 +159,7 @@ impl Drive {
                     known.as_ref().map_or_else(|| format!("uid-{}", version.0).into(), |b| b.uid.clone());
                 let mut ledger = known.as_ref().map(|budget| budget.ledger.clone()).unwrap_or_default();
                 if spec.open {
-                    ledger.enforced = Some(quorate_engine::coverage(&uid, &rules));
+                    ledger.enforced = Some(quorate_engine::Coverage::of(&uid, &rules));
                 }
                 let budget = Budget {
                     key,
@@ -187,7 +187,7 @@ impl Drive {
                     budget.gone =
                         [("0".into(), Time(now.0 - 60_000)), ("x/1".into(), Time(now.0 - 899_000))].into();
                     if let Ok(rules) = &budget.spec {
-                        budget.ledger.enforced = Some(quorate_engine::coverage(&budget.uid, rules));
+                        budget.ledger.enforced = Some(quorate_engine::Coverage::of(&budget.uid, rules));
                     }
                 })
             }
@@ -207,7 +207,7 @@ impl Drive {
             }),
             Step::Open(slot) => self.edit_budget(*slot, |budget| {
                 if let Ok(rules) = &budget.spec {
-                    budget.ledger.enforced = Some(quorate_engine::coverage(&budget.uid, rules));
+                    budget.ledger.enforced = Some(quorate_engine::Coverage::of(&budget.uid, rules));
                 }
             }),
             Step::Claim(slot, name, operation) => {

@@ -17,7 +17,7 @@ use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Phase, Pod, WorkloadS
 use quorate_engine::{Changes, Engine, Gates, Snapshot};
 
 use super::step::Step;
-use crate::oracle::{Event, Oracle, StatusView};
+use crate::oracle::{Event, Oracle};
 use check::check;
 
 pub(crate) struct Drive {
@@ -57,7 +57,6 @@ impl Drive {
                     return Err(format!("{step:?}: the status of {key} changed and was not reported"));
                 }
             }
-            self.sleep(&changes)?;
         }
         if matches!(step, Step::Restart) {
             self.restart()?;
@@ -81,19 +80,6 @@ impl Drive {
     fn statuses(&mut self) -> BTreeMap<BudgetKey, quorate_engine::status::Status> {
         let keys: Vec<BudgetKey> = self.oracle.budgets.keys().cloned().collect();
         keys.into_iter().filter_map(|key| Some((key.clone(), self.engine.status(&key, self.now)?))).collect()
-    }
-
-    /// No status changes by time before the `wake` that the engine requested.
-    fn sleep(&mut self, changes: &Changes) -> Result<(), String> {
-        let late = changes.wake.map_or(Time(self.now.0 + 86_400_000), |wake| Time(wake.0 - 1));
-        let mut sleeper = self.engine.clone();
-        for (key, status) in self.statuses() {
-            let later = sleeper.status(&key, late).map(|status| StatusView::of(&status));
-            if later != Some(StatusView::of(&status)) {
-                return Err(format!("{key} changed by itself before {late:?}"));
-            }
-        }
-        Ok(())
     }
 
     fn compare(&mut self, step: &Step) -> Result<(), String> {

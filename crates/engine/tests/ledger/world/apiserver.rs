@@ -217,7 +217,8 @@ impl World {
         if self.always_open {
             return budget.ledger.enforced.is_some();
         }
-        let coverage = budget.spec.as_ref().ok().map(|rules| quorate_engine::coverage(&budget.uid, rules));
+        let coverage =
+            budget.spec.as_ref().ok().map(|rules| quorate_engine::Coverage::of(&budget.uid, rules));
         budget.ledger.enforced == coverage
     }
 

@@ -348,7 +348,7 @@ impl World {
         }
         for (name, rules) in &scenario.budgets {
             let mut budget = world.new_budget(name, Uid::from(*name), rules.clone());
-            budget.ledger.enforced = Some(quorate_engine::coverage(&budget.uid, rules));
+            budget.ledger.enforced = Some(quorate_engine::Coverage::of(&budget.uid, rules));
             budget.ledger.protocol = Some(quorate_engine::claims::PROTOCOL);
             let key = budget.key.clone();
             world.budgets.change(|budgets| budgets.insert(key.clone(), Part::new(budget)));

@@ -178,7 +178,7 @@ impl Oracle {
 
 fn enforced(budget: &Budget, count: &Count) -> (Reason, bool) {
     let spec = budget.spec.as_ref().unwrap_or(&count.rules);
-    let open = budget.ledger.enforced == Some(quorate_engine::coverage(&budget.uid, spec));
+    let open = budget.ledger.enforced == Some(quorate_engine::Coverage::of(&budget.uid, spec));
     match budget.ledger.protocol {
         Some(other) if other != PROTOCOL => (Reason::WaitingForReplica, false),
         _ if open => (Reason::AllReplicas, true),

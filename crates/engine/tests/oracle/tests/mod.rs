@@ -65,7 +65,7 @@ impl World {
 
     fn budget(&mut self, rules: Rules, memory: Memory) {
         let uid: Uid = "uid-b".into();
-        let enforced = Some(quorate_engine::coverage(&uid, &rules));
+        let enforced = Some(quorate_engine::Coverage::of(&uid, &rules));
         let budget = Budget {
             key: key(),
             uid,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use quorate_engine::Coverage;
 use quorate_engine::basics::Text;
 use quorate_engine::claims::{Claim, Ledger, Target, Token};
 use quorate_engine::facts::{
@@ -71,7 +72,7 @@ impl Cluster {
             known.map_or_else(|| format!("{}-{}", key.object.name, version.0).into(), |b| b.uid.clone());
         let mut ledger = known.map(|budget| budget.ledger.clone()).unwrap_or_default();
         if known.is_none() && !words.flag("closed") {
-            ledger.enforced = Some(quorate_engine::coverage(&uid, &rules));
+            ledger.enforced = Some(quorate_engine::Coverage::of(&uid, &rules));
         }
         if let Some(protocol) = words.number("protocol")? {
             ledger.protocol = Some(protocol);
@@ -95,10 +96,11 @@ impl Cluster {
         found.cloned().ok_or(format!("no budget {name}"))
     }
 
-    pub(crate) fn edit_ledger(&mut self, key: &BudgetKey, edit: impl FnOnce(&mut Ledger, u64)) {
+    pub(crate) fn edit_ledger(&mut self, key: &BudgetKey, edit: impl FnOnce(&mut Ledger, Coverage)) {
         let version = self.next_version();
         let budget = self.budgets.get_mut(key).unwrap();
-        let coverage = budget.spec.as_ref().map_or(0, |rules| quorate_engine::coverage(&budget.uid, rules));
+        let rules = budget.spec.as_ref();
+        let coverage = rules.map_or(Coverage(0), |rules| Coverage::of(&budget.uid, rules));
         edit(&mut budget.ledger, coverage);
         budget.ledger.number += 1;
         budget.version = version;
