@@ -321,7 +321,7 @@ impl ClusterState {
     /// every pod and are read only in a decision.
     pub(crate) fn set_native(&mut self, key: &ObjectKey, budget: Option<NativeBudget>) -> bool {
         let rule = |budget: &NativeBudget| {
-            (budget.selector.clone(), budget.current, budget.lets_go(), budget.expected)
+            (budget.selector.clone(), budget.current, budget.allowed_when_healthy(), budget.expected)
         };
         let new = budget.as_ref().map(rule);
         let within = self.native.entry(key.namespace.clone()).or_default();
@@ -342,7 +342,7 @@ impl ClusterState {
     }
 
     /// The native budgets that cover a pod.
-    pub(crate) fn native_over(&self, pod: &Pod) -> impl Iterator<Item = (&Text, &NativeBudget)> {
+    pub(crate) fn native_budgets_of(&self, pod: &Pod) -> impl Iterator<Item = (&Text, &NativeBudget)> {
         let within = self.native.get(&pod.key.namespace).into_iter().flatten();
         within.filter(|(_, budget)| budget.selector.matches(&pod.labels))
     }

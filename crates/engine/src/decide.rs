@@ -21,7 +21,7 @@ const NAMED: usize = 3;
 
 /// How many units or pods that are down are sorted to find the first names. This bounds the cost of a denial when many
 /// are down.
-const LOOKED_AT: usize = 100;
+const MOST_SORTED: usize = 100;
 
 impl Engine {
     /// Decides a request. Writes nothing: the caller must record an admission in the ledger before it answers.
@@ -144,7 +144,7 @@ impl Engine {
         if pod.phase == Phase::Pending {
             return None;
         }
-        let over: SmallVec<[_; 2]> = self.cluster.native_over(pod).collect();
+        let over: SmallVec<[_; 2]> = self.cluster.native_budgets_of(pod).collect();
         let reason = match over.as_slice() {
             [] => return None,
             [(name, budget)] => {
@@ -174,7 +174,7 @@ impl Engine {
             }
         };
         let of_pods = |ids: &BTreeSet<u32>| {
-            let mut first: Vec<&u32> = ids.iter().take(LOOKED_AT).collect();
+            let mut first: Vec<&u32> = ids.iter().take(MOST_SORTED).collect();
             first.sort_by(|a, b| natural(self.pod_name(**a), self.pod_name(**b)));
             (first.into_iter().take(NAMED).map(of_pod).collect(), ids.len())
         };
@@ -183,7 +183,7 @@ impl Engine {
             UnitSlot::Single => of_pods(&tally.singles_down),
             UnitSlot::Group(_) | UnitSlot::Ungrouped => {
                 let mut units: Vec<&Unit> =
-                    tally.down.iter().take(LOOKED_AT).map(|id| &tally.units[*id as usize]).collect();
+                    tally.down.iter().take(MOST_SORTED).map(|id| &tally.units[*id as usize]).collect();
                 units.sort_by(|a, b| natural(&a.name, &b.name));
                 let mut down: Vec<Down> = units
                     .into_iter()
@@ -467,11 +467,11 @@ impl Engine {
             return Some(Unresolved::Group { pod: pod.clone(), name: unit.name.clone() });
         }
         let asks_sources = rules.expected.is_none()
-            && (rules.units != Units::Pods || tally.asks_scale_of_singles(rules).is_some());
+            && (rules.units != Units::Pods || tally.needs_scale_of_singles(rules).is_some());
         if let Some(count) = tally.too_many_sources(rules).filter(|_| asks_sources) {
             return Some(Unresolved::Sources { count });
         }
-        let of_singles = tally.asks_scale_of_singles(rules)?;
+        let of_singles = tally.needs_scale_of_singles(rules)?;
         let owner_of = |uid: &crate::basics::Uid| {
             let id = self.budget_id(&budget.fact.key)?;
             let pod = self

@@ -96,7 +96,7 @@ impl Engine {
     fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(Reason, String)> {
         let (rules, tally) = (&budget.rules, &budget.tally);
         let namespace = &budget.fact.key.object.namespace;
-        let expected_by = budget.fact.key.kind.says_expected();
+        let expected_by = budget.fact.key.kind.expected_field();
         if let Err(broken) = &budget.fact.spec {
             return Some((Reason::Invalid, sentence::invalid(&broken.why)));
         }
@@ -155,7 +155,7 @@ impl Engine {
                 format!("{pods} no {lack}; such pods are counted one by one. Set it in their template."),
             ));
         }
-        if tally.unmanaged > 0 && (matches!(rules.units, Units::Pods) && tally.pods > 0) && asks_scale(rules)
+        if tally.unmanaged > 0 && (matches!(rules.units, Units::Pods) && tally.pods > 0) && needs_scale(rules)
         {
             let pods = self.names(self.unmanaged_of(budget).iter(), ("has", "have"));
             return Some((
@@ -180,7 +180,7 @@ impl Engine {
                 ),
             ));
         }
-        if tally.is_observed() && !matches!(rules.units, Units::Pods) && asks_scale(rules) {
+        if tally.is_observed() && !matches!(rules.units, Units::Pods) && needs_scale(rules) {
             return Some((
                 Reason::ExpectedFromObservation,
                 format!(
@@ -199,11 +199,11 @@ impl Engine {
             return None;
         }
         let tight = |unit: &Unit, (name, native): (&Text, &NativeBudget)| {
-            let (size, lets_go) = (unit.members.len() as i64, native.lets_go());
-            (native.current && lets_go < size && size <= native.expected).then(|| {
-                let pods = if lets_go == 1 { "pod" } else { "pods" };
+            let (size, allowed_when_healthy) = (unit.members.len() as i64, native.allowed_when_healthy());
+            (native.current && allowed_when_healthy < size && size <= native.expected).then(|| {
+                let pods = if allowed_when_healthy == 1 { "pod" } else { "pods" };
                 format!(
-                    "PodDisruptionBudget {name} allows {lets_go} {pods} to be disrupted, but group {} has {size}, so a \
+                    "PodDisruptionBudget {name} allows {allowed_when_healthy} {pods} to be disrupted, but group {} has {size}, so a \
                      drain would break the group and then stop. Let {name} allow {size} or more: it counts pods, this \
                      budget counts groups.",
                     budget.tally.shown(&unit.name)
@@ -212,8 +212,10 @@ impl Engine {
         };
         // Different native budgets may cover the pods of one group.
         budget.tally.units.iter().find_map(|(_, unit)| {
-            let mut over =
-                unit.members.iter().flat_map(|pod| self.cluster.native_over(&self.pods[*pod as usize].fact));
+            let mut over = unit
+                .members
+                .iter()
+                .flat_map(|pod| self.cluster.native_budgets_of(&self.pods[*pod as usize].fact));
             over.find_map(|native| tight(unit, native))
         })
     }
@@ -279,7 +281,7 @@ pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
 }
 
 /// Whether the rules depend on the expected number of units, and the budget does not state it.
-fn asks_scale(rules: &Rules) -> bool {
+fn needs_scale(rules: &Rules) -> bool {
     rules.expected.is_none()
         && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))))
 }
@@ -335,7 +337,7 @@ fn allowed_condition(
                 (false, true) => Reason::InsufficientPods,
                 (false, false) => Reason::InsufficientReplicas,
             };
-            (numbers.allowed > 0, reason, sentence::standing(noun(rules), numbers))
+            (numbers.allowed > 0, reason, sentence::summary(noun(rules), numbers))
         }
     };
     Condition { kind: ConditionType::DisruptionAllowed, status, reason, message }

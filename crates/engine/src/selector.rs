@@ -215,7 +215,7 @@ impl Selected {
 mod tests {
     use super::*;
 
-    fn ask(key: &str, operator: Operator) -> Selector {
+    fn with(key: &str, operator: Operator) -> Selector {
         Selector([Requirement { key: key.into(), operator }].into())
     }
 
@@ -231,12 +231,12 @@ mod tests {
             (Selector::labels([("app", "web")]), true),
             (Selector::labels([("app", "db")]), false),
             (Selector::labels([("app", "web"), ("tier", "back")]), false),
-            (ask("app", Operator::In(values(&["db", "web"]))), true),
-            (ask("app", Operator::NotIn(values(&["web"]))), false),
-            (ask("zone", Operator::NotIn(values(&["a"]))), true),
-            (ask("tier", Operator::Exists), true),
-            (ask("tier", Operator::Absent), false),
-            (ask("zone", Operator::Absent), true),
+            (with("app", Operator::In(values(&["db", "web"]))), true),
+            (with("app", Operator::NotIn(values(&["web"]))), false),
+            (with("zone", Operator::NotIn(values(&["a"]))), true),
+            (with("tier", Operator::Exists), true),
+            (with("tier", Operator::Absent), false),
+            (with("zone", Operator::Absent), true),
         ];
         let mut index = SelectorIndex::default();
         for (id, (selector, _)) in cases.iter().enumerate() {

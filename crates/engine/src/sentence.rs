@@ -100,7 +100,7 @@ pub fn invalid(why: &str) -> String {
 
 /// What cannot be resolved.
 pub fn unresolved(unresolved: &Unresolved, kind: BudgetKind) -> String {
-    let expected = kind.says_expected();
+    let expected = kind.expected_field();
     match unresolved {
         Unresolved::Group { pod, name } => format!(
             "pod {pod} belongs to {name}, which does not exist, so how many pods the group needs is not known. \
@@ -147,7 +147,7 @@ pub fn why_down(what: Noun, unit: &Down, now: Time) -> String {
 }
 
 /// The state of a budget: "3 of 4 groups are healthy, 3 must stay: none may be disrupted now."
-pub fn standing(what: Noun, numbers: Numbers) -> String {
+pub fn summary(what: Noun, numbers: Numbers) -> String {
     let Numbers { allowed, current, desired, expected } = numbers;
     if expected == 0 {
         return format!("No {} are expected, so none may be disrupted.", noun(what, 0));
@@ -190,7 +190,7 @@ fn exhausted_with(budget: &BudgetKey, why: &Exhausted, now: Time, length: usize)
     let Numbers { current, desired, expected, .. } = *numbers;
     let (word, words) = (noun(*what, 1), noun(*what, 2));
     let name = |name: &str| elide(name, length);
-    let expected_by = budget.kind.says_expected();
+    let expected_by = budget.kind.expected_field();
     let kind = match budget.kind {
         BudgetKind::DisruptionBudget => "",
         BudgetKind::PodUnavailableBudget => "PodUnavailableBudget ",

@@ -161,7 +161,7 @@ fn template_lives(namespace: &Text, workload: &Text, template: &Text, cluster: &
 
 /// The controller because of which a group is not wanted: the one that wants fewer groups, or the inactive one of the
 /// group's controller and the owner of that.
-pub(crate) fn says_idle<'a>(
+pub(crate) fn idle_controller<'a>(
     key: &GroupKey,
     expected_from: &ExpectedFrom,
     namespace: &Text,

@@ -164,7 +164,7 @@ pub(crate) fn requirement(
             }
         }
         GroupKey::Label(_) | GroupKey::Owner(_) => {
-            GroupRequirement::plain(Some(asked_minimum(rules).unwrap_or(1)), ExpectedFrom::Observed)
+            GroupRequirement::plain(Some(required_minimum(rules).unwrap_or(1)), ExpectedFrom::Observed)
         }
         GroupKey::OfSource(source, name, index) => {
             let object = cluster.of_source(source, namespace, name);
@@ -172,7 +172,7 @@ pub(crate) fn requirement(
                 Some(object) => ExpectedFrom::Scale(object.uid.clone()),
                 None => ExpectedFrom::Observed,
             };
-            let asked = asked_minimum(rules);
+            let asked = required_minimum(rules);
             let stated = object.and_then(|object| object.replicas);
             let beyond = stated.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
             let beyond = is_by_index(rules, source) && beyond;
@@ -264,7 +264,7 @@ impl GroupRequirement {
 }
 
 /// The healthy pods of a group that the budget requires.
-pub(crate) fn asked_minimum(rules: &Rules) -> Option<u32> {
+pub(crate) fn required_minimum(rules: &Rules) -> Option<u32> {
     match rules.units {
         Units::Label { min_ready, .. } | Units::Owner { min_ready, .. } => min_ready,
         Units::Pods | Units::Workload => None,

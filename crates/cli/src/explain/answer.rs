@@ -255,7 +255,7 @@ impl<'a> Explainer<'a> {
             name: key.object.name.to_string(),
             kind: kind(key.kind),
             numbers: numbers(noun, status.units),
-            standing: sentence::standing(noun, status.units),
+            standing: sentence::summary(noun, status.units),
             down: self.in_the_way(key, noun),
             conditions: status.conditions.iter().map(condition).collect(),
         })

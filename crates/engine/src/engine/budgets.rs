@@ -230,7 +230,7 @@ impl Engine {
             self.consider(&controllers, namespace);
         }
         if moved {
-            self.leave_last_what_is_undone(&mut pods);
+            self.sort_succeeded_first(&mut pods);
             // Its pods may now belong to the `targetRef` of another budget.
             let targeted = self.namespaces.get(namespace).is_some_and(|index| !index.targets.is_empty());
             for id in &pods {
@@ -243,7 +243,7 @@ impl Engine {
     }
 
     /// Sorts pods that succeeded first. If several leave at once, a group is complete only if all of them succeeded.
-    pub(super) fn leave_last_what_is_undone(&self, pods: &mut [u32]) {
+    pub(super) fn sort_succeeded_first(&self, pods: &mut [u32]) {
         pods.sort_by_key(|id| (self.pods[*id as usize].fact.phase != Phase::Succeeded, *id));
     }
 

@@ -20,7 +20,7 @@ impl Engine {
                     })
                     .map(|(id, _)| id as u32)
                     .collect();
-                self.leave_last_what_is_undone(&mut gone);
+                self.sort_succeeded_first(&mut gone);
                 let gone: Vec<Uid> = gone.iter().map(|id| self.pods[*id as usize].fact.uid.clone()).collect();
                 gone.iter().for_each(|uid| self.remove_pod(uid));
                 pods.into_iter().for_each(|pod| self.set_pod(pod, version));

@@ -45,8 +45,12 @@ impl Engine {
         if !unit.surge {
             return None;
         }
-        let says =
-            sources::says_idle(&unit.key, &unit.expected_from, &record.fact.key.namespace, &self.cluster)?;
+        let says = sources::idle_controller(
+            &unit.key,
+            &unit.expected_from,
+            &record.fact.key.namespace,
+            &self.cluster,
+        )?;
         Some((says.kind.clone(), says.key.clone()))
     }
 

@@ -19,7 +19,7 @@ impl Engine {
     /// Stores a pod that existed in this state at the version `as_of`.
     pub(super) fn set_pod(&mut self, mut pod: Pod, as_of: Version) {
         let known = self.pod_id(&pod.uid);
-        if ends_as_told(&pod, known.map(|id| &self.pods[id as usize].fact)) {
+        if succeeded_after_deletion(&pod, known.map(|id| &self.pods[id as usize].fact)) {
             pod.phase = Phase::Failed;
         }
         let id = match known {
@@ -333,7 +333,7 @@ impl Engine {
 
 /// Whether a pod succeeded only because it was deleted: containers that handle SIGTERM exit with 0. Such a pod has not
 /// finished its work, and its group is not complete. A pod that succeeded before its deletion has.
-fn ends_as_told(pod: &Pod, known: Option<&Pod>) -> bool {
+fn succeeded_after_deletion(pod: &Pod, known: Option<&Pod>) -> bool {
     let had_ended = known.is_some_and(|known| known.phase == Phase::Succeeded);
     pod.phase == Phase::Succeeded && pod.terminating && !had_ended
 }

@@ -19,7 +19,7 @@ impl BudgetKind {
     pub const ALL: [Self; 2] = [Self::DisruptionBudget, Self::PodUnavailableBudget];
 
     /// The field or annotation in which such a budget states the expected number of units.
-    pub(crate) fn says_expected(self) -> &'static str {
+    pub(crate) fn expected_field(self) -> &'static str {
         match self {
             Self::DisruptionBudget => "expectedReplicas",
             Self::PodUnavailableBudget => "the annotation pub.kruise.io/protect-total-replicas",

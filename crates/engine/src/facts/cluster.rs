@@ -51,7 +51,7 @@ pub struct NativeBudget {
 
 impl NativeBudget {
     /// How many disruptions it allows while all pods are healthy.
-    pub fn lets_go(&self) -> i64 {
+    pub fn allowed_when_healthy(&self) -> i64 {
         self.expected - self.healthy.1
     }
 }

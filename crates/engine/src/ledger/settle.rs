@@ -112,6 +112,9 @@ pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::basics::{Labels, ObjectKey, Version};
+    use crate::claims::ContainerChange;
+    use crate::facts::{Container, Operation, Phase};
 
     #[test]
     fn claims_whose_pods_have_gone_wait_for_more_of_them() {
@@ -137,5 +140,81 @@ mod tests {
         assert!(settlement.may_expire(Time(0)));
         settlement.wait_for_watch(Time(0));
         assert!(!settlement.may_expire(Time(4_999)) && settlement.may_expire(Time(5_000)));
+    }
+
+    /// Image 1 runs in container 7. The update asks for image 2.
+    fn update() -> Token {
+        let change =
+            ContainerChange { name: "main".into(), replaces: Some(7), image: Some(2), resources: None };
+        let target = Target { base: Some(Version(10)), containers: [change].into(), label: None };
+        Token { operation: Operation::Update, by: "alice".into(), at: Time(0), target }
+    }
+
+    /// A pod at a version: the image in its spec, and the image and the ID of the container that runs.
+    fn pod(version: u64, spec_image: u64, image: u64, id: u64) -> Pod {
+        let container = Container {
+            name: "main".into(),
+            id,
+            image,
+            resources: 0,
+            asked_image: spec_image,
+            asked_resources: 0,
+        };
+        Pod {
+            key: ObjectKey::new("ns", "x"),
+            uid: "x".into(),
+            version: Version(version),
+            labels: Labels::default(),
+            node: None,
+            phase: Phase::Running,
+            terminating: false,
+            ready: true,
+            ready_since: None,
+            announced: false,
+            consistent: true,
+            waives: false,
+            probe: None,
+            owners: std::sync::Arc::default(),
+            link: None,
+            group_size: None,
+            containers: [container].into(),
+        }
+    }
+
+    #[test]
+    fn an_update_is_over_when_the_pod_runs_it_or_another_took_its_place() {
+        let settings = Settings::new("r0");
+        for (why, pod, available, over) in [
+            ("not stored yet", pod(10, 1, 1, 7), true, false),
+            ("stored, the old container runs", pod(11, 2, 1, 7), true, false),
+            ("the new container runs, and is not ready", pod(12, 2, 2, 8), false, false),
+            ("the new container runs", pod(12, 2, 2, 8), true, true),
+            ("the same container cannot run another image", pod(12, 2, 2, 7), true, false),
+            ("no container runs", pod(12, 2, 2, 0), true, false),
+            ("a later update replaced it", pod(12, 3, 1, 7), false, true),
+            ("refused, and the pod has changed since", pod(11, 1, 1, 7), true, true),
+        ] {
+            let found = is_update_over(&update(), &pod, available, &Ledger::default(), &settings);
+            assert_eq!(found, over, "{why}");
+        }
+        let eviction = Token { operation: Operation::Evict, ..update() };
+        assert!(!is_update_over(&eviction, &pod(12, 2, 2, 8), true, &Ledger::default(), &settings));
+        let announced = Pod { announced: true, ..pod(12, 2, 2, 8) };
+        assert!(!is_update_over(&update(), &announced, true, &Ledger::default(), &settings));
+    }
+
+    #[test]
+    fn a_due_token_is_dropped_unless_its_update_was_stored() {
+        let settings = Settings::new("r0");
+        for (why, pod, dropped) in [
+            ("the pod is gone", None, true),
+            ("never stored", Some(pod(10, 1, 1, 7)), true),
+            ("stored: the kubelet may be slow", Some(pod(11, 2, 1, 7)), false),
+            ("it took another update back, and the container was not replaced", Some(pod(12, 2, 2, 7)), true),
+        ] {
+            assert_eq!(is_droppable(&update(), pod.as_ref(), &settings), dropped, "{why}");
+        }
+        let eviction = Token { operation: Operation::Evict, target: Target::default(), ..update() };
+        assert!(is_droppable(&eviction, Some(&pod(10, 1, 1, 7)), &settings));
     }
 }

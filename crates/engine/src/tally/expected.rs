@@ -45,7 +45,7 @@ impl Tally {
             let (seen, known): (Vec<&ExpectedFrom>, Vec<&ExpectedFrom>) =
                 sources.partition(|source| by_pods(source));
             // The number of groups that can be whole with the wanted pods.
-            let whole = self.scales.wanted() / units::asked_minimum(rules).unwrap_or(1).max(1);
+            let whole = self.scales.wanted() / units::required_minimum(rules).unwrap_or(1).max(1);
             let seen = if seen.is_empty() { 0 } else { whole };
             known.into_iter().map(wanted).fold(seen, |sum, n| sum.saturating_add(n))
         };
@@ -75,7 +75,7 @@ impl Tally {
     }
 
     /// Whether the numbers depend on scales: `Some(true)` on those of single pods only, `Some(false)` on all of them.
-    pub(crate) fn asks_scale_of_singles(&self, rules: &Rules) -> Option<bool> {
+    pub(crate) fn needs_scale_of_singles(&self, rules: &Rules) -> Option<bool> {
         match rules.units {
             Units::Pods => (needs_scale(rules) && rules.expected.is_none()).then_some(false),
             Units::Workload => None,

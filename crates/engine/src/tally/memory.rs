@@ -63,7 +63,7 @@ impl Tally {
                 self.remembered.insert(Box::new(source.clone()), true);
                 changed |= match rules.units {
                     Units::Pods => self.consider(rules, namespace, &source.uid, cluster),
-                    _ => self.consider_family(rules, namespace, &sources::expected_from_of(source), cluster),
+                    _ => self.consider_source(rules, namespace, &sources::expected_from_of(source), cluster),
                 };
             }
         }
@@ -117,7 +117,7 @@ impl Tally {
     }
 
     /// Updates a source of groups. Returns whether that changes anything.
-    pub(super) fn consider_family(
+    pub(super) fn consider_source(
         &mut self,
         rules: &Rules,
         namespace: &Text,
@@ -144,7 +144,7 @@ impl Tally {
         let before = entry.adds;
         entry.considered = true;
         entry.kept = stays;
-        self.refresh_family(expected_from);
+        self.refresh_sums(expected_from);
         let changed = self.source_tallies.get(expected_from).is_some_and(|entry| entry.adds != before);
         self.drop_unused(expected_from);
         changed
@@ -217,7 +217,7 @@ impl Tally {
     }
 
     /// Updates all sources of a budget that counts groups.
-    pub(super) fn consider_families(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
+    pub(super) fn consider_sources(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
         self.forget_unknown(namespace, None, cluster);
         let mut all: Vec<ExpectedFrom> =
             self.remembered.keys().map(|source| sources::expected_from_of(source)).collect();
@@ -226,7 +226,7 @@ impl Tally {
         all.sort_unstable();
         all.dedup();
         for expected_from in all {
-            self.consider_family(rules, namespace, &expected_from, cluster);
+            self.consider_source(rules, namespace, &expected_from, cluster);
         }
     }
 
@@ -298,9 +298,9 @@ impl Tally {
         expected_from: &ExpectedFrom,
         cluster: &ClusterState,
     ) {
-        let seated = self.source_tallies.get(expected_from).map_or(0, |entry| entry.seated);
+        let regular = self.source_tallies.get(expected_from).map_or(0, |entry| entry.regular);
         let room = units::room_for(rules, namespace, expected_from, cluster);
-        let room = room.map_or(u32::MAX, |room| room.saturating_sub(seated)) as usize;
+        let room = room.map_or(u32::MAX, |room| room.saturating_sub(regular)) as usize;
         let mut keys: Vec<&GroupKey> = self
             .done
             .iter()
@@ -316,7 +316,7 @@ impl Tally {
         if let Some(entry) = self.source_tallies.get_mut(expected_from) {
             entry.done = count;
         }
-        self.refresh_family(expected_from);
+        self.refresh_sums(expected_from);
     }
 }
 

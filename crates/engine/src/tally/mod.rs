@@ -105,7 +105,7 @@ impl Tally {
         self.pods += 1;
         self.pods_healthy += u32::from(counts.healthy);
         let single = place == UnitKey::Single;
-        if let Some(met) = self.own(pod, single, true, cluster)
+        if let Some(met) = self.count_owner(pod, single, true, cluster)
             && place == UnitKey::Pod
         {
             self.consider(rules, &pod.key.namespace, &met, cluster);
@@ -128,21 +128,21 @@ impl Tally {
             UnitKey::Group(key) => {
                 self.begin_again(rules, &pod.key.namespace, &key, cluster);
                 let unit = self.unit_for(rules, key, pod);
-                self.withdraw(unit);
+                self.uncount_unit(unit);
                 let entry = &mut self.units[unit as usize];
                 entry.members.push(id);
-                entry.tell_size(pod.group_size, true);
+                entry.count_size(pod.group_size, true);
                 entry.healthy += u32::from(counts.healthy);
                 entry.ended += u32::from(counts.ended);
                 entry.succeeded += u32::from(counts.succeeded);
                 if self.gone.remove(&self.units[unit as usize].name).is_some() {
-                    self.refresh_family(&ExpectedFrom::Observed);
+                    self.refresh_sums(&ExpectedFrom::Observed);
                 }
-                self.stand(rules, &pod.key.namespace, unit, cluster);
-                if self.deposit(unit) {
+                self.refresh_requirement(rules, &pod.key.namespace, unit, cluster);
+                if self.count_unit(unit) {
                     let entry = &self.units[unit as usize];
                     let (expected_from, source) = (entry.expected_from.clone(), entry.source.clone());
-                    self.consider_family(rules, &pod.key.namespace, &source, cluster);
+                    self.consider_source(rules, &pod.key.namespace, &source, cluster);
                     if let Some(expected_from) = self.source_tallies.get_mut(&expected_from) {
                         expected_from.considered = true;
                     }
@@ -169,7 +169,7 @@ impl Tally {
     ) {
         self.pods -= 1;
         self.pods_healthy -= u32::from(counts.healthy);
-        self.own(pod, slot == UnitSlot::Single, false, cluster);
+        self.count_owner(pod, slot == UnitSlot::Single, false, cluster);
         match slot {
             UnitSlot::Pod => self.mark_down(id, false),
             UnitSlot::Single => {
@@ -181,11 +181,11 @@ impl Tally {
                 self.ungrouped.remove(&id);
             }
             UnitSlot::Group(unit) => {
-                self.withdraw(unit);
+                self.uncount_unit(unit);
                 let was_complete = self.units[unit as usize].is_complete();
                 let entry = &mut self.units[unit as usize];
                 entry.members.retain(|member| *member != id);
-                entry.tell_size(pod.group_size, false);
+                entry.count_size(pod.group_size, false);
                 entry.healthy -= u32::from(counts.healthy);
                 entry.ended -= u32::from(counts.ended);
                 entry.succeeded -= u32::from(counts.succeeded);
@@ -206,8 +206,8 @@ impl Tally {
                     self.refresh_observed();
                     self.drop_unused(&removed.expected_from);
                 } else {
-                    self.stand(rules, &pod.key.namespace, unit, cluster);
-                    self.deposit(unit);
+                    self.refresh_requirement(rules, &pod.key.namespace, unit, cluster);
+                    self.count_unit(unit);
                 }
             }
         }
@@ -235,15 +235,15 @@ impl Tally {
             }
             UnitSlot::Ungrouped => {}
             UnitSlot::Group(unit) => {
-                self.withdraw(unit);
+                self.uncount_unit(unit);
                 let entry = &mut self.units[unit as usize];
                 flip(&mut entry.healthy, old.healthy, new.healthy);
                 flip(&mut entry.ended, old.ended, new.ended);
                 flip(&mut entry.succeeded, old.succeeded, new.succeeded);
                 if old.ended != new.ended {
-                    self.stand(rules, &pod.key.namespace, unit, cluster);
+                    self.refresh_requirement(rules, &pod.key.namespace, unit, cluster);
                 }
-                self.deposit(unit);
+                self.count_unit(unit);
             }
         }
     }
@@ -259,13 +259,13 @@ impl Tally {
         self.groups_expected = 0;
         let units: Vec<u32> = self.units.iter().map(|(id, _)| id as u32).collect();
         for unit in units {
-            self.stand(rules, namespace, unit, cluster);
-            self.deposit(unit);
+            self.refresh_requirement(rules, namespace, unit, cluster);
+            self.count_unit(unit);
         }
         let kept = self.scales.refresh(cluster);
         match rules.units {
             Units::Pods => self.consider_controllers(rules, namespace, kept, cluster),
-            _ => self.consider_families(rules, namespace, cluster),
+            _ => self.consider_sources(rules, namespace, cluster),
         }
         self.refresh_done(rules, namespace, cluster);
         self.gone.retain(|name, _| units::is_observed(rules, namespace, name, cluster));
@@ -277,7 +277,7 @@ impl Tally {
     }
 
     /// Counts the pods of each controller. Returns the workload if this is its first pod here.
-    fn own(&mut self, pod: &Pod, single: bool, up: bool, cluster: &ClusterState) -> Option<Uid> {
+    fn count_owner(&mut self, pod: &Pod, single: bool, up: bool, cluster: &ClusterState) -> Option<Uid> {
         match pod.controller() {
             Some(owner) => self.scales.step(&owner.uid, single, up, cluster),
             None => {

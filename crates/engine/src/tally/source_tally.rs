@@ -11,7 +11,7 @@ pub(crate) struct SourceTally {
     pub(super) complete: u32,
     pub(super) whole: u32,
     /// The groups that exist and are not a surge.
-    pub(super) seated: u32,
+    pub(super) regular: u32,
     /// The groups that were complete when their last pod was removed.
     pub(super) done: u32,
     /// The source stays expected even without pods.
@@ -23,14 +23,14 @@ pub(crate) struct SourceTally {
 }
 
 impl Tally {
-    /// Removes a unit from the counters of its source. The opposite of [`Self::deposit`].
-    pub(super) fn withdraw(&mut self, unit: u32) {
+    /// Removes a unit from the counters of its source. The opposite of [`Self::count_unit`].
+    pub(super) fn uncount_unit(&mut self, unit: u32) {
         self.count(unit, false);
     }
 
     /// Adds a unit to the counters of its source. Returns whether the caller must determine if the source stays
     /// expected.
-    pub(super) fn deposit(&mut self, unit: u32) -> bool {
+    pub(super) fn count_unit(&mut self, unit: u32) -> bool {
         self.count(unit, true)
     }
 
@@ -59,12 +59,12 @@ impl Tally {
             *count = if up { *count + by } else { *count - by };
         };
         step(&mut expected_from.units, true);
-        step(&mut expected_from.seated, !surge);
+        step(&mut expected_from.regular, !surge);
         let news = first || !expected_from.considered;
         step(&mut expected_from.whole, whole);
         step(&mut expected_from.complete, complete);
         step(&mut self.groups_whole, whole);
-        self.refresh_family(&key);
+        self.refresh_sums(&key);
         mark(&mut self.down, unit, up && down);
         mark(&mut self.unresolved, unit, up && unresolved);
         news
@@ -73,12 +73,12 @@ impl Tally {
     /// Makes the tally of observed groups count those that are gone, even if none is left.
     pub(super) fn refresh_observed(&mut self) {
         self.source_tallies.entry(ExpectedFrom::Observed).or_default();
-        self.refresh_family(&ExpectedFrom::Observed);
+        self.refresh_sums(&ExpectedFrom::Observed);
         self.drop_unused(&ExpectedFrom::Observed);
     }
 
     /// Updates what the groups of a source add to the sums.
-    pub(super) fn refresh_family(&mut self, key: &ExpectedFrom) {
+    pub(super) fn refresh_sums(&mut self, key: &ExpectedFrom) {
         let Some(expected_from) = self.source_tallies.get(key) else { return };
         let size = if self.is_used(key, expected_from) { self.size_of(key, expected_from) } else { 0 };
         let adds = (expected_from.whole.min(size), size);

@@ -37,7 +37,7 @@ impl Unit {
         !self.members.is_empty() && self.succeeded as usize == self.members.len()
     }
 
-    pub(super) fn tell_size(&mut self, size: Option<u32>, up: bool) {
+    pub(super) fn count_size(&mut self, size: Option<u32>, up: bool) {
         let Some(size) = size else { return };
         match self.sizes.iter_mut().find(|(known, _)| *known == size) {
             Some((_, count)) if up => *count += 1,
@@ -103,7 +103,13 @@ impl Tally {
     }
 
     /// Updates the requirement of a unit. The unit must be withdrawn at this time.
-    pub(super) fn stand(&mut self, rules: &Rules, namespace: &Text, unit: u32, cluster: &ClusterState) {
+    pub(super) fn refresh_requirement(
+        &mut self,
+        rules: &Rules,
+        namespace: &Text,
+        unit: u32,
+        cluster: &ClusterState,
+    ) {
         let entry = &mut self.units[unit as usize];
         let alive = entry.members.len() as u32 - entry.ended;
         let size = entry.sizes.iter().map(|(size, _)| *size).max();

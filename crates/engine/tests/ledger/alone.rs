@@ -85,14 +85,14 @@ impl Alone {
             now: Time(0),
             asked: 0,
         };
-        alone.tell(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
-        alone.tell(Event::Synced);
-        alone.tell(Event::Serving(true));
+        alone.step(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
+        alone.step(Event::Synced);
+        alone.step(Event::Serving(true));
         alone.show();
         alone
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn step(&mut self, event: Event) {
         for output in self.replica.step(event, self.now) {
             match output {
                 Output::Call(id, call) => self.calls.push_back((id, call)),
@@ -104,16 +104,16 @@ impl Alone {
 
     /// The watch shows the budget as it is stored.
     fn show(&mut self) {
-        self.tell(Event::Fact(Box::new(Input::Budget(self.stored.clone()))));
+        self.step(Event::Fact(Box::new(Input::Budget(self.stored.clone()))));
     }
 
-    pub(super) fn ask(&mut self, operation: Operation, pod: &Pod) {
+    pub(super) fn disrupt(&mut self, operation: Operation, pod: &Pod) {
         self.request(request(operation, pod));
     }
 
     pub(super) fn request(&mut self, request: Request) {
         self.asked += 1;
-        self.tell(Event::Request { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
+        self.step(Event::Request { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
     }
 
     /// The next call, which must be a list.
@@ -130,7 +130,7 @@ impl Alone {
         let (uid, generation) = (self.stored.uid.clone(), self.stored.generation);
         assert!(patch.apply(&mut PatchTarget { uid: &uid, generation, ledger: &mut self.stored.ledger }));
         self.stored.version.0 += 1;
-        self.tell(Event::Reply(id, Reply::Written(WriteOutcome::Done(Box::new(self.stored.clone())))));
+        self.step(Event::Reply(id, Reply::Written(WriteOutcome::Done(Box::new(self.stored.clone())))));
     }
 
     pub(super) fn reasons(&self) -> Vec<AllowReason> {
@@ -145,14 +145,14 @@ impl Alone {
 fn an_answer_says_on_what_ground_the_budget_agreed() {
     let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", false)];
     let mut charged = Alone::new(open(keeps(1, ALL)), &pods);
-    charged.ask(Operation::Evict, &pods[0]);
+    charged.disrupt(Operation::Evict, &pods[0]);
     charged.write();
     assert_eq!(charged.reasons(), [AllowReason::Charged]);
 
     let mut free = Alone::new(open(keeps(2, ALL)), &pods);
-    free.ask(Operation::Evict, &pods[2]);
+    free.disrupt(Operation::Evict, &pods[2]);
     let list = free.list();
-    free.tell(Event::Reply(list, Reply::Pods(pods.to_vec(), Version(2))));
+    free.step(Event::Reply(list, Reply::Pods(pods.to_vec(), Version(2))));
     free.write();
     assert_eq!(free.reasons(), [AllowReason::Unhealthy]);
 }
@@ -162,7 +162,7 @@ fn what_only_passes_by_is_covered_all_the_same() {
     let pods = [pod("x", "web", true)];
     let rules = Rules { operations: Operations::of(&[Operation::Evict]), ..keeps(1, ALL) };
     let mut alone = Alone::new(open(rules), &pods);
-    alone.ask(Operation::Delete, &pods[0]);
+    alone.disrupt(Operation::Delete, &pods[0]);
     assert_eq!(alone.reasons(), [AllowReason::PassesBy]);
 }
 
@@ -180,11 +180,11 @@ fn an_update_of_a_pod_that_has_ended_is_settled() {
     budget.ledger.claims.insert(x.uid.clone(), claim);
     x.ready = false;
     let mut alone = Alone::new(budget, &[x.clone()]);
-    alone.tell(Event::Leader(true));
+    alone.step(Event::Leader(true));
     assert!(alone.calls.is_empty(), "it may still come to its end: {:?}", alone.calls);
     x.phase = Phase::Failed;
     x.version = Version(7);
-    alone.tell(Event::Fact(Box::new(Input::Pod(x))));
+    alone.step(Event::Fact(Box::new(Input::Pod(x))));
     alone.write();
     assert!(alone.stored.ledger.claims.is_empty());
     assert_eq!(alone.stored.ledger.settled, Version(7), "who has not seen it end may not decide");
@@ -197,7 +197,7 @@ fn a_list_of_what_a_budget_no_longer_covers_says_nothing_of_what_it_covers() {
     let db = [pod("y", "db", true), pod("z", "db", true)];
     let pods = [web.clone(), db[0].clone(), db[1].clone()];
     let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
-    alone.ask(Operation::Evict, &web);
+    alone.disrupt(Operation::Evict, &web);
     let list = alone.list();
     alone.stored.spec = Ok(keeps(2, ("app", "db")));
     alone.stored.generation = 2;
@@ -206,8 +206,8 @@ fn a_list_of_what_a_budget_no_longer_covers_says_nothing_of_what_it_covers() {
     alone.show();
     alone.answers.clear();
     alone.calls.clear();
-    alone.tell(Event::Reply(list, Reply::Pods(vec![web], Version(9))));
-    alone.ask(Operation::Delete, &db[0]);
+    alone.step(Event::Reply(list, Reply::Pods(vec![web], Version(9))));
+    alone.disrupt(Operation::Delete, &db[0]);
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "y is there: {:?}", alone.answers);
 }
 
@@ -217,9 +217,9 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     let x = pod("x", "web", false);
     let y = pod("y", "web", true);
     let mut alone = Alone::new(open(keeps(1, ALL)), &[x.clone(), y.clone()]);
-    alone.ask(Operation::Evict, &x);
+    alone.disrupt(Operation::Evict, &x);
     let old = alone.list();
-    alone.tell(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
+    alone.step(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
     alone.answers.clear();
     alone.stored.uid = Text::from("another");
     alone.stored.version = Version(5);
@@ -227,11 +227,11 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     alone.show();
     // The new one is told of what was admitted without it.
     alone.write();
-    alone.ask(Operation::Evict, &x);
+    alone.disrupt(Operation::Evict, &x);
     let new = alone.list();
-    alone.tell(Event::Reply(old, Reply::Pods(vec![x.clone(), y.clone()], Version(2))));
+    alone.step(Event::Reply(old, Reply::Pods(vec![x.clone(), y.clone()], Version(2))));
     assert!(alone.calls.is_empty(), "the pods as they were before: {:?}", alone.calls);
-    alone.tell(Event::Reply(new, Reply::Pods(vec![x, y], Version(2))));
+    alone.step(Event::Reply(new, Reply::Pods(vec![x, y], Version(2))));
     alone.write();
     assert_eq!(alone.reasons(), [AllowReason::Unhealthy]);
 }
@@ -240,7 +240,7 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
 fn comes_too_late(shown: bool) -> Alone {
     let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
     let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
-    alone.ask(Operation::Evict, &pods[0]);
+    alone.disrupt(Operation::Evict, &pods[0]);
     let Some((late, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
     let token = Token {
         operation: Operation::Evict,
@@ -255,7 +255,7 @@ fn comes_too_late(shown: bool) -> Alone {
     if shown {
         alone.show();
     }
-    alone.tell(Event::Reply(late, Reply::Written(WriteOutcome::Refused)));
+    alone.step(Event::Reply(late, Reply::Written(WriteOutcome::Refused)));
     alone
 }
 
@@ -271,7 +271,7 @@ fn what_the_watch_has_shown_is_not_read_again_after_a_write_that_came_too_late()
 fn what_the_watch_has_not_shown_is_read_after_a_write_that_came_too_late() {
     let mut alone = comes_too_late(false);
     let Some((read, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
-    alone.tell(Event::Reply(read, Reply::Budget(Some(Box::new(alone.stored.clone())))));
+    alone.step(Event::Reply(read, Reply::Budget(Some(Box::new(alone.stored.clone())))));
     alone.write();
     assert_eq!(alone.reasons(), [AllowReason::Charged]);
     assert_eq!(alone.stored.ledger.claims.len(), 2, "both stand");
@@ -287,31 +287,31 @@ fn where_several_came_together_the_next_wait_for_a_lull() {
     let pods: Vec<Pod> =
         ["u", "v", "w", "x", "y", "z"].into_iter().map(|name| pod(name, "web", true)).collect();
     let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
-    alone.ask(Operation::Evict, &pods[0]);
+    alone.disrupt(Operation::Evict, &pods[0]);
     assert_eq!(alone.calls.len(), 1, "nobody waits for others who may never come");
-    alone.ask(Operation::Evict, &pods[1]);
-    alone.ask(Operation::Evict, &pods[2]);
+    alone.disrupt(Operation::Evict, &pods[1]);
+    alone.disrupt(Operation::Evict, &pods[2]);
     alone.write();
     alone.write();
     assert_eq!(claimed(&alone), 3, "two came while the first was written");
 
     alone.now = Time(50);
-    alone.ask(Operation::Evict, &pods[3]);
+    alone.disrupt(Operation::Evict, &pods[3]);
     assert!(alone.calls.is_empty(), "more are likely to come: {:?}", alone.calls);
     let first = alone.replica.wakes_at().expect("it says how long it waits");
     alone.now = Time(first.0 - 1);
-    alone.ask(Operation::Evict, &pods[4]);
+    alone.disrupt(Operation::Evict, &pods[4]);
     alone.now = first;
-    alone.tell(Event::Tick);
+    alone.step(Event::Tick);
     assert!(alone.calls.is_empty(), "somebody has only just come: {:?}", alone.calls);
     alone.now = alone.replica.wakes_at().filter(|wake| *wake > first).expect("it waits on");
-    alone.tell(Event::Tick);
+    alone.step(Event::Tick);
     alone.write();
     assert_eq!((claimed(&alone), alone.answers.len()), (5, 5), "one write for both");
     assert_eq!(alone.replica.wakes_at(), None, "nobody waits any more");
 
     alone.now = Time(5_000);
-    alone.ask(Operation::Evict, &pods[5]);
+    alone.disrupt(Operation::Evict, &pods[5]);
     alone.write();
     assert_eq!(claimed(&alone), 6, "the storm is over");
 }
@@ -322,7 +322,7 @@ fn who_asks_one_after_the_other_never_waits_for_others() {
     let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
     for pod in &pods {
         alone.now = alone.now.after(Duration::from_millis(20));
-        alone.ask(Operation::Evict, pod);
+        alone.disrupt(Operation::Evict, pod);
         alone.write();
     }
     assert_eq!((claimed(&alone), alone.replica.wakes_at()), (3, None));
@@ -332,17 +332,17 @@ fn who_asks_one_after_the_other_never_waits_for_others() {
 fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
     let pods = [pod("x", "web", true), pod("y", "web", true)];
     let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
-    alone.ask(Operation::Evict, &pods[0]);
+    alone.disrupt(Operation::Evict, &pods[0]);
     let patch = |alone: &Alone| match alone.calls.front() {
         Some((_, Call::Patch(patch))) => patch.clone(),
         other => panic!("a write is expected, not {other:?}"),
     };
     assert_eq!(alone.replica.status_with(&patch(&alone), Time(0)), None, "others tell of it");
-    alone.tell(Event::Leader(true));
+    alone.step(Event::Leader(true));
     let status = alone.replica.status_with(&patch(&alone), Time(0)).expect("a status");
     assert_eq!((status.units.allowed, status.disrupted.len()), (0, 1), "what is about to be admitted counts");
     alone.write();
-    alone.tell(Event::Fact(Box::new(Input::PodGone(pods[0].uid.clone(), Version(9)))));
+    alone.step(Event::Fact(Box::new(Input::PodGone(pods[0].uid.clone(), Version(9)))));
     let status = alone.replica.status_with(&patch(&alone), Time(0)).expect("a status");
     assert_eq!((status.units.current, status.disrupted.len()), (1, 0), "what is settled is over");
     alone.write();
@@ -364,6 +364,6 @@ fn somebody_waits_for_acknowledgements_only_while_a_budget_is_closed() {
     alone.stored.version.0 += 1;
     alone.show();
     assert!(alone.replica.has_closed_budgets(), "it covers other pods than everybody knows");
-    alone.tell(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
+    alone.step(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
     assert!(!alone.replica.has_closed_budgets());
 }

@@ -26,25 +26,25 @@ fn alone() -> Alone {
 fn a_write_in_flight_counts_and_is_not_taken_for_observed() {
     let mut alone = alone();
     assert_eq!(observed_and_allowed(&mut alone), (0, 1));
-    alone.ask(Operation::Evict, &pod("x", "web", true));
+    alone.disrupt(Operation::Evict, &pod("x", "web", true));
     assert_eq!(observed_and_allowed(&mut alone), (0, 0));
-    alone.ask(Operation::Evict, &pod("y", "web", true));
+    alone.disrupt(Operation::Evict, &pod("y", "web", true));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     alone.write();
     assert_eq!(observed_and_allowed(&mut alone), (1, 0));
     // Another replica removes the claim. What is observed replaces the draft.
     alone.stored.ledger.claims.clear();
     alone.stored.version.0 += 1;
-    alone.tell(Event::Fact(Box::new(Input::Budget(alone.stored.clone()))));
+    alone.step(Event::Fact(Box::new(Input::Budget(alone.stored.clone()))));
     assert_eq!(observed_and_allowed(&mut alone), (0, 1));
 }
 
 #[test]
 fn a_write_that_was_refused_counts_no_longer_once_the_budget_is_read() {
     let mut alone = alone();
-    alone.ask(Operation::Evict, &pod("x", "web", true));
+    alone.disrupt(Operation::Evict, &pod("x", "web", true));
     let Some((write, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
-    alone.tell(Event::Reply(write, Reply::Written(WriteOutcome::Refused)));
+    alone.step(Event::Reply(write, Reply::Written(WriteOutcome::Refused)));
     assert_eq!(observed_and_allowed(&mut alone), (0, 0), "it is not known yet what is stored");
     let Some((read, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
     // Another replica admitted y in the meantime: x is denied, and nothing is left of its draft.
@@ -58,7 +58,7 @@ fn a_write_that_was_refused_counts_no_longer_once_the_budget_is_read() {
     stored.version.0 += 1;
     stored.ledger.number += 1;
     stored.ledger.claims.insert("y".into(), Claim { pod: "y".into(), tokens: [("t".into(), token)].into() });
-    alone.tell(Event::Reply(read, Reply::Budget(Some(Box::new(stored)))));
+    alone.step(Event::Reply(read, Reply::Budget(Some(Box::new(stored)))));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     let key = alone.stored.key.clone();
     let status = alone.replica.status(&key, alone.now).expect("a status");

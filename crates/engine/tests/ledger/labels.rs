@@ -52,7 +52,7 @@ fn budget() -> Budget {
 }
 
 /// Tells the replica something and carries out what it wants to write; whether it wrote.
-fn tell(replica: &mut Replica, stored: &mut Budget, event: Event) -> bool {
+fn step(replica: &mut Replica, stored: &mut Budget, event: Event) -> bool {
     let mut wrote = false;
     let mut events = vec![event];
     while let Some(event) = events.pop() {
@@ -81,15 +81,15 @@ fn a_pod_is_held_until_the_label_was_seen_and_has_gone_again() {
         Event::Serving(true),
         Event::Leader(true),
     ] {
-        tell(&mut replica, &mut stored, event);
+        step(&mut replica, &mut stored, event);
     }
     let known = Event::Fact(Box::new(Input::Budget(stored.clone())));
-    assert!(!tell(&mut replica, &mut stored, known), "the pod looks as before, but will not");
-    assert!(!tell(&mut replica, &mut stored, seen(3, false)), "another change of the pod proves nothing");
+    assert!(!step(&mut replica, &mut stored, known), "the pod looks as before, but will not");
+    assert!(!step(&mut replica, &mut stored, seen(3, false)), "another change of the pod proves nothing");
     assert!(stored.ledger.holds("x"));
-    assert!(tell(&mut replica, &mut stored, seen(4, true)), "that it was seen is remembered");
+    assert!(step(&mut replica, &mut stored, seen(4, true)), "that it was seen is remembered");
     assert!(stored.ledger.holds("x"), "it is unavailable now");
-    assert!(!tell(&mut replica, &mut stored, seen(5, true)));
-    assert!(tell(&mut replica, &mut stored, seen(6, false)));
+    assert!(!step(&mut replica, &mut stored, seen(5, true)));
+    assert!(step(&mut replica, &mut stored, seen(6, false)));
     assert!(!stored.ledger.holds("x"), "it is back in service");
 }

@@ -16,7 +16,7 @@ use super::scenarios::{ALL, keeps};
 use super::world::budget_key;
 
 /// Tells a replica something, and returns the call it makes and how many notes it writes.
-fn tell(replica: &mut Replica, event: Event) -> (Option<(CallId, Call)>, usize) {
+fn step(replica: &mut Replica, event: Event) -> (Option<(CallId, Call)>, usize) {
     let (mut call, mut notes) = (None, 0);
     for output in replica.step(event, Time(0)) {
         match output {
@@ -116,9 +116,9 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
     let mut replica =
         Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
     for event in serving() {
-        tell(&mut replica, event);
+        step(&mut replica, event);
     }
-    let (mut next, mut notes) = tell(&mut replica, Event::Fact(Box::new(Input::Budget(stored.clone()))));
+    let (mut next, mut notes) = step(&mut replica, Event::Fact(Box::new(Input::Budget(stored.clone()))));
     let (mut writes, mut told_at) = (0, Vec::new());
     while let Some((id, call)) = next {
         let reply = match call {
@@ -146,7 +146,7 @@ fn a_budget_is_said_to_be_open_once_it_is_written() {
         };
         let read = matches!(reply, Reply::Budget(_));
         let noted;
-        (next, noted) = tell(&mut replica, Event::Reply(id, reply));
+        (next, noted) = step(&mut replica, Event::Reply(id, reply));
         notes += noted;
         if noted > 0 {
             told_at.push((writes, read));
@@ -174,13 +174,13 @@ fn a_budget_opens_when_its_namespace_is_guarded() {
         let namespace = stored.key.object.namespace.clone();
         let mut replica = Replica::new(Settings::new("r0"), Gates::default());
         for event in serving() {
-            tell(&mut replica, event);
+            step(&mut replica, event);
         }
         let is =
             |fact: &Namespace| Event::Fact(Box::new(Input::Namespace(namespace.clone(), Some(fact.clone()))));
         let mut mustered = false;
         let seen = [Event::Fact(Box::new(Input::Budget(stored))), is(&free), is(then)].map(|event| {
-            let called = [event, Event::Tick].map(|event| tell(&mut replica, event).0);
+            let called = [event, Event::Tick].map(|event| step(&mut replica, event).0);
             mustered |= called.iter().flatten().any(|(_, call)| matches!(call, Call::ListReplicas));
             mustered
         });

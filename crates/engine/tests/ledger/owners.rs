@@ -41,7 +41,7 @@ fn newly_rolled_out() -> (Alone, Pod) {
     let rules = Rules { covers: Covers::Target(kind("Deployment"), "web".into()), ..keeps(1, ALL) };
     let mut alone = Alone::new(open(rules), std::slice::from_ref(&x));
     for name in ["ReplicaSet", "Deployment"] {
-        alone.tell(Event::List(Snapshot::Controllers(kind(name), Vec::new())));
+        alone.step(Event::List(Snapshot::Controllers(kind(name), Vec::new())));
     }
     (alone, x)
 }
@@ -60,13 +60,13 @@ fn is_denied(alone: &Alone) -> bool {
 #[test]
 fn an_owner_that_is_not_known_is_read_before_a_pod_passes_as_not_covered() {
     let (mut alone, x) = newly_rolled_out();
-    alone.ask(Operation::Evict, &x);
+    alone.disrupt(Operation::Evict, &x);
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
     let get = read(&mut alone, "web-2");
-    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(replica_set())))));
+    alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(replica_set())))));
     // What owns the Deployment may matter too; there is no such Deployment.
     let get = read(&mut alone, "web");
-    alone.tell(Event::Reply(get, Reply::Controller(None)));
+    alone.step(Event::Reply(get, Reply::Controller(None)));
     assert!(is_denied(&alone), "{:?}", alone.answers);
 }
 
@@ -74,12 +74,12 @@ fn an_owner_that_is_not_known_is_read_before_a_pod_passes_as_not_covered() {
 fn an_owner_that_is_not_there_ends_the_way() {
     for gone in [None, Some(Controller { uid: "another".into(), ..replica_set() })] {
         let (mut alone, x) = newly_rolled_out();
-        alone.ask(Operation::Evict, &x);
+        alone.disrupt(Operation::Evict, &x);
         let get = read(&mut alone, "web-2");
-        alone.tell(Event::Reply(get, Reply::Controller(gone.map(Box::new))));
+        alone.step(Event::Reply(get, Reply::Controller(gone.map(Box::new))));
         assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
         // It does not come back, so it is not read again.
-        alone.ask(Operation::Evict, &x);
+        alone.disrupt(Operation::Evict, &x);
         assert_eq!((alone.answers.len(), alone.calls.len()), (2, 0));
     }
 }
@@ -87,9 +87,9 @@ fn an_owner_that_is_not_there_ends_the_way() {
 #[test]
 fn a_read_of_an_owner_without_an_answer_is_sent_again() {
     let (mut alone, x) = newly_rolled_out();
-    alone.ask(Operation::Evict, &x);
+    alone.disrupt(Operation::Evict, &x);
     let get = read(&mut alone, "web-2");
-    alone.tell(Event::Reply(get, Reply::Lost));
+    alone.step(Event::Reply(get, Reply::Lost));
     read(&mut alone, "web-2");
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
 }
@@ -99,7 +99,7 @@ fn a_kind_that_is_not_watched_ends_the_way() {
     let (mut alone, _) = newly_rolled_out();
     let owner = Owner { kind: GroupKind::new("batch", "Job"), ..owned_by("Job", "night") };
     let y = Pod { owners: [owner].into(), version: Version(2), ..pod("y", "web", true) };
-    alone.tell(Event::Fact(Box::new(Input::Pod(y.clone()))));
-    alone.ask(Operation::Evict, &y);
+    alone.step(Event::Fact(Box::new(Input::Pod(y.clone()))));
+    alone.disrupt(Operation::Evict, &y);
     assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
 }

@@ -35,7 +35,7 @@ fn invented_pods_change_no_count() {
     assert_eq!(counts(&mut alone), before);
     alone.answers.clear();
     for pod in &pods {
-        alone.ask(Operation::Delete, pod);
+        alone.disrupt(Operation::Delete, pod);
     }
     assert_eq!(alone.answers.len(), 3);
     assert!(alone.answers.iter().all(|answer| matches!(answer, Decision::Deny(_))), "{:?}", alone.answers);
@@ -72,10 +72,10 @@ fn a_pod_that_is_newer_in_the_review_is_read() {
     let old = pod("x", "db", true);
     let new = Pod { version: Version(5), ..pod("x", "web", true) };
     let mut alone = Alone::new(open(keeps(1, ALL)), &[old]);
-    alone.ask(Operation::Delete, &new);
+    alone.disrupt(Operation::Delete, &new);
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, there(&new)));
+    alone.step(Event::Reply(get, there(&new)));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
 }
 
@@ -83,7 +83,7 @@ fn a_pod_that_is_newer_in_the_review_is_read() {
 fn a_pod_that_is_as_old_in_the_review_is_not_read() {
     let x = pod("x", "web", true);
     let mut alone = Alone::new(open(keeps(1, ALL)), std::slice::from_ref(&x));
-    alone.ask(Operation::Delete, &x);
+    alone.disrupt(Operation::Delete, &x);
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     assert!(alone.calls.is_empty());
 }
@@ -95,9 +95,9 @@ fn what_was_reviewed_is_gone_where_the_name_has_another_pod_or_none() {
     let successor = Pod { uid: "x'".into(), version: Version(9), ..reviewed.clone() };
     for reply in [there(&successor), Reply::Pod(PodRead::Gone)] {
         let mut alone = Alone::new(open(keeps(1, ALL)), std::slice::from_ref(&y));
-        alone.ask(Operation::Delete, &reviewed);
+        alone.disrupt(Operation::Delete, &reviewed);
         let get = read(&mut alone);
-        alone.tell(Event::Reply(get, reply));
+        alone.step(Event::Reply(get, reply));
         assert!(is_moot(&alone, NoEffect::Gone), "{:?}", alone.answers);
     }
 }
@@ -111,13 +111,13 @@ fn the_pod_that_a_caller_insists_on_is_read_before_it_counts_as_another() {
     let mut alone = Alone::new(open(keeps(1, ALL)), &[x.clone(), y.clone()]);
     alone.request(evict("x'"));
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, there(&successor)));
+    alone.step(Event::Reply(get, there(&successor)));
     assert!(!alone.answers.iter().any(Decision::is_allowed), "{:?}", alone.answers);
 
     let mut alone = Alone::new(open(keeps(1, ALL)), &[x.clone(), y]);
     alone.request(evict("gone long ago"));
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, there(&x)));
+    alone.step(Event::Reply(get, there(&x)));
     assert!(is_moot(&alone, NoEffect::OtherUid), "{:?}", alone.answers);
 }
 
@@ -126,14 +126,14 @@ fn a_read_that_was_sent_before_a_request_proves_no_absence_to_it() {
     let x = pod("x", "web", true);
     let successor = Pod { uid: "x'".into(), version: Version(9), ..x.clone() };
     let mut alone = Alone::new(open(keeps(1, ALL)), &[]);
-    alone.ask(Operation::Delete, &x);
+    alone.disrupt(Operation::Delete, &x);
     let first = read(&mut alone);
-    alone.ask(Operation::Delete, &successor);
+    alone.disrupt(Operation::Delete, &successor);
     assert!(alone.calls.is_empty(), "one read at a time: {:?}", alone.calls);
-    alone.tell(Event::Reply(first, Reply::Pod(PodRead::Gone)));
+    alone.step(Event::Reply(first, Reply::Pod(PodRead::Gone)));
     assert!(is_moot(&alone, NoEffect::Gone), "the second pod may have come since: {:?}", alone.answers);
     let second = read(&mut alone);
-    alone.tell(Event::Reply(second, there(&successor)));
+    alone.step(Event::Reply(second, there(&successor)));
     assert!(matches!(alone.answers.as_slice(), [_, Decision::Deny(_)]), "{:?}", alone.answers);
 }
 
@@ -141,16 +141,16 @@ fn a_read_that_was_sent_before_a_request_proves_no_absence_to_it() {
 fn a_pod_that_was_not_there_is_not_read_again_for_a_second() {
     let ghost = pod("ghost", "web", true);
     let mut alone = Alone::new(open(keeps(1, ALL)), &[]);
-    alone.ask(Operation::Delete, &ghost);
+    alone.disrupt(Operation::Delete, &ghost);
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Pod(PodRead::Gone)));
-    alone.ask(Operation::Delete, &ghost);
+    alone.step(Event::Reply(get, Reply::Pod(PodRead::Gone)));
+    alone.disrupt(Operation::Delete, &ghost);
     assert_eq!((alone.answers.len(), alone.calls.len()), (2, 0));
     // A name says nothing of a pod with another UID, which may have come since.
-    alone.ask(Operation::Delete, &Pod { uid: "another".into(), ..ghost.clone() });
+    alone.disrupt(Operation::Delete, &Pod { uid: "another".into(), ..ghost.clone() });
     read(&mut alone);
     alone.now = alone.now.after(Duration::from_secs(1));
-    alone.ask(Operation::Delete, &ghost);
+    alone.disrupt(Operation::Delete, &ghost);
     assert_eq!(alone.answers.len(), 2);
 }
 
@@ -158,10 +158,10 @@ fn a_pod_that_was_not_there_is_not_read_again_for_a_second() {
 fn a_read_without_an_answer_is_sent_again() {
     let x = pod("x", "web", true);
     let mut alone = Alone::new(open(keeps(1, ALL)), &[]);
-    alone.ask(Operation::Delete, &x);
+    alone.disrupt(Operation::Delete, &x);
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Lost));
+    alone.step(Event::Reply(get, Reply::Lost));
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Pod(PodRead::Gone)));
+    alone.step(Event::Reply(get, Reply::Pod(PodRead::Gone)));
     assert!(is_moot(&alone, NoEffect::Gone), "{:?}", alone.answers);
 }

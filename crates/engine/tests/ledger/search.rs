@@ -79,7 +79,7 @@ pub(crate) fn search(scenario: &Scenario) -> Result<usize, String> {
         }
         here.taken = Some(action);
         if let Some(wrong) = wrong(&next, scenario, &mut ended) {
-            let taken = path.iter().filter_map(|place| Some(place.world.told(place.taken.as_ref()?)));
+            let taken = path.iter().filter_map(|place| Some(place.world.describe(place.taken.as_ref()?)));
             let steps: Vec<String> = taken.collect();
             return Err(format!("{} ({} states): {wrong}\n{}", scenario.name, seen.len(), steps.join("\n")));
         }

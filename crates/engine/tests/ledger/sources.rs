@@ -37,7 +37,7 @@ fn scaled_up_unseen() -> (Alone, Pod) {
     let pods = [leader("0", false), leader("1", true)];
     let rules = Rules { units: Units::Label { key: INDEX.into(), min_ready: None }, ..keeps(1, ALL) };
     let mut alone = Alone::new(open(rules), &pods);
-    alone.tell(Event::Fact(Box::new(Input::Controller(set(1, 5)))));
+    alone.step(Event::Fact(Box::new(Input::Controller(set(1, 5)))));
     (alone, pods[1].clone())
 }
 
@@ -51,20 +51,20 @@ fn read(alone: &mut Alone) -> CallId {
 #[test]
 fn a_group_that_seems_to_be_too_many_is_free_only_if_the_set_says_so_now() {
     let (mut alone, surplus) = scaled_up_unseen();
-    alone.ask(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surplus);
     let get = read(&mut alone);
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
-    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
+    alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     // What the watch shows late is older than that.
-    alone.tell(Event::Fact(Box::new(Input::Controller(set(1, 7)))));
-    alone.ask(Operation::Evict, &surplus);
+    alone.step(Event::Fact(Box::new(Input::Controller(set(1, 7)))));
+    alone.disrupt(Operation::Evict, &surplus);
     assert!(matches!(alone.answers.as_slice(), [_, Decision::Deny(_)]), "{:?}", alone.answers);
 
     let (mut alone, surplus) = scaled_up_unseen();
-    alone.ask(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surplus);
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
+    alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
     alone.write();
     assert_eq!(alone.reasons(), [AllowReason::Surge]);
 }
@@ -72,24 +72,24 @@ fn a_group_that_seems_to_be_too_many_is_free_only_if_the_set_says_so_now() {
 #[test]
 fn a_read_of_the_set_is_repeated_after_a_race_was_lost() {
     let (mut alone, surplus) = scaled_up_unseen();
-    alone.ask(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surplus);
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
+    alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
     let Some((late, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
     alone.stored.ledger.number += 1;
     alone.stored.version.0 += 1;
-    alone.tell(Event::Fact(Box::new(Input::Budget(alone.stored.clone()))));
-    alone.tell(Event::Reply(late, Reply::Written(quorate_engine::ledger::WriteOutcome::Refused)));
+    alone.step(Event::Fact(Box::new(Input::Budget(alone.stored.clone()))));
+    alone.step(Event::Reply(late, Reply::Written(quorate_engine::ledger::WriteOutcome::Refused)));
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
+    alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
 }
 
 #[test]
 fn a_set_that_is_gone_leaves_its_groups_to_be_observed() {
     let (mut alone, surplus) = scaled_up_unseen();
-    alone.ask(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surplus);
     let get = read(&mut alone);
-    alone.tell(Event::Reply(get, Reply::Controller(None)));
+    alone.step(Event::Reply(get, Reply::Controller(None)));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
 }

@@ -36,7 +36,7 @@ impl World {
     /// A budget was opened: from now on it binds everybody.
     pub(crate) fn note_open(&mut self, key: &BudgetKey) {
         let Some(budget) = self.budgets.get(key) else { return };
-        let units = desired(budget).min(self.standing(budget));
+        let units = desired(budget).min(self.healthy_units(budget));
         let floor = Floor { units, excused: BTreeSet::new() };
         self.floors.change(|floors| floors.floors.insert(key.clone(), floor));
     }
@@ -48,7 +48,7 @@ impl World {
             self.floors.change(|floors| floors.drop(key));
             return;
         }
-        let units = desired(budget).min(self.standing(budget));
+        let units = desired(budget).min(self.healthy_units(budget));
         let excused = self
             .requests
             .iter()
@@ -102,7 +102,7 @@ impl World {
             let Ok(rules) = &budget.spec else { continue };
             let asked = covers(rules, pod) && rules.operations.contains(journey.operation);
             let whole = matches!(rules.units, Units::Pods);
-            if asked && whole && self.is_open(budget) && self.standing(budget) < desired(budget) {
+            if asked && whole && self.is_open(budget) && self.healthy_units(budget) < desired(budget) {
                 let uncharged = format!("{uid} was let go without room in {key}");
                 self.floors.change(|floors| floors.uncharged = Some(uncharged));
                 return;
@@ -123,8 +123,8 @@ impl World {
                     matches!(journey.stage, Stage::Admitted(_))
                         && (floor.excused.contains(&request) || !rules.operations.contains(journey.operation))
                 });
-                let standing = self.standing(budget);
-                (forgiven && standing < floor.units).then(|| (key.clone(), standing))
+                let healthy_units = self.healthy_units(budget);
+                (forgiven && healthy_units < floor.units).then(|| (key.clone(), healthy_units))
             })
             .collect();
         for (key, units) in lowered {
@@ -142,16 +142,16 @@ impl World {
             .floors
             .iter()
             .filter_map(|(key, floor)| {
-                let standing = self.standing(self.budgets.get(key)?);
-                (standing < floor.units)
-                    .then(|| format!("{key} has {standing} healthy, floor {}", floor.units))
+                let healthy_units = self.healthy_units(self.budgets.get(key)?);
+                (healthy_units < floor.units)
+                    .then(|| format!("{key} has {healthy_units} healthy, floor {}", floor.units))
             })
             .chain(self.floors.uncharged.iter().cloned())
             .collect()
     }
 
     /// The healthy units of a budget, those left out that something admitted is about to strike.
-    fn standing(&self, budget: &Budget) -> u32 {
+    fn healthy_units(&self, budget: &Budget) -> u32 {
         let Ok(rules) = &budget.spec else { return 0 };
         let doomed: BTreeSet<&Uid> = self
             .requests

@@ -6,7 +6,7 @@ use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbe
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::Request;
 
-use super::count::{Count, Family, Group, asked, is_lone};
+use super::count::{Count, ExpectedFrom, Group, asked, is_lone};
 use super::{LWS, Oracle, Seen};
 
 /// A decision without its text.
@@ -139,7 +139,7 @@ impl Oracle {
         let (mut reasons, mut denials) = (Vec::new(), Vec::new());
         for budget in self.covering(&pod.uid) {
             let name = format!("{:?}", budget.key);
-            match self.ask(request, seen, budget) {
+            match self.review(request, seen, budget) {
                 Ok(reason) => reasons.push((name, reason)),
                 Err(_) if budget.spec.as_ref().is_ok_and(|rules| rules.observe) => {
                     reasons.push((name, AllowReason::Observed));
@@ -164,7 +164,7 @@ impl Oracle {
     /// Why the API server would deny the eviction: it checks native budgets for every pod that has started and not
     /// finished, and does not evict a pod that two of them cover.
     fn native_refusal(&self, pod: &Pod) -> Option<&'static str> {
-        let over = self.native_over(pod);
+        let over = self.native_budgets_of(pod);
         if pod.phase == Phase::Pending || over.is_empty() {
             return None;
         }
@@ -177,7 +177,7 @@ impl Oracle {
         (native.current && guarded && native.allowed <= 0).then_some("Native")
     }
 
-    fn ask(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<AllowReason, No> {
+    fn review(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<AllowReason, No> {
         let (operation, pod) = (request.operation, &seen.pod);
         if !self.operations(budget).contains(operation) {
             return Ok(AllowReason::PassesBy);
@@ -205,8 +205,8 @@ impl Oracle {
         if let Some(doubt) = self.doubt(pod).filter(|_| asked) {
             return Err(No::Probe(doubt));
         }
-        let stray = count.strays.contains(&pod.uid);
-        if stray && operation == Operation::Evict {
+        let ungrouped = count.ungrouped.contains(&pod.uid);
+        if ungrouped && operation == Operation::Evict {
             return Err(No::Plain("NoGroup"));
         }
         let scaled = pod.controller().and_then(|owner| self.scaled(&owner.uid));
@@ -225,7 +225,7 @@ impl Oracle {
             true => Err(No::Exhausted { numbers, is_down: true }),
             false => Ok(reason),
         };
-        if stray || !self.is_available(seen, count.rules.health) {
+        if ungrouped || !self.is_available(seen, count.rules.health) {
             return free(AllowReason::Unhealthy);
         }
         match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {
@@ -311,9 +311,9 @@ impl Oracle {
     /// How many units the workloads want from now on; with `single`, how many single pods.
     fn wanted(&self, budget: &Budget, count: &Count, single: bool) -> Option<u32> {
         let workloads = self.workloads(&count.members, &count.singles);
-        let wants = |(replicas, deleting, seated, singles): &(Option<u32>, bool, u32, u32)| match deleting {
+        let wants = |(replicas, deleting, regular, singles): &(Option<u32>, bool, u32, u32)| match deleting {
             true => 0,
-            false => replicas.unwrap_or(seated + singles),
+            false => replicas.unwrap_or(regular + singles),
         };
         if single {
             let with_singles = workloads.iter().filter(|(.., singles)| *singles > 0);
@@ -327,21 +327,21 @@ impl Oracle {
         // A PodGroup without a template does not state that it is wanted: a workload that is scaled down must be able
         // to remove its pods.
         let beneath = |group: &Group| match &group.beneath {
-            Family::Of(source) if is_lone(source) => Family::Seen,
+            ExpectedFrom::Of(source) if is_lone(source) => ExpectedFrom::Seen,
             other => other.clone(),
         };
-        let mut families: BTreeSet<Family> = count.groups.iter().map(beneath).collect();
+        let mut sources: BTreeSet<ExpectedFrom> = count.groups.iter().map(beneath).collect();
         if self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty()) {
-            families.insert(Family::Seen);
+            sources.insert(ExpectedFrom::Seen);
         }
-        let of = |family: Family| match family {
-            Family::Seen => pods / asked(&count.rules).unwrap_or(1).max(1),
-            Family::Of(source) => {
+        let of = |expected_from: ExpectedFrom| match expected_from {
+            ExpectedFrom::Seen => pods / asked(&count.rules).unwrap_or(1).max(1),
+            ExpectedFrom::Of(source) => {
                 let object = self.object(&budget.key.object.namespace, &source);
                 object.map_or(0, |object| object.wants_from_now_on())
             }
-            Family::Budget => unreachable!("the budget is beneath nothing"),
+            ExpectedFrom::Budget => unreachable!("the budget is beneath nothing"),
         };
-        Some(families.into_iter().map(of).sum::<u32>() + kept)
+        Some(sources.into_iter().map(of).sum::<u32>() + kept)
     }
 }

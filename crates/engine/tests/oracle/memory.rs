@@ -7,7 +7,7 @@ use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, Memory, Rules, Source, WorkloadSource};
 use quorate_engine::{GONE_FOR, Snapshot, memory_key};
 
-use super::count::{Family, Group, Id, Match, pod_group_kind, workload_kind};
+use super::count::{ExpectedFrom, Group, Id, Match, pod_group_kind, workload_kind};
 use super::{Event, Oracle};
 
 /// A budget and its groups before an event.
@@ -116,7 +116,7 @@ impl Oracle {
                 let undone = groups.iter().filter(|group| !group.complete);
                 let vanished = undone
                     .filter(|group| !there.contains(&group.name))
-                    .filter(|group| self.family(ns, &group.id) == Family::Seen);
+                    .filter(|group| self.expected_from(ns, &group.id) == ExpectedFrom::Seen);
                 kept().into_iter().chain(vanished.map(|group| (group.name.clone(), self.now))).collect()
             }
             Some((old, _)) if old.spec.is_ok() && units(old) == units(budget) => kept(),
@@ -212,17 +212,18 @@ impl Oracle {
             complete.object = complete.object.take().or_else(|| self.uid_behind(ns, &complete.id));
             stays && groups.iter().all(|group| group.id != complete.id)
         });
-        let family = |complete: &Complete| self.family_under(rules, ns, &complete.id);
-        let families: BTreeSet<Family> = complete.values().map(family).collect();
-        for of in families {
+        let expected_from = |complete: &Complete| self.family_under(rules, ns, &complete.id);
+        let sources: BTreeSet<ExpectedFrom> = complete.values().map(expected_from).collect();
+        for of in sources {
             let room = match &of {
-                Family::Budget => rules.expected,
-                Family::Of(source) => self.object(ns, source).and_then(|object| object.states),
-                Family::Seen => None,
+                ExpectedFrom::Budget => rules.expected,
+                ExpectedFrom::Of(source) => self.object(ns, source).and_then(|object| object.states),
+                ExpectedFrom::Seen => None,
             };
-            let taken = groups.iter().filter(|group| group.family == of && !group.surge).count();
+            let taken = groups.iter().filter(|group| group.expected_from == of && !group.surge).count();
             let left = room.map_or(usize::MAX, |room| (room as usize).saturating_sub(taken));
-            let alike = complete.iter().filter(|(_, complete)| complete.counts() && family(complete) == of);
+            let alike =
+                complete.iter().filter(|(_, complete)| complete.counts() && expected_from(complete) == of);
             let too_many: Vec<Text> = alike.map(|(text, _)| text.clone()).skip(left).collect();
             complete.retain(|text, _| !too_many.contains(text));
         }
@@ -249,7 +250,7 @@ impl Oracle {
         };
         is_part
             && complete.object.as_ref().is_none_or(|known| *known == uid)
-            && self.family_under(rules, ns, id) != Family::Seen
+            && self.family_under(rules, ns, id) != ExpectedFrom::Seen
             && !self.is_past_the_scale(rules, ns, id)
     }
 

@@ -88,7 +88,7 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn tell(&mut self, event: Event, now: Time) {
+    pub(crate) fn step(&mut self, event: Event, now: Time) {
         // Time never goes back.
         self.now = self.now.max(now);
         let before: BTreeMap<BudgetKey, Before> = self
@@ -272,7 +272,7 @@ impl Oracle {
     }
 
     /// The native budgets that cover a pod.
-    pub(crate) fn native_over(&self, pod: &Pod) -> Vec<&NativeBudget> {
+    pub(crate) fn native_budgets_of(&self, pod: &Pod) -> Vec<&NativeBudget> {
         let over = |(key, native): &(&ObjectKey, &NativeBudget)| {
             key.namespace == pod.key.namespace && native.selector.matches(&pod.labels)
         };

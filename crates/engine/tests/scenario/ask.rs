@@ -86,10 +86,10 @@ fn decide(
             cluster.add_claim(budget, uid, &name, &token, operation, &by);
         }
     }
-    Ok(format!("{verb} {name}: {}", tell(&decision, cluster.now)))
+    Ok(format!("{verb} {name}: {}", describe(&decision, cluster.now)))
 }
 
-fn tell(decision: &Decision, now: Time) -> String {
+fn describe(decision: &Decision, now: Time) -> String {
     match decision {
         Decision::Allow(Allow::Exempt(who)) => format!("allowed, {who} is exempt\n"),
         Decision::Allow(Allow::NoEffect { why, .. }) => format!("allowed, {why:?}\n"),

@@ -85,7 +85,7 @@ fn command(cluster: &mut Cluster, line: &str) -> Result<String, String> {
         let mut words = words::Words::new(rest)?;
         match ask::run(cluster, verb, &mut words)? {
             Some(text) => printed += &text,
-            None => cluster.tell(verb, &mut words)?,
+            None => cluster.run(verb, &mut words)?,
         }
         words.done()?;
     }

@@ -42,7 +42,7 @@ impl Cluster {
             return;
         }
         pod.version = self.next_revision();
-        self.tell(|| {
+        self.log(|| {
             format!("pod {uid}: ready {} terminating {} {:?}", pod.ready, pod.terminating, pod.phase)
         });
         self.truth.pod_changed(&old, &pod, cause);
@@ -53,7 +53,7 @@ impl Cluster {
     pub(crate) fn remove_pod(&mut self, uid: &Uid) {
         let Some(pod) = self.pods.remove(uid) else { return };
         let version = self.next_revision();
-        self.tell(|| format!("pod {uid} is gone"));
+        self.log(|| format!("pod {uid} is gone"));
         self.by_name.remove(&pod.key.name);
         self.truth.pod_gone(uid, version);
         self.show_pod(version, &Input::PodGone(uid.clone(), version));
@@ -76,7 +76,7 @@ impl Cluster {
 
     /// Sends a call on its way.
     pub(crate) fn send(&mut self, process: Process, id: CallId, call: Call) {
-        self.tell(|| format!("{process:?} sends {id}: {call:?}"));
+        self.log(|| format!("{process:?} sends {id}: {call:?}"));
         let node = &self.nodes[process.node];
         let known = |key: &BudgetKey| node.replica.as_ref().and_then(|replica| replica.engine().budget(key));
         let selector = match &call {
@@ -185,7 +185,7 @@ impl Cluster {
         let name = Self::process_name(process.node, process.life);
         let free = !pods.is_empty();
         let deed = Deed { process: &name, seen, pods };
-        self.tell(|| format!("{name} wrote {} {:?}", budget.key, deed.pods));
+        self.log(|| format!("{name} wrote {} {:?}", budget.key, deed.pods));
         match self.truth.ledger_written(&budget, &self.pods, &deed) {
             Ok(true) => self.tallies.count("charged"),
             Ok(false) if free => self.tallies.count("free pass"),
@@ -222,7 +222,7 @@ impl Cluster {
             .map(|uid| format!("  {uid}: seen {} there {:?}", seen.contains(uid), self.pods.get(uid)))
             .collect();
         let rules = format!("{:?}", budget.spec);
-        self.tell(|| format!("{process:?} sees otherwise in {rules}:\n{}", lines.join("\n")));
+        self.log(|| format!("{process:?} sees otherwise in {rules}:\n{}", lines.join("\n")));
     }
 }
 

@@ -216,7 +216,7 @@ impl Cluster {
     }
 
     /// Keeps a line of the last moments, if anybody wants to hear them.
-    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn log(&mut self, line: impl FnOnce() -> String) {
         let (now, revision) = (self.now, self.revision);
         if let Some(moments) = &mut self.moments {
             moments.push_back(format!("{:>9} r{revision} {}", now.0, line()));

@@ -175,7 +175,7 @@ impl Cluster {
         let changed = match self.rng.random_range(0..60) {
             0 => {
                 self.tallies.count("budget deleted");
-                self.tell(|| format!("{key} is deleted"));
+                self.log(|| format!("{key} is deleted"));
                 self.remove_budget(&key);
                 self.plan_in(1..5_000, Happening::MakeBudget(slot));
                 return;
@@ -194,7 +194,7 @@ impl Cluster {
             }
             _ => return,
         };
-        self.tell(|| format!("{key} becomes {changed:?}"));
+        self.log(|| format!("{key} becomes {changed:?}"));
         let version = self.next_revision();
         self.put_budget(Budget { spec: Ok(changed), generation: budget.generation + 1, version, ..budget });
     }
@@ -206,7 +206,7 @@ impl Cluster {
         self.tallies.count("budget made");
         let rules = self.plan.rules(&mut self.rng);
         let version = self.next_revision();
-        self.tell(|| format!("b{slot} is made: {rules:?}"));
+        self.log(|| format!("b{slot} is made: {rules:?}"));
         self.put_budget(Budget {
             key: budget_key(slot),
             uid: format!("b{slot}@{}", version.0).into(),
@@ -258,7 +258,7 @@ impl Cluster {
                     self.failure.get_or_insert(format!("{process:?} does not know {key}"));
                     continue;
                 };
-                let (seen, there) = (status.units.current, account.standing().units);
+                let (seen, there) = (status.units.current, account.healthy().units);
                 if seen != there {
                     self.failure.get_or_insert(format!("{process:?} counts {seen} in {key}, not {there}"));
                 }
@@ -277,7 +277,7 @@ impl Cluster {
             let accounts = self.truth.accounts.values().filter(asked);
             let may = accounts.filter_map(|account| account.lets_go(&pod.uid)).all(|may| may);
             let process = running[at % running.len()];
-            let id = self.ask(process, pod, Operation::Evict, true);
+            let id = self.send_request(process, pod, Operation::Evict, true);
             self.until_answered(id);
             let allowed = match self.requests.remove(&id).map(|journey| journey.stage) {
                 Some(Stage::Over(allowed)) => allowed,

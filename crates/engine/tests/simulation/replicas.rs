@@ -102,7 +102,7 @@ impl Cluster {
         self.nodes[node].life += 1;
         let process = self.process(node);
         let name = Self::process_name(node, process.life);
-        self.tell(|| format!("{name} starts"));
+        self.log(|| format!("{name} starts"));
         let settings =
             Settings { without: self.without.clone(), opens_unguarded: true, ..Settings::new(name.clone()) };
         let place = &mut self.nodes[node];
@@ -145,7 +145,7 @@ impl Cluster {
 
     pub(crate) fn crash(&mut self, node: usize) {
         self.tallies.count("crash");
-        self.tell(|| format!("r{node} crashes"));
+        self.log(|| format!("r{node} crashes"));
         let place = &mut self.nodes[node];
         place.replica = None;
         place.holder = false;
@@ -157,7 +157,7 @@ impl Cluster {
     /// A process loses the API server for a while.
     pub(crate) fn cut_off(&mut self, node: usize) {
         self.tallies.count("cut off");
-        self.tell(|| format!("r{node} is cut off"));
+        self.log(|| format!("r{node} is cut off"));
         let process = self.process(node);
         self.nodes[node].cut_off = true;
         self.nodes[node].pods.cut();
@@ -170,7 +170,7 @@ impl Cluster {
         if !self.is_alive(process) || !self.nodes[process.node].cut_off {
             return;
         }
-        self.tell(|| format!("{process:?} is back"));
+        self.log(|| format!("{process:?} is back"));
         self.nodes[process.node].cut_off = false;
         self.write_lease(process);
         self.plan_in(1..500, Happening::RelistPods(process));

@@ -91,7 +91,7 @@ impl Cluster {
             if self.chance(20) {
                 self.ask_as_kubelet(process, &pod);
             } else {
-                let id = self.ask(process, &pod, operation, dry_run);
+                let id = self.send_request(process, &pod, operation, dry_run);
                 if matches!(self.requests.get(&id), Some(Journey { stage: Stage::Over(_), .. })) {
                     self.end(id);
                 }
@@ -100,7 +100,7 @@ impl Cluster {
     }
 
     /// Puts a request to a replica.
-    pub(crate) fn ask(
+    pub(crate) fn send_request(
         &mut self,
         process: Process,
         pod: &Pod,
@@ -139,7 +139,7 @@ impl Cluster {
         };
         let stage = Stage::Waiting;
         let name = pod.key.name.clone();
-        self.tell(|| format!("{id}: {operation:?} {} of {process:?}", pod.uid));
+        self.log(|| format!("{id}: {operation:?} {} of {process:?}", pod.uid));
         self.requests.insert(id, Journey { operation, pod: name, image, dry_run, process, stage });
         let deadline = self.clock(process.node).after(DEADLINE);
         self.step(process, Event::Request { id, request: Box::new(request), deadline });
@@ -180,7 +180,7 @@ impl Cluster {
     }
 
     pub(crate) fn answered(&mut self, process: Process, id: RequestId, decision: &Decision) {
-        self.tell(|| format!("{id} answered: {decision:?}"));
+        self.log(|| format!("{id} answered: {decision:?}"));
         let Some(journey) = self.requests.get(&id).filter(|journey| journey.is_waiting()).cloned() else {
             return;
         };
@@ -284,7 +284,7 @@ impl Cluster {
     }
 
     pub(crate) fn noted(&mut self, process: Process, note: &Note) {
-        self.tell(|| format!("{process:?} notes {note:?}"));
+        self.log(|| format!("{process:?} notes {note:?}"));
         if matches!(note, Note::NotDisrupted { .. }) {
             self.tallies.count("expired");
         }
@@ -292,8 +292,8 @@ impl Cluster {
 
     /// Looks at every token: one that stands too long will never go.
     pub(crate) fn audit(&mut self) {
-        let mut standing = std::mem::take(&mut self.tokens);
-        standing.retain(|(uid, token), since| {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.retain(|(uid, token), since| {
             let budget = self.budgets.values().find(|budget| budget.uid == *uid);
             let there = budget.is_some_and(|budget| {
                 budget.ledger.claims.values().any(|claim| claim.tokens.contains_key(token))
@@ -303,7 +303,7 @@ impl Cluster {
             }
             there
         });
-        self.tokens = standing;
+        self.tokens = tokens;
         self.truth.forget_losses(self.seen_by_all(), self.now);
         if !self.nodes.iter().any(|node| node.holder) {
             self.pass_lease();

@@ -79,7 +79,7 @@ struct Unit {
 
 /// The healthy units of a budget: groups or pods, and pods without a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct HealthyCounts {
     pub(crate) units: u32,
     pub(crate) singles: u32,
 }
@@ -138,12 +138,12 @@ impl Account {
     }
 
     /// What the budget asks for: units, and single pods.
-    fn desired(&self, complete: u32) -> Standing {
+    fn desired(&self, complete: u32) -> HealthyCounts {
         let expected = self.expected.saturating_sub(complete);
         let min = self.rules.min_available.map_or(0, |min| share(min, expected));
         let max = self.rules.max_unavailable.map_or(0, |max| expected.saturating_sub(share(max, expected)));
         // Plans give budgets with single pods a plain minimum.
-        Standing { units: min.max(max), singles: min }
+        HealthyCounts { units: min.max(max), singles: min }
     }
 
     fn complete(&self) -> u32 {
@@ -152,14 +152,14 @@ impl Account {
         self.units.iter().filter(|(name, _)| !name.single).map(|(_, unit)| unit).filter(done).count() as u32
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn healthy(&self) -> HealthyCounts {
         let of = |single: bool| {
             self.units.iter().filter(|(name, unit)| name.single == single && unit.whole).count() as u32
         };
-        Standing { units: of(false), singles: of(true) }
+        HealthyCounts { units: of(false), singles: of(true) }
     }
 
-    pub(crate) fn wants(&self) -> Standing {
+    pub(crate) fn wants(&self) -> HealthyCounts {
         self.desired(self.complete())
     }
 
@@ -167,10 +167,10 @@ impl Account {
     pub(crate) fn lets_go(&self, uid: &Uid) -> Option<bool> {
         let seat = self.seats.get(uid)?;
         let unit = self.units.get(&seat.unit)?;
-        let (standing, wants) = (self.standing(), self.wants());
+        let (healthy, wants) = (self.healthy(), self.wants());
         let (current, desired) = match seat.unit.single {
-            true => (standing.singles, wants.singles),
-            false => (standing.units.min(self.expected_units()), wants.units),
+            true => (healthy.singles, wants.singles),
+            false => (healthy.units.min(self.expected_units()), wants.units),
         };
         if !seat.counts || !unit.whole {
             let always = self.rules.unhealthy == UnhealthyPolicy::AlwaysAllow;
@@ -302,7 +302,7 @@ impl Truth {
         deed: &Deed<'_>,
     ) -> Result<bool, String> {
         let Some(account) = self.accounts.get_mut(&budget.key) else { return Ok(false) };
-        let before = account.standing();
+        let before = account.healthy();
         let whole = account.whole_units();
         let held = holds(&budget.ledger);
         let touched: Vec<Uid> = account.held.symmetric_difference(&held).cloned().collect();
@@ -341,7 +341,7 @@ impl Truth {
             .collect();
         for key in keys {
             let Some(account) = self.accounts.get_mut(&key) else { continue };
-            let (before, whole) = (account.standing(), account.whole_units());
+            let (before, whole) = (account.healthy(), account.whole_units());
             account.take(pod, self.in_flight.get(uid).map_or(&[], Vec::as_slice), at);
             if out {
                 self.judge(&key, (before, &whole), deed, at)?;
@@ -354,12 +354,12 @@ impl Truth {
     fn judge(
         &mut self,
         key: &BudgetKey,
-        (before, whole): (Standing, &BTreeMap<UnitName, Version>),
+        (before, whole): (HealthyCounts, &BTreeMap<UnitName, Version>),
         deed: &Deed<'_>,
         at: Version,
     ) -> Result<bool, String> {
         let Some(account) = self.accounts.get_mut(key) else { return Ok(false) };
-        let after = account.standing();
+        let after = account.healthy();
         if after.units >= before.units && after.singles >= before.singles {
             return Ok(false);
         }
@@ -387,14 +387,14 @@ impl Account {
     fn excuse(
         &self,
         charged: &[(UnitName, Version)],
-        after: Standing,
+        after: HealthyCounts,
         deed: &Deed<'_>,
         losses: &BTreeMap<Uid, Loss>,
     ) -> Result<(), String> {
         let wants = self.wants();
-        let enough = |standing: Standing, single: bool| match single {
-            true => standing.singles >= wants.singles,
-            false => standing.units >= wants.units,
+        let enough = |healthy: HealthyCounts, single: bool| match single {
+            true => healthy.singles >= wants.singles,
+            false => healthy.units >= wants.units,
         };
         let fault = charged.iter().find(|(unit, whole_since)| {
             let strikes = || {
@@ -417,15 +417,15 @@ impl Account {
             return Ok(());
         }
         // Enough is left as far as anybody could know, or the unit had a pod to spare.
-        let (standing, whole) = self.as_seen(deed.seen, losses);
-        if enough(standing, unit.single) || whole.contains(unit) {
+        let (healthy, whole) = self.as_seen(deed.seen, losses);
+        if enough(healthy, unit.single) || whole.contains(unit) {
             return Ok(());
         }
         Err(format!("{} taken, {after:?} left, {wants:?} wanted", unit.name))
     }
 
     /// The count if what was lost after `seen`, by itself or by what the budget does not protect against, were not.
-    fn as_seen(&self, seen: Version, losses: &BTreeMap<Uid, Loss>) -> (Standing, BTreeSet<UnitName>) {
+    fn as_seen(&self, seen: Version, losses: &BTreeMap<Uid, Loss>) -> (HealthyCounts, BTreeSet<UnitName>) {
         let mut healthy: BTreeMap<UnitName, u32> = BTreeMap::new();
         for seat in self.seats.values().filter(|seat| seat.counts) {
             *healthy.entry(seat.unit.clone()).or_default() += 1;
@@ -441,7 +441,7 @@ impl Account {
         let whole: BTreeSet<UnitName> =
             healthy.into_iter().filter(|(name, n)| *n >= self.needs(name)).map(|(name, _)| name).collect();
         let of = |single: bool| whole.iter().filter(|name| name.single == single).count() as u32;
-        (Standing { units: of(false), singles: of(true) }, whole)
+        (HealthyCounts { units: of(false), singles: of(true) }, whole)
     }
 }
 

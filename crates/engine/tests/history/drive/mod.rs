@@ -49,7 +49,7 @@ impl Drive {
     pub(crate) fn take(&mut self, step: &Step) -> Result<(), String> {
         for event in self.events(step) {
             let before = self.statuses();
-            let changes = self.tell(&event);
+            let changes = self.step(&event);
             self.compare(step)?;
             for (key, status) in self.statuses() {
                 let same = before.get(&key) == Some(&status);
@@ -64,8 +64,8 @@ impl Drive {
         Ok(())
     }
 
-    fn tell(&mut self, event: &Event) -> Changes {
-        self.oracle.tell(event.clone(), self.now);
+    fn step(&mut self, event: &Event) -> Changes {
+        self.oracle.step(event.clone(), self.now);
         match event.clone() {
             Event::Apply(input) => self.engine.apply(input, self.now),
             Event::Sync(snapshot) => self.engine.sync(snapshot, self.now),

@@ -104,12 +104,12 @@ impl World {
             News::Serving,
             News::Holder(holder),
         ] {
-            self.tell(index, &news);
+            self.deliver(index, &news);
         }
     }
 
     /// Tells a replica something, and puts what it wants on the wire.
-    pub(super) fn tell(&mut self, index: usize, news: &News) {
+    pub(super) fn deliver(&mut self, index: usize, news: &News) {
         let node = &mut self.nodes[index];
         let Some(mind) = &mut node.mind else { return };
         let outputs = self.habits.hear(mind, news, self.clock);

@@ -150,7 +150,7 @@ impl World {
                 shown = Some(version);
             }
             if let Some(version) = shown {
-                self.tell(index, &News::BudgetsAt(version));
+                self.deliver(index, &News::BudgetsAt(version));
             }
         }
         self.keep_floors();
@@ -161,12 +161,12 @@ impl World {
             Action::Send(request, node) => self.send(*request, *node, scenario),
             Action::ShowPod(node) => {
                 if let Some(news) = self.nodes[*node].pods.change(VecDeque::pop_front) {
-                    self.tell(*node, &news);
+                    self.deliver(*node, &news);
                 }
             }
             Action::ShowBudget(node) => {
                 if let Some(news) = self.nodes[*node].budgets.change(VecDeque::pop_front) {
-                    self.tell(*node, &news);
+                    self.deliver(*node, &news);
                 }
             }
             Action::Perform(node, place) => {
@@ -177,13 +177,13 @@ impl World {
             }
             Action::Deliver(node, place) => {
                 if let Wire::Answered(reply) = self.nodes[*node].calls.change(|calls| calls.remove(*place)) {
-                    self.tell(*node, &News::Reply(*place, reply));
+                    self.deliver(*node, &News::Reply(*place, reply));
                 }
             }
             Action::Lose(node, place) => {
                 self.mishaps.lost -= 1;
                 self.nodes[*node].calls.change(|calls| calls.remove(*place));
-                self.tell(*node, &News::Reply(*place, Part::new(Reply::Lost)));
+                self.deliver(*node, &News::Reply(*place, Part::new(Reply::Lost)));
             }
             Action::Execute(request) => self.execute(*request, scenario),
             Action::Refuse(request) => {
@@ -222,7 +222,7 @@ impl World {
                 self.mishaps.relists -= 1;
                 self.nodes[*node].pods = Part::new(VecDeque::new());
                 let pods = self.pods.values().cloned().collect();
-                self.tell(*node, &News::Pods(pods, self.counts.pods()));
+                self.deliver(*node, &News::Pods(pods, self.counts.pods()));
             }
             Action::Timeout(request) => {
                 if matches!(self.requests[*request].stage, Stage::Asked(node) if self.nodes[node].mind.is_some())
@@ -231,7 +231,7 @@ impl World {
                 }
                 self.over(*request);
             }
-            Action::Tick(node) => self.tell(*node, &News::Tick),
+            Action::Tick(node) => self.deliver(*node, &News::Tick),
             Action::TimePasses => self.pass_time(),
         }
     }
@@ -297,7 +297,7 @@ impl World {
         });
         self.note_sent(request);
         let deadline = self.clock.after(DEADLINE);
-        self.tell(node, &News::Request(request as u64, Part::new(asked), deadline));
+        self.deliver(node, &News::Request(request as u64, Part::new(asked), deadline));
     }
 
     fn do_deed(&mut self, deed: usize, scenario: &Scenario) {
@@ -330,7 +330,7 @@ impl World {
             Deed::Start(node) => self.start(*node, scenario),
             Deed::Holder(node, holder) => {
                 self.nodes[*node].holder = *holder;
-                self.tell(*node, &News::Holder(*holder));
+                self.deliver(*node, &News::Holder(*holder));
             }
         }
     }
@@ -366,9 +366,9 @@ impl World {
         for index in 0..self.nodes.len() {
             // A watch that has nothing to show says how far it has come.
             if self.nodes[index].pods.is_empty() {
-                self.tell(index, &News::PodsAt(self.counts.pods()));
+                self.deliver(index, &News::PodsAt(self.counts.pods()));
             }
-            self.tell(index, &News::Tick);
+            self.deliver(index, &News::Tick);
         }
     }
 
@@ -390,7 +390,7 @@ impl World {
     }
 
     /// What an action is, for a reader.
-    pub(crate) fn told(&self, action: &Action) -> String {
+    pub(crate) fn describe(&self, action: &Action) -> String {
         let what = match action {
             Action::Perform(node, place) | Action::Deliver(node, place) | Action::Lose(node, place) => {
                 match &self.nodes[*node].calls[*place] {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_engine::basics::{Text, Uid};
 use quorate_engine::facts::{Budget, Controller, Rules, Source, Units};
 
-use super::source::{Family, Kept, above};
+use super::source::{ExpectedFrom, Kept, above};
 use super::{Group, needs_scale};
 use crate::oracle::Oracle;
 
@@ -16,11 +16,11 @@ pub(super) fn asks_sources(rules: &Rules) -> bool {
 
 impl Oracle {
     /// The expected number of groups of a source, if it states one.
-    pub(crate) fn size(&self, rules: &Rules, ns: &Text, family: &Family) -> Option<u32> {
-        match family {
-            Family::Budget => rules.expected,
-            Family::Of(source) => self.object(ns, source).and_then(|object| object.wants),
-            Family::Seen => None,
+    pub(crate) fn size(&self, rules: &Rules, ns: &Text, expected_from: &ExpectedFrom) -> Option<u32> {
+        match expected_from {
+            ExpectedFrom::Budget => rules.expected,
+            ExpectedFrom::Of(source) => self.object(ns, source).and_then(|object| object.wants),
+            ExpectedFrom::Seen => None,
         }
     }
 
@@ -33,19 +33,20 @@ impl Oracle {
         kept: &[Kept],
     ) -> (u32, u32, u32) {
         let gone = self.gone.get(&budget.key).map_or(0, |gone| gone.len() as u32);
-        let mut families: BTreeSet<Family> = groups.iter().map(|group| group.family.clone()).collect();
+        let mut sources: BTreeSet<ExpectedFrom> =
+            groups.iter().map(|group| group.expected_from.clone()).collect();
         if asks_sources(rules) {
-            families.extend(kept.iter().map(|kept| Family::Of(kept.source.clone())));
-            families.extend((gone > 0).then_some(Family::Seen));
+            sources.extend(kept.iter().map(|kept| ExpectedFrom::Of(kept.source.clone())));
+            sources.extend((gone > 0).then_some(ExpectedFrom::Seen));
         }
         let (mut current, mut all, mut expected) = (0, 0, 0);
-        for family in &families {
+        for expected_from in &sources {
             let of_it: Vec<&Group> =
-                groups.iter().filter(|group| group.family == *family && !group.surge).collect();
+                groups.iter().filter(|group| group.expected_from == *expected_from && !group.surge).collect();
             let whole = of_it.iter().filter(|group| group.is_whole()).count() as u32;
             let complete = of_it.iter().filter(|group| group.complete).count() as u32
-                + self.completed_without_pods(budget, rules, family);
-            let stated = self.size(rules, &budget.key.object.namespace, family);
+                + self.completed_without_pods(budget, rules, expected_from);
+            let stated = self.size(rules, &budget.key.object.namespace, expected_from);
             let size = stated.unwrap_or(of_it.len() as u32 + gone).saturating_sub(complete);
             current += whole.min(size);
             all += whole;
@@ -55,13 +56,13 @@ impl Oracle {
     }
 
     /// The groups of a source that are remembered as complete, without those of inactive objects.
-    fn completed_without_pods(&self, budget: &Budget, rules: &Rules, family: &Family) -> u32 {
+    fn completed_without_pods(&self, budget: &Budget, rules: &Rules, expected_from: &ExpectedFrom) -> u32 {
         let ns = &budget.key.object.namespace;
         let memory = self.memory.get(&budget.key);
         let complete = memory.into_iter().flat_map(|memory| memory.complete.values());
         let ids = complete.filter(|complete| complete.counts()).map(|complete| &complete.id);
-        let of_it = ids.filter(|id| self.family_under(rules, ns, id) == *family);
-        of_it.filter(|id| *family == Family::Budget || !self.is_idle(ns, id)).count() as u32
+        let of_it = ids.filter(|id| self.family_under(rules, ns, id) == *expected_from);
+        of_it.filter(|id| *expected_from == ExpectedFrom::Budget || !self.is_idle(ns, id)).count() as u32
     }
 
     pub(super) fn pods_expected(
@@ -104,7 +105,7 @@ impl Oracle {
 
     pub(super) fn singles_expected(&self, members: &[Uid], singles: &[Uid]) -> u32 {
         let wants = self.workloads(members, singles).into_iter().filter(|(.., single)| *single > 0);
-        wants.map(|(wants, _, seated, single)| single.max(wants.unwrap_or(0).saturating_sub(seated))).sum()
+        wants.map(|(wants, _, regular, single)| single.max(wants.unwrap_or(0).saturating_sub(regular))).sum()
     }
 
     /// The controller whose scale counts for the pods of this controller.

@@ -7,7 +7,7 @@ use quorate_engine::facts::{
     Controller, Counts, Link, Phase, Pod, Rules, Units, WorkloadGroup, WorkloadSource,
 };
 
-use super::source::{Family, is_leader_worker_set};
+use super::source::{ExpectedFrom, is_leader_worker_set};
 use crate::oracle::{LWS, Oracle};
 
 /// Identifies a group.
@@ -29,8 +29,8 @@ pub(crate) struct Group {
     pub(crate) min: Option<u32>,
     pub(crate) complete: bool,
     /// The source of the expected number, and the source if the budget did not state it.
-    pub(crate) family: Family,
-    pub(crate) beneath: Family,
+    pub(crate) expected_from: ExpectedFrom,
+    pub(crate) beneath: ExpectedFrom,
     /// The group is above the number that its source wants: it counts for nothing and costs nothing.
     pub(crate) surge: bool,
     pub(crate) unreachable: bool,
@@ -84,8 +84,8 @@ impl Oracle {
             healthy: pods.iter().filter(|uid| healthy.contains(*uid)).count() as u32,
             min: min.map(|min| min.max(1)),
             complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded),
-            family: self.family_under(rules, ns, &id),
-            beneath: self.family(ns, &id),
+            expected_from: self.family_under(rules, ns, &id),
+            beneath: self.expected_from(ns, &id),
             surge: rules.expected.is_none()
                 && (self.is_past_the_scale(rules, ns, &id) || self.is_idle(ns, &id)),
             unreachable,
@@ -95,8 +95,8 @@ impl Oracle {
     }
 
     /// The source of the expected number of such groups.
-    pub(crate) fn family_under(&self, rules: &Rules, ns: &Text, id: &Id) -> Family {
-        if rules.expected.is_some() { Family::Budget } else { self.family(ns, id) }
+    pub(crate) fn family_under(&self, rules: &Rules, ns: &Text, id: &Id) -> ExpectedFrom {
+        if rules.expected.is_some() { ExpectedFrom::Budget } else { self.expected_from(ns, id) }
     }
 
     /// Whether the index of a LeaderWorkerSet's group is beyond the replicas of the set.
@@ -110,7 +110,7 @@ impl Oracle {
     /// Whether a group of this name is expected only because it was observed.
     pub(crate) fn is_observed(&self, rules: &Rules, ns: &Text, name: &Text) -> bool {
         let parts: Vec<Text> = name.split('/').map(Text::from).collect();
-        let seen = |id: &Id| self.family(ns, id) == Family::Seen;
+        let seen = |id: &Id| self.expected_from(ns, id) == ExpectedFrom::Seen;
         rules.expected.is_none()
             && match (&rules.units, parts.as_slice()) {
                 (Units::Pods, _) => false,

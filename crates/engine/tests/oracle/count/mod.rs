@@ -21,7 +21,7 @@ use expected::asks_sources;
 use group::place;
 pub(crate) use group::{Group, Id, asked};
 pub(crate) use matching::Match;
-pub(crate) use source::{Family, Kept, is_lone, of_template, pod_group_kind, workload_kind};
+pub(crate) use source::{ExpectedFrom, Kept, is_lone, of_template, pod_group_kind, workload_kind};
 pub(crate) use status::StatusView;
 
 /// All counts of a budget.
@@ -33,7 +33,7 @@ pub(crate) struct Count {
     pub(crate) healthy: BTreeSet<Uid>,
     pub(crate) groups: Vec<Group>,
     pub(crate) singles: Vec<Uid>,
-    pub(crate) strays: Vec<Uid>,
+    pub(crate) ungrouped: Vec<Uid>,
     /// The sources that are expected without pods.
     pub(crate) kept: Vec<Kept>,
     pub(crate) units: Numbers,
@@ -54,12 +54,12 @@ impl Oracle {
         let namespace = &budget.key.object.namespace;
         let members = self.covered(budget);
         let mut groups: BTreeMap<Id, Vec<Uid>> = BTreeMap::new();
-        let (mut singles, mut strays) = (Vec::new(), Vec::new());
+        let (mut singles, mut ungrouped) = (Vec::new(), Vec::new());
         for uid in &members {
             match (&rules.units, place(&rules, &self.pods[uid].pod)) {
                 (Units::Pods, _) => {}
                 (_, Some(id)) => groups.entry(id).or_default().push(uid.clone()),
-                (Units::Workload, None) => strays.push(uid.clone()),
+                (Units::Workload, None) => ungrouped.push(uid.clone()),
                 (_, None) => singles.push(uid.clone()),
             }
         }
@@ -67,7 +67,7 @@ impl Oracle {
         let healthy: BTreeSet<Uid> = members
             .iter()
             .filter(|uid| {
-                !strays.contains(uid) && !held(uid) && self.is_available(&self.pods[*uid], rules.health)
+                !ungrouped.contains(uid) && !held(uid) && self.is_available(&self.pods[*uid], rules.health)
             })
             .cloned()
             .collect();
@@ -98,7 +98,7 @@ impl Oracle {
             healthy,
             groups,
             singles,
-            strays,
+            ungrouped,
             kept,
             unresolved,
         }

@@ -13,7 +13,7 @@ use crate::oracle::Oracle;
 
 /// The source of the expected number of groups.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
+pub(crate) enum ExpectedFrom {
     /// The budget, by `expectedReplicas`.
     Budget,
     /// An object.
@@ -61,7 +61,7 @@ impl Oracle {
     }
 
     /// The source of the expected number of such groups, apart from the budget.
-    pub(crate) fn family(&self, ns: &Text, id: &Id) -> Family {
+    pub(crate) fn expected_from(&self, ns: &Text, id: &Id) -> ExpectedFrom {
         let source = match id {
             Id::PodGroup(name) => {
                 let key = ObjectKey::new(ns.clone(), name.clone());
@@ -74,7 +74,7 @@ impl Oracle {
             }
             Id::Label(_) | Id::Owner(_) => None,
         };
-        source.map_or(Family::Seen, Family::Of)
+        source.map_or(ExpectedFrom::Seen, ExpectedFrom::Of)
     }
 
     /// The scale of its controller if that counts groups, else its template, else itself.
@@ -180,9 +180,9 @@ impl Oracle {
         };
         // For PodGroups of a template, the controller of each one counts.
         self.is_inactive(own.and_then(|group| group.controller.as_ref()))
-            || match self.family(ns, id) {
-                Family::Of(source) => self.object(ns, &source).is_some_and(|object| !object.active),
-                Family::Budget | Family::Seen => false,
+            || match self.expected_from(ns, id) {
+                ExpectedFrom::Of(source) => self.object(ns, &source).is_some_and(|object| !object.active),
+                ExpectedFrom::Budget | ExpectedFrom::Seen => false,
             }
     }
 
@@ -193,8 +193,8 @@ impl Oracle {
             return members.iter().filter_map(|uid| self.source_of_pod(&self.pods[uid].pod)).collect();
         }
         let of = |group: &Group| match &group.beneath {
-            Family::Of(source) => Some(source.clone()),
-            Family::Budget | Family::Seen => None,
+            ExpectedFrom::Of(source) => Some(source.clone()),
+            ExpectedFrom::Budget | ExpectedFrom::Seen => None,
         };
         groups.iter().filter_map(of).collect()
     }

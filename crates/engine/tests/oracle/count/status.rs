@@ -9,7 +9,7 @@ use quorate_engine::decision::Numbers;
 use quorate_engine::facts::{Budget, BudgetKey, Units};
 use quorate_engine::status::Status;
 
-use super::{Count, Family, Group, Id, is_lone, numbers};
+use super::{Count, ExpectedFrom, Group, Id, is_lone, numbers};
 use crate::oracle::Oracle;
 use crate::oracle::memory::MemoryView;
 
@@ -113,20 +113,20 @@ impl Oracle {
         let asks = rules.expected.is_none()
             && (rules.max_unavailable.is_some() || matches!(rules.min_available, Some(Quantity::Percent(_))));
         let unmanaged = count.members.iter().any(|uid| self.pods[uid].pod.controller().is_none());
-        let by_eye = |family: &Family| match family {
-            Family::Seen => true,
+        let by_eye = |expected_from: &ExpectedFrom| match expected_from {
+            ExpectedFrom::Seen => true,
             // The PodGroup exists, but no object states how many of them are expected.
-            Family::Of(source) => is_lone(source),
-            Family::Budget => false,
+            ExpectedFrom::Of(source) => is_lone(source),
+            ExpectedFrom::Budget => false,
         };
-        let seen = count.groups.iter().any(|group| by_eye(&group.family))
+        let seen = count.groups.iter().any(|group| by_eye(&group.expected_from))
             || count.kept.iter().any(|kept| is_lone(&kept.source))
             || self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty());
         let troubles = [
             (budget.spec.is_err(), Reason::Invalid),
             (count.downgraded, Reason::FeatureDisabled),
             (self.namespaces.get(ns).is_some_and(|ns| ns.excluded), Reason::NamespaceExcluded),
-            (!count.strays.is_empty(), Reason::MissingWorkloadReference),
+            (!count.ungrouped.is_empty(), Reason::MissingWorkloadReference),
             (count.groups.iter().any(|group| group.unreachable), Reason::UnreachableMinimum),
             (self.never_allows(count), Reason::NeverAllows),
             (self.is_too_tight_natively(count), Reason::NativeRuleTooTight),
@@ -156,7 +156,7 @@ impl Oracle {
     fn is_too_tight_natively(&self, count: &Count) -> bool {
         count.groups.iter().any(|group| {
             let size = group.pods.len() as i64;
-            let mut over = group.pods.iter().flat_map(|uid| self.native_over(&self.pods[uid].pod));
+            let mut over = group.pods.iter().flat_map(|uid| self.native_budgets_of(&self.pods[uid].pod));
             over.any(|native| {
                 native.current && native.expected - native.healthy.1 < size && size <= native.expected
             })

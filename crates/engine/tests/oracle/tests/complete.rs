@@ -159,7 +159,7 @@ fn complete_groups_are_read_with_the_budget_and_wait_for_their_object() {
     world.pod("2", |pod| pod.link = replica("train", "worker", "2"));
     assert_eq!(world.numbers().0, 2);
     let mut world = fresh();
-    world.tell(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, Vec::new())));
+    world.step(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, Vec::new())));
     assert_eq!(world.memory().complete.len(), 0);
     // A later input of the budget does not restore the memory.
     let mut world = World::new(counting(Units::Workload));

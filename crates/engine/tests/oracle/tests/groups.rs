@@ -69,7 +69,7 @@ fn own(world: &mut World, activity: Activity) {
 
 fn relist(world: &mut World) {
     let all = world.oracle.workloads.iter().map(|((_, key), fact)| (key.clone(), fact.clone())).collect();
-    world.tell(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, all)));
+    world.step(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, all)));
 }
 
 fn there_and_back(world: &mut World) {
@@ -175,7 +175,7 @@ fn the_pod_groups_of_a_template_stay_expected_without_pods() {
             ("all are being deleted", |w| all(w, |group| group.deleting = true), 0),
             ("the owner of one is complete", |w| complete_job(w, &["pg0"]), 2),
             ("the owner of all is complete", |w| complete_job(w, &["pg0", "pg1", "pg2"]), 0),
-            ("all are gone", |w| w.tell(Event::Sync(Snapshot::PodGroups(Vec::new()))), 0),
+            ("all are gone", |w| w.step(Event::Sync(Snapshot::PodGroups(Vec::new()))), 0),
         ],
     );
 }
@@ -268,6 +268,6 @@ fn groups_without_a_source_are_observed() {
     world.gone("0");
     assert_eq!(world.numbers(), (2, 0));
     assert!(world.memory().sources.is_empty());
-    world.oracle.tell(Event::Time, Time(10_000_000 + 900_000));
+    world.oracle.step(Event::Time, Time(10_000_000 + 900_000));
     assert_eq!(world.numbers(), (1, 1));
 }

@@ -50,12 +50,12 @@ impl World {
         world
     }
 
-    fn tell(&mut self, event: Event) {
-        self.oracle.tell(event, Time(10_000_000));
+    fn step(&mut self, event: Event) {
+        self.oracle.step(event, Time(10_000_000));
     }
 
     fn apply(&mut self, input: Input) {
-        self.tell(Event::Apply(input));
+        self.step(Event::Apply(input));
     }
 
     fn next_version(&mut self) -> Version {
@@ -165,7 +165,7 @@ impl World {
         let old = &self.oracle;
         let mut new = Self { oracle: Oracle::new(old.gates), version: self.version };
         let pods = old.pods.values().map(|seen| seen.pod.clone()).collect();
-        new.tell(Event::Sync(Snapshot::Pods(pods, old.pods_version)));
+        new.step(Event::Sync(Snapshot::Pods(pods, old.pods_version)));
         old.controllers.values().for_each(|controller| new.controller(controller.clone()));
         for (key, group) in &old.pod_groups {
             new.apply(Input::PodGroup(key.clone(), Some(group.clone())));

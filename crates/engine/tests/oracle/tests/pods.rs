@@ -60,7 +60,7 @@ const FOR_BOTH: &[Case] = &[
 fn list(world: &mut World, names: &[&str]) {
     let known = world.oracle.controllers.values();
     let shown = known.filter(|controller| names.contains(&&*controller.key.name)).cloned().collect();
-    world.tell(Event::Sync(Snapshot::Controllers(kind("StatefulSet"), shown)));
+    world.step(Event::Sync(Snapshot::Controllers(kind("StatefulSet"), shown)));
 }
 
 fn other_templates() -> Option<Box<[Labels]>> {
@@ -224,11 +224,11 @@ fn memory_is_read_with_the_budget_and_waits_for_the_object() {
     let mut world = fresh();
     world.budget(counting(Units::Pods), sources.clone());
     assert_eq!((world.numbers().0, names(&world).len()), (0, 2), "an unknown object does not count");
-    world.tell(Event::Sync(Snapshot::Controllers(kind("Deployment"), Vec::new())));
+    world.step(Event::Sync(Snapshot::Controllers(kind("Deployment"), Vec::new())));
     assert_eq!(names(&world).len(), 2, "a list of another kind");
     world.controller(controller("StatefulSet", "db", 2));
     assert_eq!((world.numbers().0, names(&world).len()), (2, 2));
-    world.tell(Event::Sync(Snapshot::Controllers(
+    world.step(Event::Sync(Snapshot::Controllers(
         kind("StatefulSet"),
         vec![controller("StatefulSet", "db", 2)],
     )));

@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     /// Runs a command that changes the cluster.
-    pub(crate) fn tell(&mut self, verb: &str, words: &mut Words) -> Result<(), String> {
+    pub(crate) fn run(&mut self, verb: &str, words: &mut Words) -> Result<(), String> {
         match verb {
             "time" => {
                 let span = words.next()?;
