@@ -13,7 +13,8 @@ use crate::facts::{Operation, Pod};
 /// The version of the ledger protocol. A replica denies requests on a budget with another version.
 pub const PROTOCOL: u32 = 1;
 
-/// The largest number of claims in one budget, since the size of a status is limited. Beyond it, requests are denied.
+/// The largest number of claims in one budget, since the size of a status is limited. Beyond it, requests are denied. The
+/// schema has no such limit: a server could not tell the rejection of one claim too many from a write conflict.
 pub const MAX_CLAIMS: usize = 2000;
 
 /// The part of a budget's status that decides which pods may be disrupted.

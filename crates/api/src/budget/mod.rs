@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema;
 
 pub use status::{
-    Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, MAX_CLAIMS, MAX_GROUPS, MAX_REMEMBERED,
-    PROTOCOL, SourceStatus, Token, UpdateTarget,
+    Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, SourceStatus, Token, UpdateTarget,
 };
 pub use stored::StoredBudget;
 

@@ -3,25 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+use quorate_engine::facts::{MAX_COMPLETE, MAX_SOURCES};
+use quorate_engine::status::MAX_GROUPS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Operation;
 use crate::schema;
-
-/// The version of the ledger protocol of this build; see [`DisruptionBudgetStatus::protocol`].
-pub const PROTOCOL: i32 = 1;
-
-/// The maximum number of pods with claims in one budget.
-///
-/// The schema has no such limit: a server could not tell the rejection of one claim too many from a write conflict.
-pub const MAX_CLAIMS: usize = 2000;
-
-/// The maximum number of groups in a status.
-pub const MAX_GROUPS: usize = 100;
-
-/// The maximum number of sources, and of complete groups, that a status remembers.
-pub const MAX_REMEMBERED: usize = 256;
 
 /// The current counts of the budget, and the admitted requests that have not taken effect yet.
 ///
@@ -73,11 +61,11 @@ pub struct DisruptionBudgetStatus {
     /// Objects, such as controllers, that set the expected number of pods or groups. The budget remembers them after
     /// their last pod is gone; at most 256.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_SOURCES))]
     pub sources: Vec<SourceStatus>,
     /// Groups whose pods had all succeeded when the last of them was removed; at most 256.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_COMPLETE))]
     pub complete_groups: Vec<String>,
     /// Hash of the coverage and the grouping of the budget when sources and completeGroups were written. If the hash
     /// has changed since, both are ignored.

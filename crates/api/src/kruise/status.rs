@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use quorate_engine::facts::{MAX_COMPLETE, MAX_SOURCES};
+use quorate_engine::status::MAX_GROUPS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Claim, GroupStatus, MAX_GROUPS, MAX_REMEMBERED, SourceStatus};
+use crate::budget::{Claim, GroupStatus, SourceStatus};
 use crate::schema;
 
 /// The current counts of the budget, and the admitted requests that have not taken effect yet.
@@ -46,11 +48,11 @@ pub struct PodUnavailableBudgetStatus {
     /// Objects, such as controllers, that set the expected number of pods or groups. The budget remembers them after
     /// their last pod is gone; at most 256.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_SOURCES))]
     pub sources: Vec<SourceStatus>,
     /// Groups whose pods had all succeeded when the last of them was removed; at most 256.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_REMEMBERED))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = MAX_COMPLETE))]
     pub complete_groups: Vec<String>,
     /// Hash of the coverage and the grouping of the budget when sources and completeGroups were written. If the hash
     /// has changed since, both are ignored.
