@@ -130,7 +130,7 @@ async fn hold(
     let election = Election::new(client.clone(), own, HOLDER, &format!("cleanup-{}", std::process::id()));
     let (held, mut is_held) = tokio::sync::watch::channel(false);
     let stop = CancellationToken::new();
-    let holding = Arc::new(election).stand(held, stop.clone());
+    let holding = Arc::new(election).spawn(held, stop.clone());
     let won = tokio::time::timeout(PATIENCE, is_held.wait_for(|held| *held)).await;
     if !matches!(won, Ok(Ok(_))) {
         stop.cancel();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use quorate_server::certificates::{Pace, Source};
+use quorate_server::certificates::{Rotation, Source};
 use quorate_server::webhooks::{Endpoint, ManagedBy};
 use quorate_server::{Options, ServePub};
 use tokio_util::sync::CancellationToken;
@@ -79,13 +79,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         },
         certificates: match (args.tls_cert_file, args.tls_key_file) {
             (Some(certificate), Some(key)) => Source::Files { certificate, key, authority: args.tls_ca_file },
-            _ => Source::Own(Pace::default()),
+            _ => Source::Own(Rotation::default()),
         },
         gates: args.feature_gates.gates,
         propagate_owner_references: args.feature_gates.propagate_owner_references,
         serve_pub: if args.feature_gates.pod_unavailable_budget { args.serve_pub } else { ServePub::Never },
         claim_expiry: Duration::from_secs(args.claim_expiry_seconds),
-        lingers: Duration::from_secs(args.shutdown_delay_seconds),
+        shutdown_delay: Duration::from_secs(args.shutdown_delay_seconds),
     };
     let stop = CancellationToken::new();
     let server = quorate_server::start(options, stop.clone()).await?;

@@ -40,21 +40,21 @@ pub(crate) fn full_name(name: &str) -> String {
 ///
 /// A runtime may show another name of the same image. A digest in the spec is compared with the digest that runs.
 pub(crate) fn running<'a>(
-    asked: Option<&'a str>,
+    wanted: Option<&'a str>,
     shown: Option<&'a str>,
     id: Option<&str>,
 ) -> Option<&'a str> {
-    let by_digest = digest(asked).is_some_and(|digest| {
+    let by_digest = digest(wanted).is_some_and(|digest| {
         let Some(id) = id.filter(|id| !id.is_empty()) else { return false };
         // If the status shows no image digest, the only evidence is that the container is a new one.
         id.ends_with(digest) || (is_bare(id) && shown.is_none_or(is_bare))
     });
-    if by_digest { asked } else { shown }
+    if by_digest { wanted } else { shown }
 }
 
 /// Whether the spec names a digest and the container runs an image with another digest.
-pub(crate) fn is_another(asked: Option<&str>, id: Option<&str>) -> bool {
-    let (Some(digest), Some(id)) = (digest(asked), id) else { return false };
+pub(crate) fn is_another(wanted: Option<&str>, id: Option<&str>) -> bool {
+    let (Some(digest), Some(id)) = (digest(wanted), id) else { return false };
     !is_bare(id) && !id.ends_with(digest)
 }
 
@@ -100,23 +100,23 @@ mod tests {
 
     #[test]
     fn a_digest_is_compared_with_the_running_digest() {
-        let asked = Some("llm@sha256:abc");
-        assert_eq!(running(asked, Some("llm:v2"), Some("docker.io/library/llm@sha256:abc")), asked);
-        assert_eq!(running(asked, Some("llm:v2"), Some("docker.io/library/llm@sha256:def")), Some("llm:v2"));
-        assert_eq!(running(asked, Some("llm:v2"), None), Some("llm:v2"));
+        let wanted = Some("llm@sha256:abc");
+        assert_eq!(running(wanted, Some("llm:v2"), Some("docker.io/library/llm@sha256:abc")), wanted);
+        assert_eq!(running(wanted, Some("llm:v2"), Some("docker.io/library/llm@sha256:def")), Some("llm:v2"));
+        assert_eq!(running(wanted, Some("llm:v2"), None), Some("llm:v2"));
         assert_eq!(running(Some("llm@"), Some("llm:v2"), Some("x")), Some("llm:v2"));
         // The digest of the configuration, not of the image.
-        assert_eq!(running(asked, Some("sha256:123"), Some("sha256:123")), asked);
-        assert_eq!(running(asked, Some("llm@sha256:def"), Some("sha256:123")), Some("llm@sha256:def"));
+        assert_eq!(running(wanted, Some("sha256:123"), Some("sha256:123")), wanted);
+        assert_eq!(running(wanted, Some("llm@sha256:def"), Some("sha256:123")), Some("llm@sha256:def"));
     }
 
     #[test]
     fn only_an_image_digest_shows_another_image() {
-        let asked = Some("llm@sha256:abc");
-        assert!(is_another(asked, Some("docker-pullable://llm@sha256:def")));
-        assert!(!is_another(asked, Some("docker.io/library/llm@sha256:abc")));
+        let wanted = Some("llm@sha256:abc");
+        assert!(is_another(wanted, Some("docker-pullable://llm@sha256:def")));
+        assert!(!is_another(wanted, Some("docker.io/library/llm@sha256:abc")));
         for id in [None, Some(""), Some("sha256:def"), Some("docker://sha256:def")] {
-            assert!(!is_another(asked, id), "{id:?}");
+            assert!(!is_another(wanted, id), "{id:?}");
         }
         assert!(!is_another(Some("llm:v1"), Some("llm@sha256:def")));
     }

@@ -57,7 +57,7 @@ pub enum Handler {
     Grpc {
         /// The port.
         port: u16,
-        /// The service to check; the empty name stands for the whole server.
+        /// The service to check; the empty name means the whole server.
         service: String,
     },
     /// A command in the container; exit code 0 is a success.

@@ -50,9 +50,9 @@ pub fn sort(named: &[OwnerReference], present: &[OwnerReference]) -> Sorted {
     let mut sorted = Sorted::default();
     for owner in named {
         let known = present.iter().chain(&sorted.added).any(|other| other.uid == owner.uid);
-        let told = sorted.flawed.iter().any(|(other, _)| other == owner);
+        let reported = sorted.flawed.iter().any(|(other, _)| other == owner);
         match flaw(owner) {
-            _ if known || told => {}
+            _ if known || reported => {}
             None => sorted.added.push(owner.clone()),
             Some(flaw) => sorted.flawed.push((owner.clone(), flaw)),
         }

@@ -6,17 +6,17 @@ use kube::Config;
 
 /// Longest silence of a connection. Longer than the silence after which a watch lists again, so that this ends only
 /// calls without a timeout of their own.
-const SILENT: Duration = Duration::from_secs(90);
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Longest time to write a request.
-const WRITTEN: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Adds a timeout to each call and turns off automatic retries: the caller must see each response at once.
 #[must_use]
 pub fn bounded(mut config: Config) -> Config {
     config.default_retry = false;
-    config.read_timeout = Some(SILENT);
-    config.write_timeout = Some(WRITTEN);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
     // The read timeout starts with the request, not with the last use of the connection.
     config.reset_reader_on_write = true;
     config
@@ -45,7 +45,7 @@ mod tests {
         config.connect_timeout = None;
         let client = Client::try_from(bounded(config)).unwrap();
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
-        let answered = tokio::time::timeout(SILENT * 2, client.request_text(request)).await;
+        let answered = tokio::time::timeout(READ_TIMEOUT * 2, client.request_text(request)).await;
         assert!(answered.expect("the call must end by itself").is_err());
         accepting.abort();
     }

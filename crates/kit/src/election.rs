@@ -21,16 +21,16 @@ use crate::Plain;
 use crate::lease::ObservedLease;
 
 /// Lease duration: another process may take the Lease this long after the last renewal it saw.
-const HOLDS: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// The leader stops acting this long after its last renewal, well before another process may take the Lease.
-const TRUSTED: Duration = Duration::from_secs(10);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Interval at which each process reads the Lease, and the leader renews it.
-const PACE: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// Timeout of one attempt.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A candidate for the Lease.
 #[derive(Debug)]
@@ -66,14 +66,14 @@ impl Election {
 
     /// Runs the election in a new task until `stop`. Sends to `held` whenever this process gains or loses the Lease. At
     /// the end it releases the Lease, so that the next leader need not wait until it expires.
-    pub fn stand(self: Arc<Self>, held: watch::Sender<bool>, stop: CancellationToken) -> JoinHandle<()> {
-        tokio::spawn(async move { self.take_part(&held, stop).await })
+    pub fn spawn(self: Arc<Self>, held: watch::Sender<bool>, stop: CancellationToken) -> JoinHandle<()> {
+        tokio::spawn(async move { self.run(&held, stop).await })
     }
 
-    async fn take_part(&self, held: &watch::Sender<bool>, stop: CancellationToken) {
-        let mut told = false;
+    async fn run(&self, held: &watch::Sender<bool>, stop: CancellationToken) {
+        let mut reported = false;
         let mut observed = None;
-        let mut ticks = tokio::time::interval(PACE);
+        let mut ticks = tokio::time::interval(RETRY_PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -81,9 +81,9 @@ impl Election {
                 _ = ticks.tick() => {}
             }
             let sent = Instant::now();
-            match tokio::time::timeout(PATIENCE, self.attempt(&mut observed)).await {
+            match tokio::time::timeout(REQUEST_TIMEOUT, self.attempt(&mut observed)).await {
                 Ok(Ok(true)) => {
-                    self.held_until.store(self.elapsed(sent + TRUSTED), Ordering::Relaxed);
+                    self.held_until.store(self.elapsed(sent + RENEW_DEADLINE), Ordering::Relaxed);
                 }
                 Ok(Ok(false)) => self.held_until.store(0, Ordering::Relaxed),
                 Ok(Err(error)) => {
@@ -91,16 +91,16 @@ impl Election {
                 }
                 Err(_) => warn!(lease = self.name, "cannot acquire or renew the Lease: no answer"),
             }
-            if told != self.is_held() {
-                told = !told;
-                info!(lease = self.name, held = told, "leadership changed");
-                held.send_replace(told);
+            if reported != self.is_held() {
+                reported = !reported;
+                info!(lease = self.name, held = reported, "leadership changed");
+                held.send_replace(reported);
             }
         }
-        if told {
+        if reported {
             self.held_until.store(0, Ordering::Relaxed);
             held.send_replace(false);
-            if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, self.release()).await {
+            if let Ok(Err(error)) = tokio::time::timeout(REQUEST_TIMEOUT, self.release()).await {
                 warn!(lease = self.name, error = %Plain(&error), "cannot release the Lease");
             }
         }
@@ -109,21 +109,22 @@ impl Election {
     /// Acquires or renews the Lease if possible; returns whether this process holds it.
     async fn attempt(&self, observed: &mut Option<ObservedLease<Instant>>) -> Result<bool, Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
-            let made = self.leases.create(&PostParams::default(), &self.claim(None)).await;
-            return unless_beaten(made);
+            let created = self.leases.create(&PostParams::default(), &self.claim(None)).await;
+            return unless_taken(created);
         };
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
         let ours = holder == Some(&*self.identity);
         let (renewed, now) = (spec.renew_time.as_ref(), Instant::now());
         let observed = observed.get_or_insert_with(|| ObservedLease::new(holder, renewed, now));
-        let over = holder.is_none() || now.duration_since(observed.read(holder, renewed, now)) > HOLDS;
+        let over =
+            holder.is_none() || now.duration_since(observed.read(holder, renewed, now)) > LEASE_DURATION;
         if !ours && !over {
             return Ok(false);
         }
         let written =
             self.leases.replace(&self.name, &PostParams::default(), &self.claim(Some(&lease))).await;
-        unless_beaten(written)
+        unless_taken(written)
     }
 
     /// The Lease with this process as its holder. Its resource version makes the write fail if another process was
@@ -140,7 +141,7 @@ impl Election {
             },
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
-                lease_duration_seconds: i32::try_from(HOLDS.as_secs()).ok(),
+                lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
                 acquire_time: if ours { old.acquire_time } else { Some(now.clone()) },
                 renew_time: Some(now),
                 lease_transitions: Some(if ours || seen.is_none() { transitions } else { transitions + 1 }),
@@ -156,12 +157,12 @@ impl Election {
             return Ok(());
         }
         spec.holder_identity = None;
-        unless_beaten(self.leases.replace(&self.name, &PostParams::default(), &lease).await).map(drop)
+        unless_taken(self.leases.replace(&self.name, &PostParams::default(), &lease).await).map(drop)
     }
 }
 
 /// A write that lost against another process is not an error: this process just does not hold the Lease.
-fn unless_beaten(written: Result<Lease, Error>) -> Result<bool, Error> {
+fn unless_taken(written: Result<Lease, Error>) -> Result<bool, Error> {
     match written {
         Ok(_) => Ok(true),
         Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 /// Timeout of the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time that in-flight requests have to finish after `stop`.
-const FAREWELL: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Wait after an error of the listener. The usual cause is a lack of file descriptors, and some may be released soon.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves `router` until `stop`, then finishes in-flight requests.
 pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router, stop: CancellationToken) {
@@ -39,13 +39,13 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router
             }
             Err(error) => {
                 debug!(%error, "cannot accept a connection");
-                tokio::time::sleep(EXHAUSTED).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(FAREWELL, ended).await.is_err() {
+    if tokio::time::timeout(DRAIN_TIMEOUT, ended).await.is_err() {
         debug!("some requests did not finish in time");
     }
 }
@@ -54,7 +54,7 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, stop: CancellationToken) {
     // Responses are small and sent one at a time: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "TLS handshake failed"),
         Err(_) => return debug!("TLS handshake timed out"),

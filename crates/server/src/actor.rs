@@ -28,10 +28,10 @@ use crate::replicas::Acknowledgement;
 use crate::status::{Changed, StatusChange};
 
 /// Tick interval while a request is pending: short compared with `Settings::patience`.
-const BUSY: Duration = Duration::from_millis(50);
+const BUSY_TICK: Duration = Duration::from_millis(50);
 
 /// Tick interval otherwise: short enough to open budgets, expire claims and forget old admissions.
-const IDLE: Duration = Duration::from_millis(250);
+const IDLE_TICK: Duration = Duration::from_millis(250);
 
 /// Capacity of the message channel. A watch that is faster than the actor waits.
 const QUEUE: usize = 1024;
@@ -126,7 +126,7 @@ fn neighbours(engine: &Engine, of: &BudgetKey) -> Vec<Neighbour> {
         let object = &budget.key.object;
         budget.key.kind == of.kind && object.namespace == *namespace && object.name != *name
     });
-    // A budget that cannot be read may cover the whole namespace, so a comparison with it says nothing.
+    // A budget that cannot be read may cover the whole namespace, so a comparison with it is meaningless.
     let covers = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.covers.clone());
     alike
         .filter_map(|budget| {
@@ -193,7 +193,7 @@ impl ReplicaActor {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>, mut returned: mpsc::UnboundedReceiver<Event>) {
         let mut ticked = Instant::now();
         loop {
-            let mut next = ticked + if self.pending.is_empty() { IDLE } else { BUSY };
+            let mut next = ticked + if self.pending.is_empty() { IDLE_TICK } else { BUSY_TICK };
             if let Some(wake) = self.replica.wakes_at() {
                 next = next.min(Instant::now() + wake.since(clock::now()));
             }
@@ -204,7 +204,7 @@ impl ReplicaActor {
                     ticked = Instant::now();
                     self.step(Event::Tick);
                     let stale = self.replica.stale_for(clock::now());
-                    self.outbox.stale.send_if_modified(|told| std::mem::replace(told, stale) != stale);
+                    self.outbox.stale.send_if_modified(|current| std::mem::replace(current, stale) != stale);
                 }
                 message = inbox.recv() => match message {
                     Some(message) => self.take(message),
@@ -252,13 +252,13 @@ impl ReplicaActor {
                 Output::Call(id, call) => {
                     self.outbox.metrics.calling(&call);
                     let api_call = self.api_call(call);
-                    let tells = api_call.status_change();
+                    let change = api_call.status_change();
                     let (calls, replies) = (self.calls.clone(), self.replies.clone());
                     let statuses = self.outbox.statuses.clone();
                     tokio::spawn(async move {
                         let reply = calls.perform(api_call).await;
-                        if let (Some(told), Reply::Written(WriteOutcome::Done(_))) = (tells, &reply) {
-                            let _ = statuses.send(told);
+                        if let (Some(change), Reply::Written(WriteOutcome::Done(_))) = (change, &reply) {
+                            let _ = statuses.send(change);
                         }
                         let _ = replies.send(Event::Reply(id, reply));
                     });

@@ -191,7 +191,7 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
     let arrived = clock::now();
     let review = reviews::read(body, LIMIT)?;
     let uid = review.uid();
-    let disruption = match review.asked()? {
+    let disruption = match review.reviewed_operation()? {
         ReviewedOperation::NoDisruption(_) => return Ok(reviews::allow(uid)),
         ReviewedOperation::Disruption(disruption) => disruption,
     };
@@ -199,14 +199,14 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
     let decision = state.decide(request, deadline).await;
     let now = clock::now();
     state.metrics.answered(request.operation, &decision, now.since(arrived));
-    let word = match &decision {
+    let outcome = match &decision {
         Decision::Allow(_) => "admitted",
         Decision::Deny(denials) => {
             state.events.denied(request, denials, now);
             "denied"
         }
     };
-    info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{word}");
+    info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{outcome}");
     Ok(reviews::answer(uid, &disruption, &decision, now))
 }
 

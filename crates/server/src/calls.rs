@@ -31,7 +31,7 @@ use crate::replicas::ReplicaLeases;
 use crate::status::StatusChange;
 
 /// Timeout of a call. After it, the outcome of the call is unknown.
-const LONGEST: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause after a failed call. The replica retries at once when an outcome is unknown, and without the pause it would
 /// retry a thousand times a second.
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Pause after a lost race. By then the watch has usually shown the write that won: the budget need not be read, and
 /// requests that arrived meanwhile go into the next write too.
-const LOST_RACE: Duration = Duration::from_millis(3);
+const LOST_RACE_PAUSE: Duration = Duration::from_millis(3);
 
 /// Field manager of all writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "quorate";
@@ -86,7 +86,7 @@ impl Calls {
 
     /// Makes a call and returns its reply.
     pub(crate) async fn perform(&self, api_call: ApiCall) -> Reply {
-        let outcome = tokio::time::timeout(LONGEST, async {
+        let outcome = tokio::time::timeout(CALL_TIMEOUT, async {
             match &api_call {
                 ApiCall::Patch(patch, status) => self.patch(patch, status.as_deref()).await,
                 ApiCall::GetBudget(key) => self.get_budget(key).await,
@@ -147,7 +147,7 @@ impl Calls {
         let mut refused = self.refused.lock();
         let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
         match *times {
-            0..4 => LOST_RACE,
+            0..4 => LOST_RACE_PAUSE,
             times => Duration::from_millis(5 << (times - 4).min(7)),
         }
     }

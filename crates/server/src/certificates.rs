@@ -30,27 +30,27 @@ const PREVIOUS: &str = "previous-ca.crt";
 
 /// How long certificates are valid, and when they are replaced.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Rotation {
     /// Validity of a CA.
-    pub authority: Duration,
+    pub ca_duration: Duration,
     /// The next CA is created when the remaining validity of the current CA is less than this.
-    pub renewed: Duration,
+    pub ca_renew_before: Duration,
     /// Time from when a CA is trusted until it signs: every API server must have read it by then.
-    pub trusted: Duration,
+    pub ca_propagation: Duration,
     /// Validity of a serving certificate.
-    pub leaf: Duration,
+    pub leaf_duration: Duration,
     /// How often the certificates are checked.
-    pub looked: Duration,
+    pub check_interval: Duration,
 }
 
-impl Default for Pace {
+impl Default for Rotation {
     fn default() -> Self {
         Self {
-            authority: 730 * DAY,
-            renewed: 180 * DAY,
-            trusted: Duration::from_secs(3600),
-            leaf: 60 * DAY,
-            looked: Duration::from_secs(60),
+            ca_duration: 730 * DAY,
+            ca_renew_before: 180 * DAY,
+            ca_propagation: Duration::from_secs(3600),
+            leaf_duration: 60 * DAY,
+            check_interval: Duration::from_secs(60),
         }
     }
 }
@@ -59,7 +59,7 @@ impl Default for Pace {
 #[derive(Clone, Debug)]
 pub enum Source {
     /// Quorate's own CA, in a Secret.
-    Own(Pace),
+    Own(Rotation),
     /// Files that another tool keeps up to date, such as cert-manager.
     Files {
         /// The certificate, followed by those of its CAs.
@@ -80,8 +80,12 @@ struct Authorities {
 }
 
 impl Authorities {
-    fn generate(now: SystemTime, pace: Pace) -> Result<Self> {
-        Ok(Self { current: Authority::generate("Quorate", now, pace.authority)?, next: None, previous: None })
+    fn generate(now: SystemTime, rotation: Rotation) -> Result<Self> {
+        Ok(Self {
+            current: Authority::generate("Quorate", now, rotation.ca_duration)?,
+            next: None,
+            previous: None,
+        })
     }
 
     fn read(secret: &Secret) -> Result<Self> {
@@ -127,22 +131,24 @@ impl Authorities {
     }
 
     /// Takes the next step of the replacement, if one is due, and returns its description.
-    fn renew(&mut self, now: SystemTime, pace: Pace) -> Result<Option<&'static str>> {
+    fn renew(&mut self, now: SystemTime, rotation: Rotation) -> Result<Option<&'static str>> {
         let age = |validity: Validity| now.duration_since(validity.from + SKEW).unwrap_or_default();
         let left = self.current.validity().left(now);
         if let Some(next) = self.next.take() {
             // If the current CA has expired, the API server rejects it, so there is nothing to wait for.
-            if age(next.validity()) >= pace.trusted || left.is_zero() {
+            if age(next.validity()) >= rotation.ca_propagation || left.is_zero() {
                 self.previous = Some(self.current.pem().to_owned());
                 self.current = next;
                 return Ok(Some("the next CA signs from now on"));
             }
             self.next = Some(next);
-        } else if left < pace.renewed {
-            self.next = Some(Authority::generate("Quorate", now, pace.authority)?);
+        } else if left < rotation.ca_renew_before {
+            self.next = Some(Authority::generate("Quorate", now, rotation.ca_duration)?);
             return Ok(Some("the next CA is created and trusted"));
         }
-        if self.previous.is_some() && age(self.current.validity()) >= 2 * pace.trusted + pace.leaf {
+        if self.previous.is_some()
+            && age(self.current.validity()) >= 2 * rotation.ca_propagation + rotation.leaf_duration
+        {
             self.previous = None;
             return Ok(Some("the previous CA is removed"));
         }
@@ -172,11 +178,11 @@ impl Certificates {
     ) -> Result<Self> {
         let secrets = Api::namespaced(client, namespace);
         let (credentials, signer, bundle) = match &source {
-            Source::Own(pace) => {
-                let authorities = shared(&secrets, *pace).await.with_context(|| {
+            Source::Own(rotation) => {
+                let authorities = shared(&secrets, *rotation).await.with_context(|| {
                     format!("cannot use the CA in the Secret {namespace}/{SECRET}; delete it to get a new CA")
                 })?;
-                let leaf = authorities.current.issue(&names, SystemTime::now(), pace.leaf)?;
+                let leaf = authorities.current.issue(&names, SystemTime::now(), rotation.leaf_duration)?;
                 (leaf, authorities.current.pem().to_owned(), authorities.bundle())
             }
             Source::Files { certificate, key, authority } => {
@@ -204,29 +210,29 @@ impl Certificates {
     }
 
     /// Replaces certificates that are about to expire; never returns. Only the leader changes the shared Secret.
-    pub(crate) async fn keep(&self, election: &Election) {
-        let pace = match &self.source {
-            Source::Own(pace) => pace.looked,
+    pub(crate) async fn run(&self, election: &Election) {
+        let interval = match &self.source {
+            Source::Own(rotation) => rotation.check_interval,
             Source::Files { .. } => Duration::from_secs(10),
         };
         loop {
-            tokio::time::sleep(pace).await;
-            if let Err(error) = self.look(election).await {
+            tokio::time::sleep(interval).await;
+            if let Err(error) = self.reconcile(election).await {
                 warn!(error = format!("{error:#}"), "cannot renew the certificates");
             }
         }
     }
 
-    async fn look(&self, election: &Election) -> Result<()> {
+    async fn reconcile(&self, election: &Election) -> Result<()> {
         let now = SystemTime::now();
         match &self.source {
-            Source::Own(pace) => {
+            Source::Own(rotation) => {
                 let Some(secret) = self.secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? else {
                     anyhow::bail!("the Secret {SECRET} is gone: restart a server to create a new one");
                 };
                 let mut authorities = Authorities::read(&secret)?;
                 if election.is_held()
-                    && let Some(step) = authorities.renew(now, *pace)?
+                    && let Some(step) = authorities.renew(now, *rotation)?
                 {
                     let changed = Secret { data: Some(authorities.to_data()), ..secret };
                     self.secrets
@@ -236,8 +242,8 @@ impl Certificates {
                     info!(step, "replacing the CA");
                 }
                 let (signer, validity) = self.leaf.lock().clone();
-                if signer != authorities.current.pem() || validity.left(now) < pace.leaf / 3 {
-                    let leaf = authorities.current.issue(&self.names, now, pace.leaf)?;
+                if signer != authorities.current.pem() || validity.left(now) < rotation.leaf_duration / 3 {
+                    let leaf = authorities.current.issue(&self.names, now, rotation.leaf_duration)?;
                     *self.leaf.lock() = (authorities.current.pem().to_owned(), leaf.validity());
                     self.shown.replace(leaf)?;
                 }
@@ -272,12 +278,12 @@ impl Certificates {
 }
 
 /// The CAs that all processes share; the first process creates them.
-async fn shared(secrets: &Api<Secret>, pace: Pace) -> Result<Authorities> {
+async fn shared(secrets: &Api<Secret>, rotation: Rotation) -> Result<Authorities> {
     for _ in 0..10 {
         if let Some(secret) = secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? {
             return Authorities::read(&secret);
         }
-        let authorities = Authorities::generate(SystemTime::now(), pace)?;
+        let authorities = Authorities::generate(SystemTime::now(), rotation)?;
         let secret = Secret {
             metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
             data: Some(authorities.to_data()),
@@ -305,8 +311,8 @@ async fn read(file: &PathBuf) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn pace() -> Pace {
-        Pace::default()
+    fn rotation() -> Rotation {
+        Rotation::default()
     }
 
     fn at(days: u32) -> SystemTime {
@@ -319,42 +325,46 @@ mod tests {
 
     #[test]
     fn a_ca_is_replaced_step_by_step() {
-        let mut authorities = Authorities::generate(at(0), pace()).unwrap();
+        let mut authorities = Authorities::generate(at(0), rotation()).unwrap();
         let first = authorities.current.pem().to_owned();
-        assert_eq!(authorities.renew(at(549), pace()).unwrap(), None, "more than half a year is left");
+        assert_eq!(authorities.renew(at(549), rotation()).unwrap(), None, "more than half a year is left");
         assert_eq!(count(&authorities.bundle()), 1);
 
-        let made = authorities.renew(at(551), pace()).unwrap();
+        let made = authorities.renew(at(551), rotation()).unwrap();
         assert_eq!(made, Some("the next CA is created and trusted"));
         assert_eq!(authorities.current.pem(), first, "it does not sign before it is trusted");
         assert_eq!(count(&authorities.bundle()), 2);
         let soon = at(551) + Duration::from_secs(3599);
-        assert_eq!(authorities.renew(soon, pace()).unwrap(), None);
+        assert_eq!(authorities.renew(soon, rotation()).unwrap(), None);
 
-        let signs = authorities.renew(at(551) + Duration::from_secs(3600), pace()).unwrap();
+        let signs = authorities.renew(at(551) + Duration::from_secs(3600), rotation()).unwrap();
         assert_eq!(signs, Some("the next CA signs from now on"));
         assert_ne!(authorities.current.pem(), first);
         assert!(authorities.bundle().contains(first.trim_end()), "servers may still use its certificates");
 
-        assert_eq!(authorities.renew(at(611), pace()).unwrap(), None, "its certificates may still be used");
-        let forgotten = authorities.renew(at(612), pace()).unwrap();
+        assert_eq!(
+            authorities.renew(at(611), rotation()).unwrap(),
+            None,
+            "its certificates may still be used"
+        );
+        let forgotten = authorities.renew(at(612), rotation()).unwrap();
         assert_eq!(forgotten, Some("the previous CA is removed"));
         assert_eq!(count(&authorities.bundle()), 1);
     }
 
     #[test]
     fn an_expired_ca_is_replaced_at_once() {
-        let mut authorities = Authorities::generate(at(0), pace()).unwrap();
-        authorities.renew(at(800), pace()).unwrap();
-        let step = authorities.renew(at(800), pace()).unwrap();
+        let mut authorities = Authorities::generate(at(0), rotation()).unwrap();
+        authorities.renew(at(800), rotation()).unwrap();
+        let step = authorities.renew(at(800), rotation()).unwrap();
         assert_eq!(step, Some("the next CA signs from now on"));
         assert!(!authorities.current.validity().left(at(800)).is_zero());
     }
 
     #[test]
     fn a_secret_contains_all_cas() {
-        let mut authorities = Authorities::generate(at(0), pace()).unwrap();
-        authorities.renew(at(600), pace()).unwrap();
+        let mut authorities = Authorities::generate(at(0), rotation()).unwrap();
+        authorities.renew(at(600), rotation()).unwrap();
         authorities.previous = Some(authorities.current.pem().to_owned());
         let secret = Secret { data: Some(authorities.to_data()), ..Secret::default() };
         let read = Authorities::read(&secret).unwrap();

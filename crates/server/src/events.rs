@@ -36,10 +36,10 @@ use crate::raw_budgets::RawBudgets;
 const CONTROLLER: &str = "quorate.dev/server";
 
 /// Minimum time between two Events with the same object and reason.
-const AGAIN: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Capacity of the queue. Further Events are dropped.
-const QUEUE: usize = 256;
+const QUEUE_CAPACITY: usize = 256;
 
 /// Maximum length of a name.
 const NAME_LIMIT: usize = 253;
@@ -48,7 +48,7 @@ const NAME_LIMIT: usize = 253;
 const NOTE_LIMIT: usize = 1024;
 
 /// How many recent Events are remembered.
-const REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED: usize = 10_000;
 
 /// Queues Events. Clones reach the same writer.
 #[derive(Clone, Debug)]
@@ -91,12 +91,12 @@ enum Regarding {
 impl Events {
     /// Starts the writer. It ends when all clones are dropped.
     pub(crate) fn start(client: Client, instance: String, raw_budgets: std::sync::Arc<RawBudgets>) -> Self {
-        let (queue, happenings) = mpsc::channel(QUEUE);
-        tokio::spawn(write_all(client, instance, raw_budgets, happenings));
+        let (queue, pending) = mpsc::channel(QUEUE_CAPACITY);
+        tokio::spawn(write_all(client, instance, raw_budgets, pending));
         Self { queue }
     }
 
-    fn tell(&self, event: PendingEvent) {
+    fn enqueue(&self, event: PendingEvent) {
         if self.queue.try_send(event).is_err() {
             debug!("dropped an Event");
         }
@@ -108,7 +108,7 @@ impl Events {
             Note::NotDisrupted { budget, pod } => {
                 info!(%budget, %pod, "admitted but not disrupted; claim released");
                 let note = format!("Pod {pod} was admitted but not disrupted; claim released.");
-                self.tell(PendingEvent {
+                self.enqueue(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: false,
                     reason: "NotDisrupted".into(),
@@ -118,7 +118,7 @@ impl Events {
             }
             Note::NothingSticks(budget) => {
                 warn!(%budget, "the installed CustomResourceDefinition drops written fields: nothing is admitted");
-                self.tell(PendingEvent {
+                self.enqueue(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: true,
                     reason: "OutdatedDefinition".into(),
@@ -130,7 +130,7 @@ impl Events {
             }
             Note::Opened(budget) => {
                 info!(%budget, "enforced");
-                self.tell(PendingEvent {
+                self.enqueue(PendingEvent {
                     on: Regarding::Budget(budget),
                     warning: false,
                     reason: "Enforced".into(),
@@ -155,12 +155,12 @@ impl Events {
             action,
             note,
         };
-        self.tell(event(Regarding::Pod(request.pod.clone(), uid), sentence::refusal(denials, now)));
+        self.enqueue(event(Regarding::Pod(request.pod.clone(), uid), sentence::refusal(denials, now)));
         for denial in denials {
             if let Some(key) = &denial.budget {
                 let note =
                     format!("{} of {} denied: {}", action, request.pod.name, sentence::denial(denial, now));
-                self.tell(event(Regarding::Budget(key.clone()), note));
+                self.enqueue(event(Regarding::Budget(key.clone()), note));
             }
         }
     }
@@ -179,7 +179,7 @@ impl Events {
                 "Quorate serves PodUnavailableBudgets: OpenKruise has no webhooks for pods here.",
             ),
         };
-        self.tell(PendingEvent {
+        self.enqueue(PendingEvent {
             on: Regarding::OpenKruise,
             warning: !served,
             reason: Cow::Borrowed(reason),
@@ -196,7 +196,7 @@ impl Events {
         about: String,
         note: String,
     ) {
-        self.tell(PendingEvent {
+        self.enqueue(PendingEvent {
             on: Regarding::Controller {
                 api_version: controller.api_version.clone(),
                 kind: controller.kind.clone(),
@@ -213,7 +213,7 @@ impl Events {
 
     /// Reports that a budget cannot work as configured.
     pub(crate) fn misconfigured(&self, budget: &BudgetKey, reason: &'static str, message: &str) {
-        self.tell(PendingEvent {
+        self.enqueue(PendingEvent {
             on: Regarding::Budget(budget.clone()),
             warning: true,
             reason: Cow::Borrowed(reason),
@@ -230,7 +230,7 @@ impl Events {
         reason: &str,
         message: &str,
     ) {
-        self.tell(PendingEvent {
+        self.enqueue(PendingEvent {
             on: Regarding::NativeBudget { key: key.clone(), uid, about: message.to_owned() },
             warning: true,
             reason: reason.to_owned().into(),
@@ -244,11 +244,11 @@ async fn write_all(
     client: Client,
     instance: String,
     raw_budgets: std::sync::Arc<RawBudgets>,
-    mut happenings: mpsc::Receiver<PendingEvent>,
+    mut pending: mpsc::Receiver<PendingEvent>,
 ) {
-    let mut told = RecentEvents::default();
-    while let Some(event) = happenings.recv().await {
-        if !told.is_news(&event, Instant::now()) {
+    let mut recent = RecentEvents::default();
+    while let Some(event) = pending.recv().await {
+        if !recent.insert(&event, Instant::now()) {
             continue;
         }
         if let Err(error) = write(&client, &instance, &raw_budgets, &event).await {
@@ -262,16 +262,16 @@ async fn write_all(
 struct RecentEvents(HashMap<(Regarding, Cow<'static, str>), Instant>);
 
 impl RecentEvents {
-    fn is_news(&mut self, event: &PendingEvent, now: Instant) -> bool {
+    fn insert(&mut self, event: &PendingEvent, now: Instant) -> bool {
         let key = (event.on.clone(), event.reason.clone());
-        if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < AGAIN) {
+        if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < REPEAT_INTERVAL) {
             return false;
         }
-        if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
+        if self.0.len() >= MAX_REMEMBERED {
+            self.0.retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
         }
         // All of them are from the last minute: report no more.
-        if self.0.len() >= REMEMBERED {
+        if self.0.len() >= MAX_REMEMBERED {
             return false;
         }
         self.0.insert(key, now);
@@ -384,12 +384,12 @@ mod tests {
 
     #[test]
     fn the_same_event_is_written_once_a_minute() {
-        let mut told = RecentEvents::default();
+        let mut recent = RecentEvents::default();
         let start = Instant::now();
-        assert!(told.is_news(&denial("a"), start));
-        assert!(!told.is_news(&denial("a"), start + Duration::from_secs(59)));
-        assert!(told.is_news(&denial("b"), start + Duration::from_secs(59)));
-        assert!(told.is_news(&denial("a"), start + Duration::from_secs(60)));
+        assert!(recent.insert(&denial("a"), start));
+        assert!(!recent.insert(&denial("a"), start + Duration::from_secs(59)));
+        assert!(recent.insert(&denial("b"), start + Duration::from_secs(59)));
+        assert!(recent.insert(&denial("a"), start + Duration::from_secs(60)));
     }
 
     #[test]
@@ -418,16 +418,16 @@ mod tests {
 
     #[test]
     fn the_number_of_remembered_events_is_bounded() {
-        let mut told = RecentEvents::default();
+        let mut recent = RecentEvents::default();
         let start = Instant::now();
-        for i in 0..REMEMBERED {
-            assert!(told.is_news(&denial(&i.to_string()), start));
+        for i in 0..MAX_REMEMBERED {
+            assert!(recent.insert(&denial(&i.to_string()), start));
         }
         assert!(
-            !told.is_news(&denial("one more"), start),
+            !recent.insert(&denial("one more"), start),
             "otherwise there could be an Event for every pod of a cluster"
         );
-        assert!(told.is_news(&denial("one more"), start + AGAIN));
-        assert_eq!(told.0.len(), 1);
+        assert!(recent.insert(&denial("one more"), start + REPEAT_INTERVAL));
+        assert_eq!(recent.0.len(), 1);
     }
 }

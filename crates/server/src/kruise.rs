@@ -49,7 +49,7 @@ pub(crate) fn follow(
         tokio::spawn(async move {
             tokio::select! {
                 () = served.closed() => {}
-                _ = look(client, &served, health.clone()) => {}
+                _ = watch_webhooks(client, &served, health.clone()) => {}
                 () = presume(&served, &health, presumed) => {}
             }
         });
@@ -57,7 +57,7 @@ pub(crate) fn follow(
     receiver
 }
 
-async fn look(client: Client, served: &watch::Sender<Option<bool>>, health: Health) -> Infallible {
+async fn watch_webhooks(client: Client, served: &watch::Sender<Option<bool>>, health: Health) -> Infallible {
     let source = Source::<slim::ValidatingWebhookConfiguration>::all(client).reporting_to(health);
     watches::run(source, |event| {
         if let Some(theirs) = decides_on_pods(event) {
@@ -78,7 +78,7 @@ async fn presume(served: &watch::Sender<Option<bool>>, health: &Health, presumed
     std::future::pending::<()>().await;
 }
 
-/// Whether OpenKruise's webhooks for pods are registered, if the event says so.
+/// Whether OpenKruise's webhooks for pods are registered, if the event shows it.
 fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) -> Option<bool> {
     let theirs = |configuration: &slim::ValidatingWebhookConfiguration| {
         let names = configuration.webhooks.iter().map(|webhook| webhook.name.as_str());
@@ -96,16 +96,16 @@ fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) 
 
 /// Logs when this process starts or stops to serve them. The leader also writes an Event, even if it became the leader
 /// after the change.
-pub(crate) async fn tell(mut served: ServedHere, mut held: watch::Receiver<bool>, events: Events) {
-    let (mut logged, mut told) = (true, true);
+pub(crate) async fn report_changes(mut served: ServedHere, mut held: watch::Receiver<bool>, events: Events) {
+    let (mut logged, mut reported) = (true, true);
     loop {
         let now = served.borrow_and_update().unwrap_or(logged);
         if now != logged {
             logged = now;
             info!(served = now, "handling of PodUnavailableBudgets changed");
         }
-        if *held.borrow_and_update() && now != told {
-            told = now;
+        if *held.borrow_and_update() && now != reported {
+            reported = now;
             events.kruise(now);
         }
         let changed = tokio::select! {

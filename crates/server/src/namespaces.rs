@@ -28,7 +28,7 @@ use crate::clock;
 use crate::watches::EXCLUDED;
 
 /// How long the label stays after the last enforcing budget is gone.
-const STAYS: Duration = Duration::from_secs(600);
+const REMOVAL_DELAY: Duration = Duration::from_secs(600);
 
 /// Pause after a failed write, and interval to check for labels that are due to be removed.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ impl Idle {
         let mut due = Due { set: wanted.difference(labelled).cloned().collect(), unset: Vec::new() };
         for namespace in labelled.difference(wanted) {
             let since = *self.0.entry(namespace.clone()).or_insert(now);
-            if now >= since.after(STAYS) {
+            if now >= since.after(REMOVAL_DELAY) {
                 due.unset.push(namespace.clone());
             }
         }
@@ -102,7 +102,7 @@ impl Idle {
 }
 
 /// Reconciles the labels while this process is the leader.
-pub(crate) async fn keep(
+pub(crate) async fn run(
     client: Client,
     own: String,
     mut wanted: watch::Receiver<BTreeSet<Text>>,

@@ -32,16 +32,16 @@ use crate::calls::FIELD_MANAGER;
 use crate::clock;
 
 /// How long the other replicas consider a process alive after a renewal.
-const HOLDS: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// How long this process may decide after a renewal: it stops well before the other replicas may consider it dead.
-const TRUSTED: Duration = Duration::from_secs(10);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Interval between renewals.
-const RENEWED: Duration = Duration::from_secs(4);
+const RENEW_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Timeout of a write to the Lease.
-const PATIENCE: Duration = Duration::from_secs(3);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Label of the Leases of servers.
 const LABEL: (&str, &str) = (COMPONENT, SERVER);
@@ -61,11 +61,11 @@ pub(crate) struct Acknowledgement {
 }
 
 impl Acknowledgement {
-    /// Whether this must be written before the next renewal, if `told` was written last. A budget changes with every
-    /// claim: a write to the Lease each time would cost more than the claims.
-    fn is_urgent(&self, told: Acknowledged) -> bool {
+    /// Whether this must be written before the next renewal; `written` is what the Lease has. A budget changes with
+    /// every claim: a write to the Lease each time would cost more than the claims.
+    fn is_urgent(&self, written: Acknowledged) -> bool {
         // The leader relies on an acknowledgement until its withdrawal is written.
-        let takes_back = ACKNOWLEDGED.iter().any(|(kind, _)| self.known.of(*kind) < told.of(*kind));
+        let takes_back = ACKNOWLEDGED.iter().any(|(kind, _)| self.known.of(*kind) < written.of(*kind));
         self.awaited || takes_back
     }
 }
@@ -98,7 +98,7 @@ impl ReplicaLeases {
     }
 
     fn renewed(&self, sent: Time) {
-        self.good_until.store(sent.after(TRUSTED).0, Ordering::Relaxed);
+        self.good_until.store(sent.after(RENEW_DEADLINE).0, Ordering::Relaxed);
     }
 
     /// Creates the Lease of this process.
@@ -113,15 +113,15 @@ impl ReplicaLeases {
             },
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.name.clone()),
-                lease_duration_seconds: i32::try_from(HOLDS.as_secs()).ok(),
+                lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
                 acquire_time: Some(now.clone()),
                 renew_time: Some(now),
                 ..LeaseSpec::default()
             }),
         };
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let written = tokio::time::timeout(PATIENCE, self.leases().create(&params, &lease)).await;
-        written
+        let created = tokio::time::timeout(WRITE_TIMEOUT, self.leases().create(&params, &lease)).await;
+        created
             .context("no answer")
             .and_then(|outcome| outcome.map_err(|error| anyhow::anyhow!("{}", Plain(&error))))
             .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
@@ -132,7 +132,7 @@ impl ReplicaLeases {
 
     /// Renews the Lease, and writes the acknowledged versions to it. Ends when `stop` is cancelled, or when the Lease
     /// is gone: the other replicas then continue without this process, and it must not decide any more.
-    pub(crate) async fn stay(
+    pub(crate) async fn keep_renewed(
         &self,
         mut acknowledged: watch::Receiver<Acknowledgement>,
         replica: &ReplicaHandle,
@@ -140,14 +140,14 @@ impl ReplicaLeases {
     ) -> anyhow::Result<()> {
         replica.send(Event::Serving(true)).await;
         let mut serving = true;
-        let mut told = Acknowledged::default();
-        let mut renewal = tokio::time::interval(RENEWED);
+        let mut written = Acknowledged::default();
+        let mut renewal = tokio::time::interval(RENEW_INTERVAL);
         renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 changed = acknowledged.changed() => match changed {
-                    Ok(()) if acknowledged.borrow().is_urgent(told) => {}
+                    Ok(()) if acknowledged.borrow().is_urgent(written) => {}
                     Ok(()) => continue,
                     Err(_) => return Ok(()),
                 },
@@ -155,10 +155,10 @@ impl ReplicaLeases {
             }
             let known = acknowledged.borrow_and_update().known;
             let sent = clock::now();
-            match tokio::time::timeout(PATIENCE, self.renew(known)).await {
+            match tokio::time::timeout(WRITE_TIMEOUT, self.renew(known)).await {
                 Ok(Ok(_)) => {
                     self.renewed(sent);
-                    told = known;
+                    written = known;
                 }
                 Ok(Err(Error::Api(status))) if status.code == 404 => {
                     replica.send(Event::Serving(false)).await;
@@ -180,13 +180,13 @@ impl ReplicaLeases {
 
     /// Leaves the replicas. The Lease stays, so that the leader waits before it opens a budget, unless this process
     /// knows of no recent admission.
-    pub(crate) async fn leave(&self, knows_nothing: bool) {
+    pub(crate) async fn leave(&self, admitted_nothing: bool) {
         self.good_until.store(i64::MIN, Ordering::Relaxed);
-        if !knows_nothing {
+        if !admitted_nothing {
             return;
         }
         let (leases, params) = (self.leases(), kube::api::DeleteParams::default());
-        match tokio::time::timeout(PATIENCE, leases.delete(&self.name, &params)).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, leases.delete(&self.name, &params)).await {
             Ok(Err(error)) => warn!(error = %Plain(&error), "cannot delete the Lease"),
             Err(_) => warn!("cannot delete the Lease: no answer"),
             Ok(Ok(_)) => info!(lease = self.name, "deleted the Lease"),
@@ -223,10 +223,10 @@ impl ReplicaLeases {
                 let first = || ObservedLease::new(holder, renewed, now);
                 let since = seen.entry(name.clone()).or_insert_with(first).read(holder, renewed, now);
                 let silent = now.since(since);
-                if silent > HOLDS + self.kept {
+                if silent > LEASE_DURATION + self.kept {
                     over.push(name);
                 } else {
-                    leases.push(member(lease, silent > HOLDS));
+                    leases.push(replica_lease(lease, silent > LEASE_DURATION));
                 }
             }
             seen.retain(|name, _| listed.objects.iter().any(|lease| lease.name_any() == *name));
@@ -240,7 +240,7 @@ impl ReplicaLeases {
     }
 }
 
-fn member(lease: &slim::Lease, vanished: bool) -> ReplicaLease {
+fn replica_lease(lease: &slim::Lease, vanished: bool) -> ReplicaLease {
     let version = |name: &str| lease.annotations().get(name).and_then(|text| objects::version(text));
     let acknowledged = ACKNOWLEDGED.iter().fold(Acknowledged::default(), |known, (kind, name)| {
         known.with(*kind, version(name).unwrap_or(Version(0)))
@@ -260,13 +260,13 @@ mod tests {
     #[test]
     fn only_an_awaited_or_withdrawn_acknowledgement_is_written_before_the_next_renewal() {
         let known = |version| Acknowledged { budgets: Version(version), ..Acknowledged::default() };
-        let told = known(5);
+        let written = known(5);
         for (now, awaited, urgent, why) in [
             (known(6), true, true, "a budget is waiting to be opened"),
             (known(6), false, false, "a claim was written, and no budget is waiting"),
             (known(0), false, true, "budgets are not watched any more"),
         ] {
-            assert_eq!(Acknowledgement { known: now, awaited }.is_urgent(told), urgent, "{why}");
+            assert_eq!(Acknowledgement { known: now, awaited }.is_urgent(written), urgent, "{why}");
         }
     }
 }

@@ -24,7 +24,7 @@ use tracing::info;
 use crate::actor::{self, Outbox, ReplicaHandle};
 use crate::admission::{self, AdmissionState};
 use crate::calls::Calls;
-use crate::certificates::{Certificates, Pace, Source};
+use crate::certificates::{Certificates, Rotation, Source};
 use crate::events::Events;
 use crate::kruise::{self, ServePub};
 use crate::metrics::Metrics;
@@ -63,7 +63,7 @@ pub struct Options {
     /// the API server may take to carry out an admitted request, and the same for all servers.
     pub claim_expiry: Duration,
     /// How long to keep serving after `stop`, until clients send no more requests to this process.
-    pub lingers: Duration,
+    pub shutdown_delay: Duration,
 }
 
 impl Options {
@@ -77,12 +77,12 @@ impl Options {
             endpoint: None,
             namespace: namespace.to_owned(),
             webhooks: ManagedBy::Server,
-            certificates: Source::Own(Pace::default()),
+            certificates: Source::Own(Rotation::default()),
             gates: Gates::default(),
             propagate_owner_references: false,
             serve_pub: ServePub::Auto,
             claim_expiry: Duration::from_secs(120),
-            lingers: Duration::ZERO,
+            shutdown_delay: Duration::ZERO,
         }
     }
 }
@@ -107,7 +107,7 @@ impl Running {
     }
 }
 
-/// Starts a server. When `stop` is cancelled, it turns unready, keeps serving for [`Options::lingers`], and ends.
+/// Starts a server. When `stop` is cancelled, it turns unready, serves for [`Options::shutdown_delay`], and ends.
 ///
 /// The order matters: first the Lease, then the list of budgets. Before the leader opens a budget, it waits for every
 /// process that could decide without knowing the budget, and it finds these processes by their Leases.
@@ -134,7 +134,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let metrics = Arc::new(Metrics::default());
     let events = Events::start(client.clone(), name.clone(), raw_budgets.clone());
     let calls = Arc::new(Calls::new(client.clone(), raw_budgets.clone(), leases.clone(), metrics.clone()));
-    let (statuses, news) = mpsc::unbounded_channel();
+    let (statuses, status_changes) = mpsc::unbounded_channel();
     let (acknowledged, acknowledgements) = watch::channel(Acknowledgement::default());
     let (synced, is_synced) = watch::channel(false);
     let (stale, is_stale) = watch::channel(None);
@@ -166,14 +166,14 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         events: events.clone(),
         metrics: metrics.clone(),
     };
-    let mut chores = JoinSet::new();
-    chores.spawn(writer.run(news));
-    chores.spawn(namespaces::keep(client.clone(), options.namespace.clone(), enforced, election.clone()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(writer.run(status_changes));
+    tasks.spawn(namespaces::run(client.clone(), options.namespace.clone(), enforced, election.clone()));
     let (in_force, is_in_force) = watch::channel(false);
     let bundle = certificates.bundle();
     // With `always` or `never` the user has decided, so no Event is needed.
     if options.serve_pub == ServePub::Auto {
-        chores.spawn(kruise::tell(kruise.clone(), is_held.clone(), events.clone()));
+        tasks.spawn(kruise::report_changes(kruise.clone(), is_held.clone(), events.clone()));
     }
     let propagates = options.propagate_owner_references;
     let owners = propagates.then(|| Owners::new(client.clone(), events.clone()));
@@ -184,8 +184,8 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         namespace: options.namespace,
         owners: propagates,
     };
-    chores.spawn(reconciler.keep(bundle, is_held, in_force));
-    chores.spawn(follow_leadership(replica.clone(), is_in_force));
+    tasks.spawn(reconciler.run(bundle, is_held, in_force));
+    tasks.spawn(follow_leadership(replica.clone(), is_in_force));
 
     let stopping = Arc::new(AtomicBool::new(false));
     let status = ServerStatus {
@@ -204,30 +204,30 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let state = state.with_owners(owners);
     let closing = CancellationToken::new();
     let tls = certificates.serving().server_config()?;
-    let told = stopping.clone();
-    let router = admission::router(state, move || told.load(Ordering::Relaxed));
+    let is_stopping = stopping.clone();
+    let router = admission::router(state, move || is_stopping.load(Ordering::Relaxed));
     let serving = tokio::spawn(https::serve(listener, tls, router, closing.clone()));
-    chores.spawn(admin::serve(admin_listener, admin::router(Arc::new(status)), CancellationToken::new()));
+    tasks.spawn(admin::serve(admin_listener, admin::router(Arc::new(status)), CancellationToken::new()));
     let signer = election.clone();
-    chores.spawn(async move { certificates.keep(&signer).await });
+    tasks.spawn(async move { certificates.run(&signer).await });
     info!(%address, %admin, name, "serving");
 
-    let candidacy = election.stand(held, stop.clone());
-    let (lingers, ending) = (options.lingers, closing.clone());
+    let electing = election.spawn(held, stop.clone());
+    let (shutdown_delay, ending) = (options.shutdown_delay, closing.clone());
     tokio::spawn(async move {
         stop.cancelled().await;
         stopping.store(true, Ordering::Relaxed);
-        info!(?lingers, "shutting down");
-        tokio::time::sleep(lingers).await;
+        info!(?shutdown_delay, "shutting down");
+        tokio::time::sleep(shutdown_delay).await;
         ending.cancel();
     });
     let task = tokio::spawn(async move {
-        let outcome = leases.stay(acknowledgements, &replica, closing.clone()).await;
+        let outcome = leases.keep_renewed(acknowledgements, &replica, closing.clone()).await;
         closing.cancel();
         let _ = serving.await;
-        let _ = candidacy.await;
+        let _ = electing.await;
         leases.leave(replica.admitted_nothing_recently().await).await;
-        drop(chores);
+        drop(tasks);
         reconciling.abort();
         drop(watches);
         outcome
@@ -243,11 +243,11 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
 
 /// Makes the replica the leader while this process holds the lease and the webhooks are in force.
 async fn follow_leadership(replica: ReplicaHandle, mut in_force: watch::Receiver<bool>) {
-    let mut told = false;
+    let mut is_leader = false;
     loop {
         let holds = *in_force.borrow_and_update();
-        if holds != told {
-            told = holds;
+        if holds != is_leader {
+            is_leader = holds;
             replica.send(Event::Leader(holds)).await;
         }
         if in_force.changed().await.is_err() {

@@ -34,14 +34,14 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// Delay before a write while a claim is unsettled. An admitted disruption is usually carried out, observed and settled
 /// within this time: one write covers all of that, and readers still see the current status within a second.
-const SETTLES: Duration = Duration::from_millis(700);
+const SETTLE_DELAY: Duration = Duration::from_millis(700);
 
 /// Minimum time between two writes to a budget that changes all the time: readers see the current status within a
 /// second, and evictions do not pay for a status write at each step.
-const APART: Duration = Duration::from_millis(800);
+const MIN_INTERVAL: Duration = Duration::from_millis(800);
 
 /// Maximum number of concurrent writes: after the loss of a node, many budgets change together.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 
 /// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -76,18 +76,18 @@ pub(crate) struct Writer {
 impl Writer {
     /// Writes the status of every budget that changes while this process is the leader, until the channel is closed. A
     /// new leader receives all budgets.
-    pub(crate) async fn run(self, mut news: mpsc::UnboundedReceiver<StatusChange>) {
+    pub(crate) async fn run(self, mut changes: mpsc::UnboundedReceiver<StatusChange>) {
         let mut queue = StatusQueue::default();
         let mut writing = FuturesUnordered::new();
         loop {
-            while writing.len() < AT_ONCE
+            while writing.len() < MAX_CONCURRENT
                 && let Some(key) = queue.take(Instant::now())
             {
                 writing.push(self.attempt(key));
             }
-            let next = queue.next().filter(|_| writing.len() < AT_ONCE);
+            let next = queue.next().filter(|_| writing.len() < MAX_CONCURRENT);
             tokio::select! {
-                news = news.recv() => match news {
+                change = changes.recv() => match change {
                     Some(StatusChange::Changed(budgets)) => {
                         budgets.into_iter().for_each(|budget| queue.changed(budget, Instant::now()));
                     }
@@ -134,12 +134,12 @@ impl Writer {
     /// Writes an Event when a budget starts to be misconfigured.
     fn report_trouble(&self, key: &BudgetKey, seen: &Value, status: &Status) {
         let configured = status.conditions.iter().find(|c| c.kind == ConditionType::BudgetConfigured);
-        let news = configured.filter(|now| !now.status && reason_seen(seen) != Some(now.reason.name()));
-        if let Some(condition) = news {
+        let new = configured.filter(|now| !now.status && reason_seen(seen) != Some(now.reason.name()));
+        if let Some(condition) = new {
             self.events.misconfigured(key, condition.reason.name(), &condition.message);
         }
         let ungrouped = [ConditionReason::MissingWorkloadReference, ConditionReason::MissingGroupLabel];
-        let misconfigured = news.is_some_and(|condition| ungrouped.contains(&condition.reason));
+        let misconfigured = new.is_some_and(|condition| ungrouped.contains(&condition.reason));
         self.metrics.reconciled(!status.groups.is_empty(), misconfigured);
     }
 }
@@ -167,8 +167,8 @@ impl StatusQueue {
         if entry.due.is_some() {
             return;
         }
-        let soonest = now + if unsettled { SETTLES } else { DEBOUNCE };
-        let due = entry.written.map_or(soonest, |written| soonest.max(written + APART));
+        let soonest = now + if unsettled { SETTLE_DELAY } else { DEBOUNCE };
+        let due = entry.written.map_or(soonest, |written| soonest.max(written + MIN_INTERVAL));
         entry.due = Some(due);
         // No second write while one is in progress: the older status could arrive last.
         if !entry.writing {
@@ -182,7 +182,7 @@ impl StatusQueue {
             self.budgets.entry(key.clone()).or_insert(Entry { due: None, written: None, writing: false });
         entry.written = Some(now);
         if let Some(due) = entry.due.as_mut() {
-            let was = std::mem::replace(due, (*due).max(now + APART));
+            let was = std::mem::replace(due, (*due).max(now + MIN_INTERVAL));
             if !entry.writing {
                 self.due.remove(&(was, key.clone()));
                 self.due.insert((*due, key.clone()));
@@ -213,7 +213,7 @@ impl StatusQueue {
         entry.writing = false;
         entry.written = Some(now);
         entry.due = match (success, entry.due) {
-            (true, due) => due.map(|due| due.max(now + APART)),
+            (true, due) => due.map(|due| due.max(now + MIN_INTERVAL)),
             (false, _) => Some(now + PAUSE),
         };
         if let Some(due) = entry.due {
@@ -225,7 +225,9 @@ impl StatusQueue {
 
     /// Forgets budgets that were written long ago: they may be written at once, like new budgets.
     fn forget(&mut self, now: Instant) {
-        while let Some((written, key)) = self.recent.pop_front_if(|(written, _)| *written + APART <= now) {
+        while let Some((written, key)) =
+            self.recent.pop_front_if(|(written, _)| *written + MIN_INTERVAL <= now)
+        {
             let idle =
                 |entry: &Entry| entry.due.is_none() && !entry.writing && entry.written == Some(written);
             if self.budgets.get(&key).is_some_and(idle) {
@@ -269,9 +271,9 @@ mod tests {
         for step in 1..8 {
             queue.changed(settled("llm"), written + DEBOUNCE * step);
         }
-        assert_eq!(queue.next(), Some(written + APART));
-        assert_eq!(queue.take(written + APART), Some(budget("llm")));
-        assert_eq!(queue.take(written + APART), None, "once");
+        assert_eq!(queue.next(), Some(written + MIN_INTERVAL));
+        assert_eq!(queue.take(written + MIN_INTERVAL), Some(budget("llm")));
+        assert_eq!(queue.take(written + MIN_INTERVAL), None, "once");
     }
 
     #[test]
@@ -280,14 +282,14 @@ mod tests {
         let start = Instant::now();
         queue.changed(Changed { budget: budget("llm"), unsettled: true }, start);
         assert_eq!(queue.take(start + DEBOUNCE), None, "the claim is about to be settled");
-        queue.changed(settled("llm"), start + SETTLES - DEBOUNCE / 2);
+        queue.changed(settled("llm"), start + SETTLE_DELAY - DEBOUNCE / 2);
         assert_eq!(
-            queue.take(start + SETTLES),
+            queue.take(start + SETTLE_DELAY),
             Some(budget("llm")),
             "and the status is still written within a second"
         );
-        assert!(SETTLES < Duration::from_secs(1));
-        queue.written(budget("llm"), true, start + SETTLES);
+        assert!(SETTLE_DELAY < Duration::from_secs(1));
+        queue.written(budget("llm"), true, start + SETTLE_DELAY);
         assert_eq!(queue.next(), None);
     }
 
@@ -298,12 +300,12 @@ mod tests {
         queue.changed(settled("llm"), start);
         queue.committed(budget("llm"), start + DEBOUNCE / 2);
         assert_eq!(queue.take(start + DEBOUNCE), None, "the commit wrote it a moment ago");
-        let later = start + DEBOUNCE / 2 + APART;
+        let later = start + DEBOUNCE / 2 + MIN_INTERVAL;
         assert_eq!(queue.take(later), Some(budget("llm")), "the commit may have been older than the change");
         queue.written(budget("llm"), true, later);
-        queue.committed(budget("llm"), later + APART);
-        queue.changed(settled("llm"), later + APART + DEBOUNCE);
-        assert_eq!(queue.next(), Some(later + APART * 2), "as after a write");
+        queue.committed(budget("llm"), later + MIN_INTERVAL);
+        queue.changed(settled("llm"), later + MIN_INTERVAL + DEBOUNCE);
+        assert_eq!(queue.next(), Some(later + MIN_INTERVAL * 2), "as after a write");
     }
 
     #[test]
@@ -315,7 +317,7 @@ mod tests {
         queue.changed(settled("llm"), start + DEBOUNCE);
         assert_eq!(queue.take(start + PAUSE), None, "it is being written");
         queue.written(budget("llm"), true, start + PAUSE);
-        assert_eq!(queue.take(start + PAUSE + APART), Some(budget("llm")));
+        assert_eq!(queue.take(start + PAUSE + MIN_INTERVAL), Some(budget("llm")));
         queue.written(budget("llm"), false, start + PAUSE * 3);
         assert_eq!(queue.next(), Some(start + PAUSE * 4), "a failed write is retried");
         assert_eq!(queue.take(start + PAUSE * 4), Some(budget("llm")));

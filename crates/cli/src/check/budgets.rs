@@ -30,17 +30,17 @@ const NAMED: usize = 5;
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut section = Section::new("budgets");
-    let mut view = match View::look(client, Gates::default(), ServePub::Auto, own, None).await {
+    let mut view = match View::load(client, Gates::default(), ServePub::Auto, own, None).await {
         Ok(view) => view,
         Err(obstacle) => {
             section.bad(obstacle.to_string(), "`quorate check` must read the same resources as a server");
             return section;
         }
     };
-    for Unlisted { what, hence, .. } in view.unlisted() {
+    for Unlisted { what, unknown, .. } in view.unlisted() {
         section.bad(
             format!("cannot list {what}"),
-            format!("you need the verbs list and watch on it; without them it is unknown {hence}"),
+            format!("you need the verbs list and watch on it; without them it is unknown {unknown}"),
         );
     }
     stand(view.engine(), &mut section);

@@ -33,7 +33,7 @@ pub(super) struct LeftOut {
 impl Answer {
     pub(super) fn new(explained: Explained, unlisted: &[Unlisted]) -> Self {
         let left_out =
-            |unlisted: &Unlisted| LeftOut { resource: unlisted.what.clone(), hence: unlisted.hence };
+            |unlisted: &Unlisted| LeftOut { resource: unlisted.what.clone(), hence: unlisted.unknown };
         Self { explained, left_out: unlisted.iter().map(left_out).collect() }
     }
 }

@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let everywhere = args.location.all_namespaces || matches!(subject, Subject::Node(_));
     let within = (!everywhere).then_some(namespace.as_str());
     let own = args.location.cluster.quorate_namespace.as_str();
-    let mut view = View::look(&cluster.client, gates, serve_pub, own, within).await?;
+    let mut view = View::load(&cluster.client, gates, serve_pub, own, within).await?;
     let operation = args.operation;
     let concerned = concerned(&mut view, &subject, &namespace);
     view.until(PATIENCE, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quorate_server::certificates::{Pace, SECRET, Source};
+use quorate_server::certificates::{Rotation, SECRET, Source};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
@@ -14,13 +14,13 @@ use crate::quorate::{NAMESPACE, Quorate, install};
 quorate_testbed::stories!(Whole: certificate_authorities_rotate_without_failed_webhook_calls);
 
 /// Seconds instead of years, with some to spare, since a busy machine may delay a server for a few seconds.
-fn hurried() -> Pace {
-    Pace {
-        authority: Duration::from_secs(60),
-        renewed: Duration::from_secs(52),
-        trusted: Duration::from_secs(6),
-        leaf: Duration::from_secs(20),
-        looked: Duration::from_millis(500),
+fn hurried() -> Rotation {
+    Rotation {
+        ca_duration: Duration::from_secs(60),
+        ca_renew_before: Duration::from_secs(52),
+        ca_propagation: Duration::from_secs(6),
+        leaf_duration: Duration::from_secs(20),
+        check_interval: Duration::from_millis(500),
     }
 }
 

@@ -11,7 +11,7 @@ use super::review::{Fault, Rejected};
 use crate::error::Problem;
 
 /// The response to a disruption. An allowed eviction is pinned to the UID of the pod that was decided on; if there is no
-/// such pod, there is nothing to pin it to, and the response says so.
+/// such pod, there is nothing to pin it to, and the response reports that.
 pub fn answer(uid: &str, disruption: &Disruption, decision: &Decision, now: Time) -> Value {
     match decision {
         Decision::Allow(Allow::NoEffect { why: NoEffect::Gone, .. }) if disruption.pin.is_some() => {
@@ -63,7 +63,7 @@ pub fn deny(uid: &str, pod: &ObjectKey, denials: &[Denial], now: Time) -> Value 
 
 /// Answers an eviction of a pod that is gone, as the API server does. Allowed, the eviction could reach a new pod of the
 /// same name. Pinned to a UID that no pod has, it would fail with a conflict as soon as there is a new pod, and
-/// `kubectl drain` gives up after a conflict. Status 404 tells the client that the pod it wanted to evict is gone.
+/// `kubectl drain` gives up after a conflict. Status 404 means that the pod it wanted to evict is gone.
 fn not_found(uid: &str, pod: &ObjectKey) -> Value {
     let status = json!({
         "status": "Failure",

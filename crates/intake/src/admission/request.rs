@@ -74,7 +74,7 @@ struct EvictionMeta {
 
 impl<'a> Review<'a> {
     /// The requested operation.
-    pub fn asked(&self) -> Result<ReviewedOperation, Rejected> {
+    pub fn reviewed_operation(&self) -> Result<ReviewedOperation, Rejected> {
         let call = &self.call;
         if call.resource.resource != "pods" || !call.resource.group.is_empty() {
             return Ok(ReviewedOperation::NoDisruption(Harmless::OtherResource));

@@ -178,13 +178,13 @@ fn times(seen: Option<&Value>, pods: &[(Text, Time)]) -> Option<Value> {
     (!change.is_empty()).then_some(Value::Object(change))
 }
 
-/// The conditions of the engine, merged into the list. Conditions of other writers keep their places.
+/// The conditions of the engine, merged into the list. Conditions of other writers keep their positions.
 fn conditions(seen: &Value, status: &Status, now: Time) -> Value {
     let mut list: Vec<Value> = seen.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     for condition in &status.conditions {
-        let place = list.iter().position(|other| other.get("type") == Some(&json!(condition.kind.name())));
-        let fresh = self::condition(condition, place.map(|at| &list[at]), status.generation, now);
-        match place {
+        let index = list.iter().position(|other| other.get("type") == Some(&json!(condition.kind.name())));
+        let fresh = self::condition(condition, index.map(|at| &list[at]), status.generation, now);
+        match index {
             Some(at) => list[at] = fresh,
             None => list.push(fresh),
         }

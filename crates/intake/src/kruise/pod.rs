@@ -85,16 +85,16 @@ impl State {
     fn is_new(&self, pod: &slim::Pod, name: &str, last: &LastStatus) -> bool {
         let Some(status) = status(pod, name) else { return false };
         let spec = pod.spec.containers.iter().find(|container| container.name == name);
-        let asked = spec.and_then(|container| container.image.as_deref());
-        let shows_asked = asked
+        let wanted = spec.and_then(|container| container.image.as_deref());
+        let shows_wanted = wanted
             .zip(status.image.as_deref())
-            .is_some_and(|(asked, shown)| image::full_name(asked) == image::full_name(shown));
+            .is_some_and(|(wanted, shown)| image::full_name(wanted) == image::full_name(shown));
         let id = status.image_id.as_deref().unwrap_or_default();
         let started = status.state.running.as_ref().and_then(|running| running.started_at.as_ref());
         let since = match (started, &self.update_timestamp) {
             (Some(started), Some(updated)) => started.0 > updated.0,
             _ => false,
         };
-        !id.is_empty() && (id != last.image_id || since || shows_asked)
+        !id.is_empty() && (id != last.image_id || since || shows_wanted)
     }
 }

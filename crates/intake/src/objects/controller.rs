@@ -42,21 +42,21 @@ pub fn deployment(deployment: &slim::Deployment) -> Result<Controller, Unreadabl
 /// The text is not such an object; the error says why.
 pub fn any(kind: &GroupKind, text: &str, scale: Option<&slim::ReplicasPath>) -> Result<Controller, String> {
     let wrong = |why: serde_json::Error| why.to_string();
-    let told = |why: Unreadable| why.problem.to_string();
+    let to_text = |why: Unreadable| why.problem.to_string();
     if let Some(read) = GroupSource::of_kind(kind).and_then(group_source_reader) {
         return read(text);
     }
     match (&*kind.group, &*kind.kind) {
-        ("batch", "Job") => job(&serde_json::from_str(text).map_err(wrong)?).map_err(told),
+        ("batch", "Job") => job(&serde_json::from_str(text).map_err(wrong)?).map_err(to_text),
         ("jobset.x-k8s.io", "JobSet") => {
             let set: slim::Job = serde_json::from_str(text).map_err(wrong)?;
-            let fact = counts_pods("JobSet", kind.clone(), &set.metadata, None).map_err(told)?;
+            let fact = counts_pods("JobSet", kind.clone(), &set.metadata, None).map_err(to_text)?;
             Ok(Controller { activity: activity(&set, "Completed"), ..fact })
         }
         known => {
             let object = slim::Scaled::read(text, scale).map_err(wrong)?;
             let fact =
-                counts_pods("object", kind.clone(), &object.metadata, object.replicas).map_err(told)?;
+                counts_pods("object", kind.clone(), &object.metadata, object.replicas).map_err(to_text)?;
             let templates = match known {
                 ("", "ReplicationController") | ("apps.kruise.io", "CloneSet" | "StatefulSet") => {
                     let object: slim::Templated = serde_json::from_str(text).map_err(wrong)?;

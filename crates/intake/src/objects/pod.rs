@@ -139,14 +139,14 @@ fn containers(pod: &slim::Pod) -> Box<[Container]> {
         .map(|(spec, statuses)| {
             let none = slim::ContainerStatus::default();
             let status = statuses.iter().find(|status| status.name == spec.name).unwrap_or(&none);
-            let asked = spec.image.as_deref();
-            let runs = image::running(asked, status.image.as_deref(), status.image_id.as_deref());
+            let wanted = spec.image.as_deref();
+            let runs = image::running(wanted, status.image.as_deref(), status.image_id.as_deref());
             Container {
                 name: spec.name.as_str().into(),
                 id: fingerprint::container_id(status.container_id.as_deref()),
                 image: fingerprint::image(runs),
                 resources: status.resources.as_ref().map_or(0, fingerprint::resources),
-                asked_image: fingerprint::image(asked),
+                asked_image: fingerprint::image(wanted),
                 asked_resources: fingerprint::resources(&spec.resources),
             }
         })

@@ -1,4 +1,4 @@
-//! What the API server is told.
+//! The responses to the API server.
 
 use quorate_engine::basics::{ObjectKey, Text};
 use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason, NO_POD, NoEffect};
@@ -8,7 +8,7 @@ use quorate_intake::admission::{self, Pin};
 use serde_json::{Value, json};
 
 use crate::data::{TEN, load, with};
-use crate::reviews::{asked, disruption};
+use crate::reviews::{disruption, reviewed_operation};
 
 fn budget(name: &str) -> BudgetKey {
     BudgetKey { object: ObjectKey::new("inference", name), kind: BudgetKind::DisruptionBudget }
@@ -43,7 +43,7 @@ fn body_after(review: &Value, response: &Value) -> Value {
 }
 
 #[test]
-fn an_admitted_eviction_is_for_one_pod() {
+fn an_admitted_eviction_is_pinned_to_one_pod() {
     let bodies = [
         json!(null),
         json!({}),
@@ -64,13 +64,13 @@ fn an_admitted_eviction_is_for_one_pod() {
             }
         }
     }
-    let insists = json!({ "preconditions": { "uid": "u-1" } });
-    let review = with(load("review/drain.json"), "/request/object/deleteOptions", insists);
-    assert!(answer(&review, &agreed("u-1")).get("patch").is_none(), "the caller did it");
+    let pinned = json!({ "preconditions": { "uid": "u-1" } });
+    let review = with(load("review/drain.json"), "/request/object/deleteOptions", pinned);
+    assert!(answer(&review, &agreed("u-1")).get("patch").is_none(), "the caller set it already");
 }
 
 #[test]
-fn an_eviction_that_changes_nothing_strikes_no_successor() {
+fn an_eviction_without_effect_cannot_hit_a_new_pod_of_the_same_name() {
     let review = load("review/drain.json");
     let pinned = |reason: Allow| {
         let response = answer(&review, &Decision::Allow(reason));
@@ -103,7 +103,7 @@ fn a_validating_webhook_sends_no_patch() {
 }
 
 #[test]
-fn a_refusal_is_one_that_clients_wait_on() {
+fn a_denial_is_a_429_that_clients_retry() {
     let denials = vec![
         Denial { budget: Some(budget("llm")), reason: DenialReason::NotOpen },
         Denial { budget: Some(budget("web")), reason: DenialReason::TooManyClaims },
@@ -126,16 +126,16 @@ fn a_refusal_is_one_that_clients_wait_on() {
 }
 
 #[test]
-fn a_review_that_was_not_understood_is_refused() {
+fn an_unsupported_review_is_rejected() {
     let review = with(load("review/drain.json"), "/apiVersion", json!("admission.k8s.io/v2"));
-    let answer = admission::reject(&asked(&review).unwrap_err());
+    let answer = admission::reject(&reviewed_operation(&review).unwrap_err());
     insta::assert_snapshot!(answer["response"], @r#"{"allowed":false,"status":{"code":400,"message":"\"admission.k8s.io/v2 AdmissionReview\" is not supported: send an AdmissionReview of admission.k8s.io/v1","reason":"BadRequest","status":"Failure"},"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"}"#);
     let large = admission::read(&[b' '; 10], 5).unwrap_err();
     assert_eq!(admission::reject(&large)["response"]["status"]["code"], json!(413));
 }
 
 #[test]
-fn an_object_that_makes_no_sense_is_refused_field_by_field() {
+fn an_invalid_object_is_rejected_with_a_cause_for_each_field() {
     let problems = [
         Problem::with("spec.minAvailable", -1, "must be a whole number"),
         Problem::at("spec", "covers no pods"),

@@ -29,7 +29,7 @@ fn everything() -> Covers {
 }
 
 #[test]
-fn a_budget() {
+fn a_stored_budget_is_read() {
     let budget = fact(load("budget.json"));
     let key = ObjectKey::new("inference", "llm");
     assert_eq!(budget.key, BudgetKey { object: key, kind: BudgetKind::DisruptionBudget });
@@ -51,7 +51,7 @@ fn a_budget() {
 }
 
 #[test]
-fn the_least_that_a_budget_says() {
+fn a_minimal_budget_has_the_defaults() {
     let rules = spec(json!({ "selector": {}, "maxUnavailable": 1 })).unwrap();
     assert_eq!(rules.covers, everything());
     assert_eq!(rules.units, Units::Pods);
@@ -61,7 +61,7 @@ fn the_least_that_a_budget_says() {
 }
 
 #[test]
-fn what_a_budget_covers_and_counts() {
+fn selectors_targets_and_units_are_read() {
     let selector = json!({
         "matchLabels": { "app": "llm", "empty": null },
         "matchExpressions": [
@@ -72,14 +72,14 @@ fn what_a_budget_covers_and_counts() {
         ],
     });
     let rules = spec(json!({ "selector": selector, "minAvailable": 1 })).unwrap();
-    let ask = |key: &str, operator: Operator| Requirement { key: key.into(), operator };
+    let requirement = |key: &str, operator: Operator| Requirement { key: key.into(), operator };
     let expected = [
-        ask("app", Operator::In(["llm".into()].into())),
-        ask("empty", Operator::In(["".into()].into())),
-        ask("a", Operator::In(["1".into(), "".into()].into())),
-        ask("b", Operator::NotIn(["2".into()].into())),
-        ask("c", Operator::Exists),
-        ask("d", Operator::Absent),
+        requirement("app", Operator::In(["llm".into()].into())),
+        requirement("empty", Operator::In(["".into()].into())),
+        requirement("a", Operator::In(["1".into(), "".into()].into())),
+        requirement("b", Operator::NotIn(["2".into()].into())),
+        requirement("c", Operator::Exists),
+        requirement("d", Operator::Absent),
     ];
     let Covers::Selector(selector) = rules.covers else { panic!("{:?}", rules.covers) };
     for requirement in &expected {
@@ -110,16 +110,16 @@ fn what_a_budget_covers_and_counts() {
 }
 
 #[test]
-fn what_is_stored_although_it_should_not_be_follows_its_precedence() {
+fn a_stored_budget_with_selector_and_target_covers_the_target() {
     let target = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db" });
     let both = json!({ "selector": {}, "targetRef": target, "maxUnavailable": 1 });
     let covers = Covers::Target(GroupKind::new("apps", "StatefulSet"), "db".into());
     assert_eq!(spec(both.clone()).unwrap().covers, covers);
-    assert_eq!(budget::validate(&both).len(), 1, "it would not be let in");
+    assert_eq!(budget::validate(&both).len(), 1, "validation rejects it");
 }
 
 #[test]
-fn a_budget_that_makes_no_sense_denies_what_it_can_be_read_to_cover() {
+fn an_invalid_budget_denies_for_all_pods_that_it_may_cover() {
     let app = Covers::Selector(Selector::labels([("app", "llm")]));
     let evict = Operations::of(&[Operation::Evict]);
     let all = Operations::of(&[Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize]);
@@ -141,7 +141,7 @@ fn a_budget_that_makes_no_sense_denies_what_it_can_be_read_to_cover() {
         (json!({ "targetRef": { "kind": "StatefulSet" }, "minAvailable": 1 }), &everything(), evict),
         (json!("nonsense"), &everything(), evict),
         (json!(null), &everything(), evict),
-        // One that only observes denies nothing, and neither does its trouble.
+        // A budget that only observes denies nothing, even if it is invalid.
         (json!({ "selector": {}, "enforcement": "Observe" }), &everything(), Operations::of(&[])),
     ];
     for (stored, covers, operations) in cases {
@@ -152,7 +152,7 @@ fn a_budget_that_makes_no_sense_denies_what_it_can_be_read_to_cover() {
 }
 
 #[test]
-fn says_the_first_problem_and_counts_the_others() {
+fn the_reason_names_the_first_problem_and_counts_the_others() {
     let why = |stored| spec(stored).unwrap_err().why;
     assert_eq!(
         &*why(json!({ "selector": {} })),
@@ -174,7 +174,7 @@ fn a_typed_budget_reads_like_a_stored_one() {
 }
 
 #[test]
-fn only_a_budget_without_identity_is_no_budget() {
+fn only_a_budget_without_identity_is_unreadable() {
     for pointer in ["/metadata/name", "/metadata/uid", "/metadata/resourceVersion"] {
         let error = budget::budget(&any(with(load("budget.json"), pointer, json!(null)))).unwrap_err();
         assert!(error.to_string().starts_with("DisruptionBudget inference/"), "{error}");

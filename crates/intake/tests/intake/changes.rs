@@ -1,4 +1,4 @@
-//! Updates and resizes: which of them disturb a pod, and what has to be seen before they are over.
+//! Updates and resizes: which of them disrupt a pod, and when they are over.
 
 use quorate_engine::claims::{ContainerChange, Target};
 use quorate_engine::facts::{Operation, Pod};
@@ -36,7 +36,7 @@ fn target(review: &Value, operation: Operation) -> Target {
 }
 
 #[test]
-fn updates_that_disturb_nothing() {
+fn an_update_that_restarts_nothing_is_no_disruption() {
     let cases = [
         ("/metadata/labels/app", json!("other")),
         ("/metadata/labels/canary", json!("yes")),
@@ -67,7 +67,7 @@ fn updates_that_disturb_nothing() {
 }
 
 #[test]
-fn another_image_replaces_the_container() {
+fn a_new_image_replaces_the_container() {
     let image = "registry.example.com/llm/server:v2";
     let target = self::target(&update("/spec/containers/0/image", json!(image)), Operation::Update);
     let change = ContainerChange {
@@ -80,39 +80,42 @@ fn another_image_replaces_the_container() {
     assert_eq!(target, Target { base: Some(base), containers: [change].into(), label: None });
 
     // Over once another container runs it, and not before.
-    let asked = with(load("pod.json"), "/spec/containers/0/image", json!(image));
+    let requested = with(load("pod.json"), "/spec/containers/0/image", json!(image));
     let restarted =
-        with(asked.clone(), "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
+        with(requested.clone(), "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
     let runs = with(restarted.clone(), "/status/containerStatuses/0/image", json!(image));
-    for (value, is_asked, is_reached) in
-        [(load("pod.json"), false, false), (asked, true, false), (restarted, true, false), (runs, true, true)]
-    {
+    for (value, is_requested, is_reached) in [
+        (load("pod.json"), false, false),
+        (requested, true, false),
+        (restarted, true, false),
+        (runs, true, true),
+    ] {
         let fact = later(value);
-        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_asked, is_reached));
+        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_requested, is_reached));
     }
 }
 
 #[test]
-fn an_image_that_runs_under_its_full_name_is_the_one_that_was_asked_for() {
-    for (asked, shown) in [
+fn an_image_that_runs_under_its_full_name_is_the_requested_one() {
+    for (requested, shown) in [
         ("redis", "docker.io/library/redis:latest"),
         ("docker.io/redis:8", "docker.io/library/redis:8"),
         ("docker.io/library/redis:8", "redis:8"),
         ("index.docker.io/bitnami/redis:8", "docker.io/bitnami/redis:8"),
         ("redis:8@sha256:3333", "docker.io/library/redis@sha256:3333"),
     ] {
-        let target = self::target(&update("/spec/containers/0/image", json!(asked)), Operation::Update);
-        let value = with(load("pod.json"), "/spec/containers/0/image", json!(asked));
+        let target = self::target(&update("/spec/containers/0/image", json!(requested)), Operation::Update);
+        let value = with(load("pod.json"), "/spec/containers/0/image", json!(requested));
         let value = with(value, "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
         let runs = with(value.clone(), "/status/containerStatuses/0/image", json!(shown));
-        assert!(target.is_reached(&later(runs)), "{asked} as {shown}");
+        assert!(target.is_reached(&later(runs)), "{requested} as {shown}");
         let other = with(value, "/status/containerStatuses/0/image", json!("docker.io/library/redis:7"));
-        assert!(!target.is_reached(&later(other)), "{asked} is not redis:7");
+        assert!(!target.is_reached(&later(other)), "{requested} is not redis:7");
     }
 }
 
 #[test]
-fn other_ways_to_disturb_a_pod() {
+fn sidecars_labels_and_deadlines_disrupt_a_pod_too() {
     let names = |review: &Value| -> Vec<String> {
         target(review, Operation::Update).containers.iter().map(|change| change.name.to_string()).collect()
     };
@@ -145,7 +148,7 @@ fn other_ways_to_disturb_a_pod() {
 }
 
 #[test]
-fn a_resize_is_free_where_no_restart_is_needed() {
+fn a_resize_without_a_restart_is_no_disruption() {
     let cases = [
         ("/spec/containers/0/resources/requests/cpu", json!("750m")),
         ("/spec/containers/0/resources/limits/cpu", json!("2")),
@@ -160,7 +163,7 @@ fn a_resize_is_free_where_no_restart_is_needed() {
 }
 
 #[test]
-fn a_resize_that_restarts() {
+fn a_resize_with_a_restart_is_over_when_the_new_container_has_the_resources() {
     let review = resize("/spec/containers/0/resources/limits/memory", json!("512Mi"));
     let target = self::target(&review, Operation::Resize);
     assert_eq!(target.containers.len(), 1);
@@ -170,20 +173,20 @@ fn a_resize_that_restarts() {
     );
     assert!(target.containers[0].resources.is_some() && target.containers[0].image.is_none());
 
-    let asked = with(load("pod.json"), "/spec/containers/0/resources/limits/memory", json!("512Mi"));
+    let requested = with(load("pod.json"), "/spec/containers/0/resources/limits/memory", json!("512Mi"));
     let restarted =
-        with(asked.clone(), "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
+        with(requested.clone(), "/status/containerStatuses/0/containerID", json!("containerd://bb01"));
     // The kubelet writes the amount its own way.
     let resized =
         with(restarted.clone(), "/status/containerStatuses/0/resources/limits/memory", json!("536870912"));
-    for (value, is_asked, is_reached) in [
+    for (value, is_requested, is_reached) in [
         (load("pod.json"), false, false),
-        (asked, true, false),
+        (requested, true, false),
         (restarted, true, false),
         (resized, true, true),
     ] {
         let fact = later(value);
-        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_asked, is_reached));
+        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_requested, is_reached));
     }
 
     for (pointer, value) in [
@@ -194,7 +197,7 @@ fn a_resize_that_restarts() {
     }
 }
 
-/// As OpenKruise's lifecycle hooks write it: who keeps the pod unready stands in the message.
+/// As OpenKruise's lifecycle hooks write it: the message names the hook that keeps the pod unready.
 #[test]
 fn a_hook_before_a_deletion_is_decided_as_a_deletion() {
     let closed_by = |keys: &str| {
@@ -221,7 +224,7 @@ fn a_hook_before_a_deletion_is_decided_as_a_deletion() {
 
 /// As OpenKruise's updater does it: the readiness gate, the image, and the gate again once the container runs.
 #[test]
-fn an_update_that_is_announced() {
+fn an_announced_update_is_over_when_the_gate_is_true_again() {
     let gate = |value: Value, status: &str| {
         let conditions =
             json!([{"type": "Ready", "status": status}, {"type": "InPlaceUpdateReady", "status": status}]);
@@ -234,15 +237,15 @@ fn an_update_that_is_announced() {
     let target = self::target(&review, Operation::Update);
     let before = objects::pod(&pod(gate(load("pod.json"), "True"))).unwrap();
     assert_eq!(target, Target { base: Some(before.version), ..Target::default() });
-    let looks = |fact: &Pod| (target.is_asked(fact), target.is_reached(fact), target.is_replaced(fact));
-    assert_eq!(looks(&before), (false, false, false), "not stored yet");
-    assert_eq!(looks(&later(gate(load("pod.json"), "False"))), (true, false, false), "under way");
-    assert_eq!(looks(&later(gate(load("pod.json"), "True"))), (false, true, true), "over, or never stored");
+    let state = |fact: &Pod| (target.is_asked(fact), target.is_reached(fact), target.is_replaced(fact));
+    assert_eq!(state(&before), (false, false, false), "not stored yet");
+    assert_eq!(state(&later(gate(load("pod.json"), "False"))), (true, false, false), "under way");
+    assert_eq!(state(&later(gate(load("pod.json"), "True"))), (false, true, true), "over, or never stored");
 }
 
-/// The API server stores an update on the version that it asked about, or not at all.
+/// The API server stores an update on the version that it sent to the webhook, or not at all.
 #[test]
-fn an_update_ends_when_another_takes_its_place() {
+fn an_update_ends_when_another_change_is_stored() {
     let image = |name: &str| with(load("pod.json"), "/spec/containers/0/image", json!(name));
     let bad = target(&update("/spec/containers/0/image", json!("bad:1")), Operation::Update);
     assert!(!bad.is_replaced(&objects::pod(&pod(load("pod.json"))).unwrap()), "it may still be stored");

@@ -51,7 +51,7 @@ pub(crate) fn with(mut value: Value, pointer: &str, new: Value) -> Value {
 }
 
 #[test]
-fn ten_is_ten() {
+fn ten_is_ten_o_clock() {
     let time = quorate_intake::time::to_object(TEN);
     assert_eq!(json!(time), json!("2026-11-15T10:00:00Z"));
 }

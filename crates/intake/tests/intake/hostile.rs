@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::data::{load, object};
 
-/// Any JSON, with words that mean something in it.
+/// Any JSON, including values and keys that have a meaning.
 fn junk() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -68,8 +68,8 @@ fn junk() -> impl Strategy<Value = Value> {
     })
 }
 
-/// All places in a value, as pointers.
-fn places(value: &Value) -> Vec<String> {
+/// The JSON pointers to all parts of a value.
+fn pointers(value: &Value) -> Vec<String> {
     fn walk(value: &Value, at: String, found: &mut Vec<String>) {
         match value {
             Value::Object(members) => members.iter().for_each(|(name, member)| {
@@ -87,13 +87,13 @@ fn places(value: &Value) -> Vec<String> {
     found
 }
 
-/// A real object with one place spoilt.
-fn spoilt(file: &'static str) -> impl Strategy<Value = Value> {
+/// A real object with one damaged part.
+fn damaged(file: &'static str) -> impl Strategy<Value = Value> {
     let value = load(file);
-    let places = places(&value);
-    (prop::sample::select(places), junk()).prop_map(move |(place, junk)| {
+    let pointers = pointers(&value);
+    (prop::sample::select(pointers), junk()).prop_map(move |(pointer, junk)| {
         let mut value = value.clone();
-        if let Some(at) = value.pointer_mut(&place) {
+        if let Some(at) = value.pointer_mut(&pointer) {
             *at = junk;
         }
         value
@@ -130,7 +130,7 @@ fn take_in_budget(value: &Value) {
 fn review(value: &Value) {
     match admission::read(value.to_string().as_bytes(), 1 << 20) {
         Ok(review) => {
-            if let Err(rejected) = review.asked() {
+            if let Err(rejected) = review.reviewed_operation() {
                 assert_eq!(rejected.uid.as_deref(), Some(review.uid()));
                 let _ = admission::reject(&rejected);
             }
@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_json_at_all(value in junk()) {
+    fn random_json_never_panics(value in junk()) {
         take_in_pod(&value);
         take_in_budget(&value);
         take_in_budget(&json!({ "metadata": { "name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1" }, "spec": value, "status": value }));
@@ -163,27 +163,27 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_at_all(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Err(rejected) = admission::read(&bytes, 100) {
             let _ = admission::reject(&rejected);
         }
     }
 
     #[test]
-    fn no_spoilt_pod(value in spoilt("pod.json")) {
+    fn a_damaged_pod_never_panics(value in damaged("pod.json")) {
         take_in_pod(&value);
     }
 
     #[test]
-    fn no_spoilt_review(
-        value in prop_oneof![spoilt("review/drain.json"), spoilt("review/delete.json"), spoilt("review/update.json"), spoilt("review/resize.json")]
+    fn a_damaged_review_never_panics(
+        value in prop_oneof![damaged("review/drain.json"), damaged("review/delete.json"), damaged("review/update.json"), damaged("review/resize.json")]
     ) {
         review(&value);
     }
 
-    /// And a budget that has kept its identity is always there: broken at worst, never overlooked.
+    /// A budget that still has its identity is read as broken at worst, and never ignored.
     #[test]
-    fn no_spoilt_budget(value in spoilt("budget.json")) {
+    fn a_damaged_budget_with_an_identity_is_still_read(value in damaged("budget.json")) {
         take_in_budget(&value);
         let mut whole = load("budget.json");
         whole["spec"] = value["spec"].clone();

@@ -1,4 +1,4 @@
-//! OpenKruise's budgets, and what it asks of pods.
+//! OpenKruise's budgets, and its annotations on pods.
 
 use quorate_api::budget::StoredBudget;
 use quorate_engine::basics::{GroupKind, Quantity};
@@ -39,7 +39,7 @@ fn web() -> Value {
 }
 
 #[test]
-fn what_it_means_where_it_says_no_more_than_it_must() {
+fn a_minimal_budget_has_the_defaults_of_openkruise() {
     let budget = fact(json!({}), web());
     assert_eq!((budget.key.kind, &*budget.key.object.name), (BudgetKind::PodUnavailableBudget, "web"));
     let expected = Rules {
@@ -63,7 +63,7 @@ fn what_it_means_where_it_says_no_more_than_it_must() {
 }
 
 #[test]
-fn groups_need_one_pod_unless_it_says_more() {
+fn a_group_needs_one_ready_pod_unless_the_policy_sets_more() {
     let with_policy = |policy: Value| {
         let mut spec = web();
         spec["podGroupPolicy"] = policy;
@@ -82,7 +82,7 @@ fn groups_need_one_pod_unless_it_says_more() {
 }
 
 #[test]
-fn what_it_says_by_annotations() {
+fn annotations_set_the_operations_and_the_total() {
     let protects = |text: &str| rules(json!({ "kruise.io/pub-protect-operations": text }), web()).operations;
     use Operation::{Delete, Evict, Resize, Update};
     for (text, expected) in [
@@ -96,20 +96,20 @@ fn what_it_says_by_annotations() {
     }
     let total = rules(json!({ "pub.kruise.io/protect-total-replicas": "15" }), web()).expected;
     assert_eq!(total, Some(15));
-    for (name, text, says) in [
+    for (name, text, message) in [
         ("kruise.io/pub-protect-operations", "BOGUS", "\"BOGUS\" is not an operation"),
         ("pub.kruise.io/protect-total-replicas", "%%", "must be a whole number from 1 to 2147483647"),
         ("pub.kruise.io/protect-total-replicas", "0", "must be a whole number from 1 to 2147483647"),
     ] {
         let broken = fact(json!({ name: text }), web()).spec.unwrap_err();
         assert!(broken.why.starts_with(&format!("metadata.annotations[{name}]: ")), "{}", broken.why);
-        assert!(broken.why.contains(says), "{}", broken.why);
+        assert!(broken.why.contains(message), "{}", broken.why);
         assert_eq!(broken.operations, protects(""), "what cannot be read protects against everything");
     }
 }
 
 #[test]
-fn what_is_stored_though_it_is_not_let_in_has_a_meaning() {
+fn a_stored_budget_that_validation_rejects_is_still_read() {
     let mut both = web();
     both["minAvailable"] = json!(2);
     let read = rules(json!({}), both.clone());
@@ -141,7 +141,7 @@ fn labels(labels: Value) -> Value {
 }
 
 #[test]
-fn budgets_that_always_cover_the_same_exclude_each_other() {
+fn budgets_with_overlapping_selectors_or_the_same_target_are_rejected() {
     let server = labels(json!({ "app": "webserver" }));
     assert_eq!(
         refused(server.clone(), &[("first", server.clone())]),
@@ -166,28 +166,28 @@ fn budgets_that_always_cover_the_same_exclude_each_other() {
 }
 
 #[test]
-fn requirements_that_can_meet_and_those_that_cannot() {
-    let asks = |operator: &str, values: &[&str]| {
+fn selectors_overlap_if_one_pod_can_match_both() {
+    let with_expression = |operator: &str, values: &[&str]| {
         let expression = match values {
             [] => json!({ "key": "a", "operator": operator }),
             values => json!({ "key": "a", "operator": operator, "values": values }),
         };
         json!({ "selector": { "matchExpressions": [expression] }, "maxUnavailable": 1 })
     };
-    let in_b = || asks("In", &["b"]);
+    let in_b = || with_expression("In", &["b"]);
     for (ours, theirs, overlap) in [
-        (in_b(), asks("Exists", &[]), true),
-        (in_b(), asks("In", &["b", "c"]), true),
-        (in_b(), asks("In", &["c"]), false),
-        (in_b(), asks("NotIn", &["b", "c"]), false),
-        (asks("In", &["b", "d"]), asks("NotIn", &["b", "c"]), true),
-        (asks("NotIn", &["b"]), asks("In", &["b", "c"]), true),
-        (asks("NotIn", &["b"]), in_b(), false),
-        (asks("NotIn", &["b"]), asks("NotIn", &["c"]), true),
-        (asks("NotIn", &["b"]), asks("DoesNotExist", &[]), true),
-        (asks("Exists", &[]), asks("DoesNotExist", &[]), false),
-        (asks("Exists", &[]), asks("Exists", &[]), true),
-        (in_b(), asks("DoesNotExist", &[]), false),
+        (in_b(), with_expression("Exists", &[]), true),
+        (in_b(), with_expression("In", &["b", "c"]), true),
+        (in_b(), with_expression("In", &["c"]), false),
+        (in_b(), with_expression("NotIn", &["b", "c"]), false),
+        (with_expression("In", &["b", "d"]), with_expression("NotIn", &["b", "c"]), true),
+        (with_expression("NotIn", &["b"]), with_expression("In", &["b", "c"]), true),
+        (with_expression("NotIn", &["b"]), in_b(), false),
+        (with_expression("NotIn", &["b"]), with_expression("NotIn", &["c"]), true),
+        (with_expression("NotIn", &["b"]), with_expression("DoesNotExist", &[]), true),
+        (with_expression("Exists", &[]), with_expression("DoesNotExist", &[]), false),
+        (with_expression("Exists", &[]), with_expression("Exists", &[]), true),
+        (in_b(), with_expression("DoesNotExist", &[]), false),
         (in_b(), labels(json!({ "a": "b" })), true),
     ] {
         for (ours, theirs) in [(&ours, &theirs), (&theirs, &ours)] {
@@ -198,7 +198,7 @@ fn requirements_that_can_meet_and_those_that_cannot() {
 }
 
 #[test]
-fn what_it_covers_cannot_be_changed() {
+fn selector_and_target_are_immutable() {
     let old = stored(json!({}), web());
     let change = |new: &Value| -> Vec<String> {
         kruise::validate_change(&old, new).iter().map(ToString::to_string).collect()
@@ -213,7 +213,7 @@ fn what_it_covers_cannot_be_changed() {
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
     let moved = with(with(old.clone(), "/spec/selector", json!(null)), "/spec/targetRef", target);
     assert_eq!(change(&moved), [format!("spec.selector: {fixed}"), format!("spec.targetRef: {fixed}")]);
-    // What makes no sense, and was stored past all this, may lose a finalizer.
+    // An invalid budget that was stored without validation may lose a finalizer.
     let bad = stored(json!({}), json!({}));
     assert_eq!(kruise::validate_change(&bad, &with(bad.clone(), "/metadata/labels", json!({}))), []);
 }
@@ -267,12 +267,12 @@ fn an_in_place_update_is_over_when_its_containers_are_new() {
 }
 
 #[test]
-fn a_digest_is_believed_where_something_tells_of_it() {
-    let asked = with(load("pod.json"), "/spec/containers/0/image", json!("llm@sha256:abc"));
-    let runs = |id: &str| with(asked.clone(), "/status/containerStatuses/0/imageID", json!(id));
+fn a_digest_counts_only_if_the_status_shows_an_image_digest() {
+    let wanted = with(load("pod.json"), "/spec/containers/0/image", json!("llm@sha256:abc"));
+    let runs = |id: &str| with(wanted.clone(), "/status/containerStatuses/0/imageID", json!(id));
     assert!(is_consistent(runs("docker.io/library/llm@sha256:abc")));
     assert!(!is_consistent(runs("docker.io/library/llm@sha256:def")), "another one runs");
-    // A runtime that shows the digest of the configuration says nothing of that of the image.
+    // The digest of the configuration shows nothing about the digest of the image.
     assert!(is_consistent(runs("sha256:def")));
     let fact = objects::pod(&pod(with(
         runs("sha256:def"),
@@ -284,7 +284,7 @@ fn a_digest_is_believed_where_something_tells_of_it() {
 }
 
 #[test]
-fn who_may_be_taken_without_asking() {
+fn a_pod_with_no_protect_waives_the_budget() {
     let waives = |text: &str| {
         let value = with(load("pod.json"), "/metadata/annotations/pub.kruise.io~1no-protect", json!(text));
         objects::pod(&pod(value)).unwrap().waives

@@ -18,7 +18,7 @@ fn ledger(value: Value) -> Ledger {
 }
 
 #[test]
-fn a_ledger() {
+fn a_stored_ledger_is_read() {
     let ledger = ledger(load("budget.json"));
     assert_eq!((ledger.number, ledger.settled, ledger.protocol), (17, Version(48000), Some(1)));
     assert_eq!(ledger.enforced, Some(quorate_engine::Coverage(0xdead_beef)));
@@ -36,7 +36,7 @@ fn a_ledger() {
 }
 
 #[test]
-fn a_budget_that_nobody_has_written_yet() {
+fn a_new_budget_has_an_empty_ledger() {
     for status in [json!(null), json!({}), json!({ "settledVersion": "", "protocol": 0, "claims": {} })] {
         let budget = budget::budget(&stored_budget(with(load("budget.json"), "/status", status))).unwrap();
         assert_eq!(budget.ledger, Ledger::default());
@@ -44,7 +44,7 @@ fn a_budget_that_nobody_has_written_yet() {
     }
 }
 
-/// A claim that is not seen would be given away twice.
+/// A claim that is not read would be granted twice.
 #[test]
 fn a_ledger_that_cannot_be_read_breaks_the_budget() {
     let uid = "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01";
@@ -72,7 +72,7 @@ fn a_ledger_that_cannot_be_read_breaks_the_budget() {
         let broken = budget.spec.expect_err(&format!("{pointer} = {value}"));
         assert!(broken.why.starts_with("status"), "{}", broken.why);
     }
-    // Closed is careful enough.
+    // An unreadable openedFor only closes the budget.
     let unopened = with(load("budget.json"), "/status/openedFor", json!("all"));
     assert_eq!(ledger(unopened).enforced, None);
 }
@@ -92,7 +92,7 @@ fn steps_of(json: Value) -> json_patch::Patch {
     serde_json::from_value(json).unwrap()
 }
 
-/// Applies a write as JSON Patch and as the engine imagines it, and compares.
+/// Applies a write as JSON Patch and as the engine predicts it, and compares.
 fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
     let seen = stored_budget(stored.clone());
     let patch = patch(steps);
@@ -116,7 +116,7 @@ fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
 }
 
 #[test]
-fn a_commit() {
+fn a_commit_is_written_as_a_json_patch() {
     let stored = load("budget.json");
     let steps = vec![
         Step::TestUid("b-1".into()),
@@ -139,7 +139,7 @@ fn a_commit() {
 }
 
 #[test]
-fn a_commit_that_comes_too_late() {
+fn a_commit_on_an_outdated_state_fails() {
     for step in [
         Step::TestUid("b-2".into()),
         Step::TestGeneration(5),
@@ -152,7 +152,7 @@ fn a_commit_that_comes_too_late() {
 }
 
 #[test]
-fn the_first_write_fills_in_what_is_missing() {
+fn the_first_write_adds_missing_fields() {
     let steps = || {
         vec![
             Step::TestUid("b-1".into()),
@@ -168,7 +168,7 @@ fn the_first_write_fills_in_what_is_missing() {
     {
         let stored = with(load("budget.json"), "/status", status);
         write(&stored, steps()).unwrap();
-        // It must not overwrite what somebody else began in the meantime.
+        // It must not overwrite what another writer began in the meantime.
         let missing = MissingFields::of(BudgetKind::DisruptionBudget, &stored_budget(stored.clone()));
         let patch = steps_of(budget::json_patch(&patch(steps()), &missing));
         let mut newer = with(stored, "/metadata/resourceVersion", json!("101"));
@@ -217,7 +217,7 @@ fn tokens() -> impl Strategy<Value = Token> {
 }
 
 proptest! {
-    /// What a replica imagines it has written must be what it then reads.
+    /// A replica must read back what it predicted as the result of its write.
     #[test]
     fn a_claim_reads_back_as_it_was_written(
         pod in ".*", tokens in proptest::collection::btree_map("[^ ]{1,5}", tokens(), 0..3)
@@ -232,9 +232,9 @@ proptest! {
     }
 }
 
-/// The value stands in the status of budgets in clusters: the same object must lead to it in every release.
+/// The value is stored in the status of budgets: every release must compute the same value for an object.
 #[test]
-fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
+fn the_coverage_hash_of_a_stored_budget_never_changes() {
     let of = |kind, object: &Value| {
         let budget = budget::fact(kind, &serde_json::from_value(object.clone()).unwrap()).unwrap();
         format!("{:016x}", quorate_engine::Coverage::of(&budget.uid, budget.spec.as_ref().unwrap()).0)
@@ -260,7 +260,7 @@ fn what_a_stored_budget_was_opened_for_is_the_same_in_every_release() {
 /// An announcement is written so that it is kept where its base is lost: by the definition of the release before, or by a
 /// server of it.
 #[test]
-fn an_announcement_outlives_the_loss_of_its_base() {
+fn an_announcement_that_loses_its_base_stays_until_it_expires() {
     let target = Target { base: Some(Version(7)), ..Target::default() };
     let token = Token { operation: Operation::Update, by: "kruise".into(), at: Time(0), target };
     let claim = Claim { pod: "p".into(), tokens: [("t".into(), token)].into() };

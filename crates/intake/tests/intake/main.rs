@@ -6,7 +6,7 @@
     clippy::panic,
     reason = "a test that cannot go on has failed"
 )]
-#![allow(clippy::needless_pass_by_value, reason = "json!(…) stands where it is used")]
+#![allow(clippy::needless_pass_by_value, reason = "json!(…) is written where it is used")]
 
 mod answers;
 mod budgets;

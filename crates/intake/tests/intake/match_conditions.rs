@@ -11,7 +11,7 @@ use quorate_intake::match_conditions::{Entry, match_conditions};
 use serde_json::{Value, json};
 
 use crate::data::{load, with};
-use crate::reviews::asked;
+use crate::reviews::reviewed_operation;
 
 fn to_cel(value: &Value) -> cel::Value {
     match value {
@@ -31,9 +31,9 @@ fn to_cel(value: &Value) -> cel::Value {
     }
 }
 
-/// The first condition that keeps the webhook out of a request.
-fn kept_out_by(entry: Entry, review: &Value) -> Option<String> {
-    // The API server leaves out what is empty.
+/// The first condition that skips the webhook for a request.
+fn skipped_by(entry: Entry, review: &Value) -> Option<String> {
+    // The API server omits empty fields.
     let mut request = review["request"].clone();
     let (object, old_object) = (request["object"].take(), request["oldObject"].take());
     request.as_object_mut().unwrap().retain(|_, value| !value.is_null());
@@ -63,7 +63,7 @@ fn by(user: &str, review: Value) -> Value {
 }
 
 #[test]
-fn those_who_are_never_held_up_never_get_here() {
+fn exempt_callers_are_not_sent_to_the_webhook() {
     for exempt in EXEMPT {
         let user = match exempt.who {
             Who::User(user) => user.to_owned(),
@@ -78,7 +78,7 @@ fn those_who_are_never_held_up_never_get_here() {
         );
         let evict = by(&user, load("review/drain.json"));
         let name = Some(format!("not-{}", exempt.name));
-        let out = |review: &Value| kept_out_by(entry_of(review), review);
+        let out = |review: &Value| skipped_by(entry_of(review), review);
         assert_eq!(out(&precise), name);
         assert_eq!(out(&no_grace), name);
         let (always, deletes) = (exempt.when == When::Always, exempt.when != When::PreciseDeletes);
@@ -89,28 +89,28 @@ fn those_who_are_never_held_up_never_get_here() {
 }
 
 #[test]
-fn everyone_else_is_asked_about() {
+fn all_other_callers_are_sent_to_the_webhook() {
     for user in
         ["alice", "system:nodes", "mallory:system:node:x", "system:kube-controller-manager", "it's me"]
     {
         for file in ["review/drain.json", "review/delete.json"] {
             let review = by(user, load(file));
-            assert_eq!(kept_out_by(entry_of(&review), &review), None, "{user} {file}");
+            assert_eq!(skipped_by(entry_of(&review), &review), None, "{user} {file}");
         }
     }
 }
 
 #[test]
-fn what_is_terminating_is_not_asked_about() {
+fn a_terminating_pod_is_not_sent_to_the_webhook() {
     let gone = json!("2026-11-15T10:00:00Z");
     let review = with(load("review/delete.json"), "/request/oldObject/metadata/deletionTimestamp", gone);
-    assert_eq!(kept_out_by(Entry::Changes, &review).as_deref(), Some("not-terminating"));
+    assert_eq!(skipped_by(Entry::Changes, &review).as_deref(), Some("not-terminating"));
 }
 
-/// Each of these through the conditions and through intake: whatever is kept out, intake would have let pass too; and of
-/// the updates that intake lets pass, all but a few are kept out.
+/// The conditions and intake must agree: intake would allow every skipped request. The conditions skip all but a few of
+/// the updates that intake allows.
 #[test]
-fn what_is_kept_out_is_what_would_pass() {
+fn a_skipped_request_is_one_that_would_be_allowed() {
     let update = |pointer: &str, value: Value| {
         with(load("review/update.json"), &format!("/request/object{pointer}"), value)
     };
@@ -145,16 +145,16 @@ fn what_is_kept_out_is_what_would_pass() {
         (plain(resize(memory, json!("512Mi"))), Some("not-a-harmless-resize")),
     ];
     for (review, expected) in cases {
-        let out = kept_out_by(Entry::Changes, &review);
+        let out = skipped_by(Entry::Changes, &review);
         assert_eq!(out.as_deref(), expected, "{}", review["request"]["object"]);
-        let asks = matches!(asked(&review).unwrap(), ReviewedOperation::Disruption(_));
-        assert_eq!(out.is_none(), asks, "{}", review["request"]["object"]);
+        let is_disruption = matches!(reviewed_operation(&review).unwrap(), ReviewedOperation::Disruption(_));
+        assert_eq!(out.is_none(), is_disruption, "{}", review["request"]["object"]);
     }
 }
 
-/// Through the conditions and through intake: of all writes of a status those are asked about that announce an update.
+/// The conditions and intake must agree: of all writes of a status, only those that announce an update are sent.
 #[test]
-fn only_a_readiness_gate_that_announces_an_update_is_asked_about() {
+fn only_a_status_that_announces_an_update_is_sent_to_the_webhook() {
     let gate = |name: &str| json!([{"conditionType": "example.com/lb"}, {"conditionType": name}]);
     let conditions = |status: &str| json!([{"type": "Ready", "status": "True"}, {"type": "InPlaceUpdateReady", "status": status}]);
     let pod = |gates: Value, conditions: Value| {
@@ -192,40 +192,40 @@ fn only_a_readiness_gate_that_announces_an_update_is_asked_about() {
     for (old, new, expected) in cases {
         let review = with(load("review/update.json"), "/request/subResource", json!("status"));
         let review = with(with(review, "/request/oldObject", old), "/request/object", new);
-        let out = kept_out_by(Entry::Announcements, &review);
+        let out = skipped_by(Entry::Announcements, &review);
         let kept = (!expected).then_some("announces-an-update");
         assert_eq!(out.as_deref(), kept, "{}", review["request"]["object"]["status"]);
-        let asks = matches!(asked(&review).unwrap(), ReviewedOperation::Disruption(_));
-        assert_eq!(asks, expected, "{}", review["request"]["object"]["status"]);
+        let is_disruption = matches!(reviewed_operation(&review).unwrap(), ReviewedOperation::Disruption(_));
+        assert_eq!(is_disruption, expected, "{}", review["request"]["object"]["status"]);
         let kubelets = by("system:node:worker-1", review.clone());
-        assert_eq!(kept_out_by(Entry::Announcements, &kubelets).as_deref(), Some("not-kubelet"));
+        assert_eq!(skipped_by(Entry::Announcements, &kubelets).as_deref(), Some("not-kubelet"));
         let gone = json!("2026-11-15T10:00:00Z");
         let terminating = with(review, "/request/oldObject/metadata/deletionTimestamp", gone);
-        let out = kept_out_by(Entry::Announcements, &terminating);
+        let out = skipped_by(Entry::Announcements, &terminating);
         assert_eq!(out.as_deref(), Some("not-terminating"));
     }
 }
 
-/// A pod without a status, as nobody stores it.
+/// A pod without a status, which the API server never stores.
 #[test]
-fn a_status_that_is_not_there_announces_nothing() {
+fn a_missing_status_announces_nothing() {
     let bare = json!({"metadata": {}, "spec": {"readinessGates": [{"conditionType": "InPlaceUpdateReady"}]}});
     let review = json!({"request": {
         "operation": "UPDATE", "subResource": "status", "userInfo": {"username": "alice"},
         "object": bare, "oldObject": bare}});
-    assert_eq!(kept_out_by(Entry::Announcements, &review).as_deref(), Some("announces-an-update"));
+    assert_eq!(skipped_by(Entry::Announcements, &review).as_deref(), Some("announces-an-update"));
 }
 
-/// Through the conditions and through intake: whatever is kept out, intake would have let pass too.
+/// The conditions and intake must agree: intake would allow every skipped request.
 #[test]
-fn only_a_probe_that_is_new_is_asked_about() {
+fn only_a_new_probe_is_sent_to_the_webhook() {
     let probe = "/metadata/annotations/quorate.dev~1disruption-probe.server";
     let pod = || load("pod.json");
     let odd = with(pod(), probe, json!("{}"));
     let bare = || with(pod(), "/metadata/annotations", json!(null));
     let lone = with(pod(), "/metadata/annotations", json!({"quorate.dev/disruption-probe.server": "{}"}));
     let nothing = json!(null);
-    for (operation, object, old, asked) in [
+    for (operation, object, old, sent) in [
         ("CREATE", &odd, &nothing, true),
         ("CREATE", &bare(), &nothing, false),
         ("UPDATE", &odd, &pod(), true),
@@ -238,33 +238,29 @@ fn only_a_probe_that_is_new_is_asked_about() {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "r", "operation": operation, "userInfo": {"username": "alice"},
             "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": object, "oldObject": old}});
-        let out = kept_out_by(Entry::Probes, &review);
-        assert_eq!(out.is_none(), asked, "{operation} {} {}", object["metadata"], old["metadata"]);
+        let out = skipped_by(Entry::Probes, &review);
+        assert_eq!(out.is_none(), sent, "{operation} {} {}", object["metadata"], old["metadata"]);
         assert_eq!(out.as_deref().unwrap_or("declares-a-probe"), "declares-a-probe");
         let body = review.to_string();
         let review = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
         let answer = review.validate(quorate_intake::budget::Known::default(), &[], &[]).unwrap();
-        assert_eq!(answer["response"]["allowed"] == false, asked, "{answer}");
+        assert_eq!(answer["response"]["allowed"] == false, sent, "{answer}");
     }
     let kubelets = by(
         "system:node:worker-1",
         json!({"request": {
         "operation": "CREATE", "userInfo": {}, "object": odd, "oldObject": null}}),
     );
-    assert_eq!(
-        kept_out_by(Entry::Probes, &kubelets).as_deref(),
-        Some("not-kubelet"),
-        "a static pod's mirror"
-    );
+    assert_eq!(skipped_by(Entry::Probes, &kubelets).as_deref(), Some("not-kubelet"), "a static pod's mirror");
 }
 
-/// Through the condition and through intake: whatever is kept out, intake would have let pass as it is.
+/// The condition and intake must agree: intake would allow every skipped request unchanged.
 #[test]
-fn only_a_pod_with_a_controller_is_asked_about() {
+fn only_a_pod_with_a_controller_is_sent_to_the_webhook() {
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "etl", "uid": "j"});
     let made = with(job.clone(), "/controller", json!(true));
     let shared = with(job.clone(), "/controller", json!(false));
-    for (owners, asked) in [
+    for (owners, sent) in [
         (json!([made]), true),
         (json!([shared, made]), true),
         (json!([shared]), false),
@@ -276,14 +272,14 @@ fn only_a_pod_with_a_controller_is_asked_about() {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
             "uid": "r", "operation": "CREATE", "userInfo": {"username": "alice"}, "namespace": "lab",
             "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod, "oldObject": null}});
-        let out = kept_out_by(Entry::Owners, &review);
-        assert_eq!(out.as_deref(), (!asked).then_some("has-a-controller"), "{pod}");
+        let out = skipped_by(Entry::Owners, &review);
+        assert_eq!(out.as_deref(), (!sent).then_some("has-a-controller"), "{pod}");
         let body = review.to_string();
         let read = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
-        assert_eq!(read.creation().unwrap().is_some(), asked, "{pod}");
+        assert_eq!(read.creation().unwrap().is_some(), sent, "{pod}");
         let mirror = by("system:node:worker-1", review.clone());
         assert_eq!(
-            kept_out_by(Entry::Owners, &mirror).as_deref(),
+            skipped_by(Entry::Owners, &mirror).as_deref(),
             Some("not-kubelet"),
             "a static pod's mirror"
         );
@@ -291,7 +287,7 @@ fn only_a_pod_with_a_controller_is_asked_about() {
 }
 
 #[test]
-fn within_the_limits_of_the_api_server() {
+fn match_conditions_are_within_the_limits_of_the_api_server() {
     for entry in [Entry::Evictions, Entry::Changes, Entry::Announcements, Entry::Probes, Entry::Owners] {
         let conditions = match_conditions(entry);
         assert!(conditions.len() <= 64);
@@ -308,7 +304,7 @@ fn within_the_limits_of_the_api_server() {
 }
 
 #[test]
-fn as_they_are_written() {
+fn match_conditions_for_evictions_are_stable() {
     let text: Vec<String> = match_conditions(Entry::Evictions)
         .into_iter()
         .map(|condition| format!("{}: {}", condition.name, condition.expression))

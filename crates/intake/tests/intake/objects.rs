@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::data::{TEN, load, object, with};
 
 #[test]
-fn pod_groups_in_both_shapes() {
+fn pod_groups_of_both_versions_are_read() {
     let (key, group) = objects::pod_group(&object(load("pod-group-v1alpha2.json"))).unwrap();
     assert_eq!(key, ObjectKey::new("batch", "train-0"));
     assert_eq!((group.min_count, group.falls_whole), (8, true));
@@ -38,7 +38,7 @@ fn pod_groups_in_both_shapes() {
 }
 
 #[test]
-fn workloads_upstream_and_ours() {
+fn upstream_and_own_workloads_are_read() {
     let (key, workload) = objects::upstream_workload(&object(load("workload-v1alpha1.json"))).unwrap();
     assert_eq!(key, ObjectKey::new("batch", "train"));
     let groups: Vec<_> = workload.groups.iter().map(|g| (&*g.name, g.min_count, g.replicas)).collect();
@@ -61,7 +61,7 @@ fn workloads_upstream_and_ours() {
 }
 
 #[test]
-fn controllers() {
+fn controllers_are_read() {
     let deployment = objects::deployment(&object(load("deployment.json"))).unwrap();
     assert_eq!(deployment.kind, GroupKind::new("apps", "Deployment"));
     assert_eq!((deployment.replicas, deployment.recreate, deployment.deleting), (Some(3), true, false));
@@ -116,12 +116,12 @@ fn a_leader_worker_set_counts_groups() {
         assert_eq!(fact.replicas, Some(3));
         assert_eq!(fact.counts, Counts::Groups { size: Some(4), falls_whole }, "{policy}");
     }
-    let nobody = with(load("leader-worker-set.json"), "/spec/leaderWorkerTemplate/size", json!(0));
-    assert!(objects::leader_worker_set(&object(nobody)).is_err());
+    let empty = with(load("leader-worker-set.json"), "/spec/leaderWorkerTemplate/size", json!(0));
+    assert!(objects::leader_worker_set(&object(empty)).is_err());
 }
 
 #[test]
-fn what_pods_are_made_from() {
+fn the_labels_of_pod_templates_are_read() {
     let labels = |pairs: &[(&str, &str)]| Labels::new(pairs.iter().copied());
     let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": {} });
     let object = |spec: serde_json::Value| json!({ "metadata": { "namespace": "a", "name": "b", "uid": "u" }, "spec": spec, "status": null });
@@ -135,7 +135,7 @@ fn what_pods_are_made_from() {
     for (group, kind) in [("batch", "Job"), ("", "ReplicationController"), ("apps.kruise.io", "CloneSet")] {
         assert_eq!(any(group, kind, &plain).templates, of_web, "{kind}");
     }
-    assert_eq!(any("example.com", "Game", &plain).templates, None, "nobody says that pods are made from it");
+    assert_eq!(any("example.com", "Game", &plain).templates, None, "it is not known to create pods from it");
     let odd = object(json!({ "template": "a name", "suspend": "yes" }));
     assert_eq!(any("example.com", "Game", &odd).templates, None);
 
@@ -156,7 +156,7 @@ fn what_pods_are_made_from() {
 }
 
 #[test]
-fn jobs_end() {
+fn a_job_is_active_until_it_ends_or_is_suspended() {
     let job = |kind: (&str, &str), suspend: bool, condition: &str| {
         let value = json!({
             "metadata": { "namespace": "a", "name": "b", "uid": "u" },
@@ -181,7 +181,7 @@ fn jobs_end() {
 }
 
 #[test]
-fn nodes_and_namespaces() {
+fn nodes_and_namespaces_are_read() {
     let node = json!({ "metadata": { "name": "worker-2" }, "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
     assert!(objects::node(&object(node.clone())).unwrap().1.ready);
     let unknown = with(node, "/status/conditions/0/status", json!("Unknown"));
@@ -198,10 +198,10 @@ fn nodes_and_namespaces() {
 }
 
 #[test]
-fn an_agent_lives_by_its_lease() {
+fn an_agent_is_read_from_its_lease() {
     let (node, agent) = objects::agent(&object(load("lease.json")), TEN).unwrap();
     assert_eq!(&*node, "worker-2");
-    // After its start for sure: probes are told in whole seconds.
+    // Rounded up, because probe times are in whole seconds.
     let started = Time(TEN.0 - 60 * 60_000 + 11_000);
     assert_eq!(agent, Agent { started, renewed: TEN, holds: Duration::from_secs(40) });
     for (pointer, value) in [
@@ -216,7 +216,7 @@ fn an_agent_lives_by_its_lease() {
 }
 
 #[test]
-fn native_budgets() {
+fn native_budgets_are_read() {
     let (key, budget) = objects::native_budget(&object(load("pdb.json"))).unwrap();
     let budget = budget.unwrap();
     assert_eq!(key, ObjectKey::new("shop", "web"));

@@ -1,4 +1,4 @@
-//! Reviews of our own objects, and of what pods declare for us.
+//! Validation of our own objects, and of the probes that pods declare.
 
 use quorate_intake::admission;
 use quorate_intake::budget::Known;
@@ -28,7 +28,7 @@ fn budget(operation: &str, object: &Value, old: &Value) -> Value {
 }
 
 #[test]
-fn a_budget_is_let_in_refused_or_warned_of() {
+fn a_budget_is_allowed_rejected_or_allowed_with_a_warning() {
     let good = load("budget.json");
     assert_eq!(budget("CREATE", &good, &json!(null)), json!({ "allowed": true, "uid": "r" }));
     let bad = with(good.clone(), "/spec/podGroupPolicy/groupLabelKey", json!("no key"));
@@ -47,7 +47,7 @@ fn a_budget_is_let_in_refused_or_warned_of() {
 }
 
 #[test]
-fn what_is_stored_already_can_lose_a_finalizer() {
+fn a_stored_invalid_budget_can_lose_a_finalizer() {
     let bad = with(load("budget.json"), "/spec", json!({}));
     let labelled = with(bad.clone(), "/metadata/labels", json!({ "a": "b" }));
     assert_eq!(budget("UPDATE", &labelled, &bad)["allowed"], json!(true));
@@ -55,7 +55,7 @@ fn what_is_stored_already_can_lose_a_finalizer() {
 }
 
 #[test]
-fn workloads_and_pods() {
+fn workloads_and_probes_are_validated() {
     let workload = |spec: &Value| {
         validate(&review(
             "scheduling.quorate.dev",

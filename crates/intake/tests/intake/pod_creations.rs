@@ -1,4 +1,4 @@
-//! Pods that controllers make.
+//! Pods that controllers create.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use quorate_intake::admission::{PodCreation, give_owners, read};
@@ -23,19 +23,20 @@ fn creation(review: &Value) -> Option<PodCreation> {
 }
 
 #[test]
-fn what_is_read_of_one() {
+fn the_creation_of_a_pod_is_read() {
     let found = creation(&review()).unwrap();
     assert_eq!((found.namespace.as_str(), found.controller.uid.as_str()), ("lab", "j"));
     assert_eq!((found.annotation.as_deref(), found.dry_run), (Some("[]"), true));
     assert_eq!((found.creator.user.as_str(), found.creator.uid.as_deref()), ("job-controller", Some("u")));
     assert_eq!(found.creator.groups, ["system:authenticated"]);
     assert_eq!(found.creator.extra["authentication.kubernetes.io/node-name"], ["n"]);
-    let nobody = with(review(), "/request/userInfo", json!({"username": "x", "groups": null, "extra": null}));
-    assert_eq!(creation(&nobody).unwrap().creator.groups, [""; 0]);
+    let minimal =
+        with(review(), "/request/userInfo", json!({"username": "x", "groups": null, "extra": null}));
+    assert_eq!(creation(&minimal).unwrap().creator.groups, [""; 0]);
 }
 
 #[test]
-fn nothing_else_is_one() {
+fn other_requests_are_no_pod_creation() {
     for (pointer, value) in [
         ("/request/operation", json!("UPDATE")),
         ("/request/subResource", json!("status")),
@@ -49,7 +50,7 @@ fn nothing_else_is_one() {
 }
 
 #[test]
-fn owners_are_put_behind_those_that_are_there() {
+fn owners_are_appended_to_the_existing_ones() {
     let group: OwnerReference =
         object(json!({"apiVersion": "example.com/v1", "kind": "JobGroup", "name": "g", "uid": "g"}));
     let answer = give_owners("r", std::slice::from_ref(&group));

@@ -33,14 +33,14 @@ fn a_pod_of_a_leader_worker_set() {
 }
 
 #[test]
-fn the_probe_is_seen_through_its_condition() {
+fn the_probe_result_is_read_from_its_condition() {
     let probe = fact(load("pod.json")).probe.unwrap();
     assert_eq!(probe.malformed, None);
     assert_eq!(probe.disruptable, Some(false));
     assert_eq!(probe.message.as_deref(), Some("resharding, 40 % done"));
     assert_eq!(probe.probed, Some(before_ten(30)));
     assert_eq!(probe.since, Some(before_ten(40)));
-    // After the start of the container that is probed, for sure: it is told in whole seconds. Another one started later.
+    // The start of the probed container, rounded up: probe times are in whole seconds. Another container started later.
     assert_eq!(probe.started, Some(before_ten(50).after(Duration::from_secs(1))));
 
     let silent = with(load("pod.json"), "/status/conditions", json!([]));
@@ -49,7 +49,7 @@ fn the_probe_is_seen_through_its_condition() {
     assert_eq!(fact(unknown).probe.unwrap().disruptable, Some(false));
     let none = with(load("pod.json"), "/metadata/annotations", json!({}));
     assert_eq!(fact(none).probe, None);
-    // What does not run has said nothing, whatever the condition shows.
+    // A container that does not run has no result, whatever the condition shows.
     let crashed = with(load("pod.json"), "/status/containerStatuses/0/state", json!({"waiting": {}}));
     assert_eq!(fact(crashed).probe.unwrap().disruptable, None);
     let unknown = with(load("pod.json"), "/status/containerStatuses", json!([]));
@@ -57,7 +57,7 @@ fn the_probe_is_seen_through_its_condition() {
 }
 
 #[test]
-fn a_malformed_probe_is_a_probe() {
+fn a_malformed_probe_counts_as_a_probe() {
     for text in ["", "{}", "[]", "{\"httpGet\":{\"port\":0}}", "{\"exec\":{\"command\":[]}}"] {
         let at = "/metadata/annotations/quorate.dev~1disruption-probe.server";
         let probe = fact(with(load("pod.json"), at, json!(text))).probe.unwrap();
@@ -66,7 +66,7 @@ fn a_malformed_probe_is_a_probe() {
 }
 
 #[test]
-fn links_in_their_order() {
+fn links_have_a_fixed_precedence() {
     let own = [
         ("quorate.dev/workload", "train"),
         ("quorate.dev/pod-group", "workers"),
@@ -95,7 +95,7 @@ fn links_in_their_order() {
 }
 
 #[test]
-fn the_states_of_a_pod() {
+fn each_state_of_a_pod_is_read() {
     type Holds = fn(&Pod) -> bool;
     let cases: [(&str, Value, Holds); 11] = [
         ("/status/phase", json!("Pending"), |pod| pod.phase == Phase::Pending),
@@ -122,13 +122,13 @@ fn the_states_of_a_pod() {
 }
 
 #[test]
-fn containers_that_stay_with_what_they_run_and_what_they_should() {
+fn containers_have_their_running_and_requested_state() {
     let pod = fact(load("pod.json"));
     let names: Vec<&str> = pod.containers.iter().map(|container| &*container.name).collect();
     assert_eq!(names, ["server", "metrics", "proxy"], "init containers that end are not among them");
     for container in &pod.containers {
         assert_ne!(container.id, 0);
-        // `nginx` was asked for, and its full name runs.
+        // The spec has `nginx`, and the status shows its full name.
         assert_eq!(container.image, container.asked_image, "{}", container.name);
     }
     assert_eq!(pod.containers[0].resources, pod.containers[0].asked_resources);
@@ -156,7 +156,7 @@ fn fingerprints_never_change() {
 }
 
 #[test]
-fn a_pod_without_identity_is_named_and_costs_only_itself() {
+fn the_error_for_a_pod_without_identity_names_the_field() {
     let cases = [
         ("/metadata/uid", json!(null), "Pod inference/llm-1-3: metadata.uid: is missing"),
         ("/metadata/name", json!(null), "Pod inference/(no name): metadata.name: is missing"),
@@ -174,7 +174,7 @@ fn a_pod_without_identity_is_named_and_costs_only_itself() {
 }
 
 #[test]
-fn a_pod_that_is_there_stays_as_long_as_its_uid_can_be_read() {
+fn a_damaged_pod_with_a_uid_is_still_read() {
     let (fact, wrong) = objects::any_pod(&load("pod.json").to_string()).unwrap();
     assert_eq!((fact, wrong), (objects::pod(&pod(load("pod.json"))).unwrap(), None));
 

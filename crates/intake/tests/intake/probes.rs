@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Probe, Vec<String>> {
 }
 
 #[test]
-fn the_probe_of_the_proposal() {
+fn the_probe_of_the_proposal_is_read() {
     let text = r#"{
         "failureThreshold": 5,
         "httpGet": {"path": "/disruptable", "port": 8484, "scheme": "HTTP"},
@@ -73,7 +73,7 @@ fn defaults_are_those_of_kubernetes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_probe() {
+fn problems_of_a_probe_name_their_field() {
     let number = "must be a whole number from 0 to 2147483647";
     let port = "must be a number from 1 to 65535, or the name of a port";
     let cases = [
@@ -132,7 +132,7 @@ fn a_probe_belongs_to_a_container_that_stays() {
         |container: &str| probe::problems(&pod(with(load("pod.json"), &at(container), text.clone())));
     assert_eq!(problems("metrics"), []);
     assert_eq!(problems("proxy"), [], "a sidecar stays");
-    for container in ["fetch", "nobody", ""] {
+    for container in ["fetch", "absent", ""] {
         let problems = problems(container);
         assert_eq!(
             problems[0].to_string(),

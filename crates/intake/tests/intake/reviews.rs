@@ -1,4 +1,4 @@
-//! Reviews, and what they ask for.
+//! Reviews, and the operations that they request.
 
 use quorate_engine::basics::ObjectKey;
 use quorate_engine::callers::Caller;
@@ -11,19 +11,19 @@ use crate::data::{load, with};
 
 const LIMIT: usize = 3 << 20;
 
-pub(crate) fn asked(review: &Value) -> Result<ReviewedOperation, Rejected> {
-    admission::read(review.to_string().as_bytes(), LIMIT)?.asked()
+pub(crate) fn reviewed_operation(review: &Value) -> Result<ReviewedOperation, Rejected> {
+    admission::read(review.to_string().as_bytes(), LIMIT)?.reviewed_operation()
 }
 
 pub(crate) fn disruption(review: &Value) -> Disruption {
-    match asked(review) {
+    match reviewed_operation(review) {
         Ok(ReviewedOperation::Disruption(disruption)) => *disruption,
         other => panic!("{other:?}"),
     }
 }
 
 pub(crate) fn harmless(review: &Value) -> Harmless {
-    match asked(review) {
+    match reviewed_operation(review) {
         Ok(ReviewedOperation::NoDisruption(why)) => why,
         other => panic!("{other:?}"),
     }
@@ -34,7 +34,7 @@ fn pod() -> ObjectKey {
 }
 
 #[test]
-fn an_eviction_by_kubectl_drain() {
+fn an_eviction_by_kubectl_drain_is_read() {
     let Disruption { request, pin } = disruption(&load("review/drain.json"));
     assert_eq!(request.operation, Operation::Evict);
     assert_eq!(request.pod, pod());
@@ -45,11 +45,11 @@ fn an_eviction_by_kubectl_drain() {
 }
 
 #[test]
-fn an_eviction_of_the_old_version_without_a_name() {
+fn an_eviction_of_policy_v1beta1_without_a_name_is_read() {
     let Disruption { request, pin } = disruption(&load("review/autoscaler.json"));
     assert_eq!(request.pod, pod());
     assert_eq!(pin, Some(Pin::NoOptions));
-    // The name may stand in the body alone, and the body may lack its types.
+    // The name may be only in the body, and the body may lack its types.
     let review = with(load("review/drain.json"), "/request/name", json!(""));
     assert_eq!(disruption(&review).request.pod, pod());
     let review = with(load("review/drain.json"), "/request/namespace", json!(null));
@@ -59,7 +59,7 @@ fn an_eviction_of_the_old_version_without_a_name() {
 }
 
 #[test]
-fn a_dry_run_by_the_query_or_by_the_body() {
+fn a_dry_run_is_read_from_the_request_or_from_the_body() {
     let drain = load("review/drain.json");
     let cases = [
         ("/request/dryRun", json!(true), true),
@@ -76,7 +76,7 @@ fn a_dry_run_by_the_query_or_by_the_body() {
 }
 
 #[test]
-fn how_much_of_a_pin_an_eviction_has() {
+fn the_pin_shows_which_preconditions_exist() {
     let cases = [
         (json!(null), Pin::NoOptions, None),
         (json!({}), Pin::NoPreconditions, None),
@@ -100,13 +100,13 @@ fn a_delete_carries_the_pod() {
     let object = request.object.unwrap();
     assert_eq!((&request.pod, &*object.uid), (&pod(), "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01"));
     assert_eq!(request.caller, Caller::named("alice"));
-    // Of a collection: asked about pod by pod, without a name.
+    // The API server sends the delete of a collection pod by pod, without a name.
     let review = with(load("review/delete.json"), "/request/name", json!(null));
     assert_eq!(disruption(&review).request.pod, pod());
 }
 
 #[test]
-fn how_a_delete_is_meant() {
+fn uid_and_grace_period_of_a_delete_are_read() {
     let precise = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": "u" } });
     let request = disruption(&with(load("review/delete.json"), "/request/options", precise)).request;
     assert!(request.caller.names_uid && request.caller.no_grace);
@@ -119,11 +119,11 @@ fn how_a_delete_is_meant() {
     }
 }
 
-/// I5: whoever is never held up is not held up by an object that cannot be read either.
+/// I5: an exempt caller is not denied because of an object that cannot be read.
 #[test]
-fn exempt_callers_pass_with_whatever_they_send() {
+fn exempt_callers_pass_with_an_unreadable_object() {
     let broken = with(load("review/delete.json"), "/request/oldObject", json!("not a pod"));
-    assert!(asked(&broken).is_err());
+    assert!(reviewed_operation(&broken).is_err());
     for user in [
         "system:node:worker-2",
         "system:serviceaccount:kube-system:generic-garbage-collector",
@@ -134,12 +134,12 @@ fn exempt_callers_pass_with_whatever_they_send() {
     }
     // The controller manager only where it is precise.
     let manager = with(broken, "/request/userInfo/username", json!("system:kube-controller-manager"));
-    assert!(asked(&manager).is_err());
+    assert!(reviewed_operation(&manager).is_err());
     disruption(&with(manager, "/request/options/gracePeriodSeconds", json!(0)));
 }
 
 #[test]
-fn what_is_terminating_is_let_go() {
+fn changing_a_terminating_pod_is_no_disruption() {
     for (file, pointer) in [
         ("review/delete.json", "/request/oldObject/metadata/deletionTimestamp"),
         ("review/update.json", "/request/oldObject/metadata/deletionTimestamp"),
@@ -159,7 +159,7 @@ fn what_is_terminating_is_let_go() {
 }
 
 #[test]
-fn other_resources_are_not_our_business() {
+fn requests_for_other_resources_are_no_disruption() {
     for (pointer, value) in [
         ("/request/resource/resource", json!("services")),
         ("/request/resource/group", json!("example.com")),
@@ -173,11 +173,11 @@ fn other_resources_are_not_our_business() {
 }
 
 fn rejected(review: &Value) -> Rejected {
-    asked(review).map(|asked| panic!("{asked:?}")).unwrap_err()
+    reviewed_operation(review).map(|operation| panic!("{operation:?}")).unwrap_err()
 }
 
 #[test]
-fn a_review_that_cannot_be_understood_is_answered_where_it_can_be() {
+fn an_unreadable_review_is_rejected_with_its_uid() {
     let drain = load("review/drain.json");
     let uid = Some("705ab4f5-6393-11e8-b7cc-42010a800002");
     let delete = Some("705ab4f5-6393-11e8-b7cc-42010a800004");
@@ -222,7 +222,7 @@ fn a_review_that_cannot_be_understood_is_answered_where_it_can_be() {
 }
 
 #[test]
-fn too_large_or_no_json_at_all() {
+fn an_oversized_or_malformed_body_is_rejected() {
     let body = load("review/drain.json").to_string();
     let large = admission::read(body.as_bytes(), 100).unwrap_err();
     assert!(matches!(large.fault, Fault::TooLarge { limit: 100 }));
@@ -252,7 +252,7 @@ fn too_large_or_no_json_at_all() {
 }
 
 #[test]
-fn the_parts_of_a_review_for_whoever_validates() {
+fn validation_gets_operation_resource_user_and_objects() {
     let body = load("review/resize.json").to_string();
     let review = admission::read(body.as_bytes(), LIMIT).unwrap();
     assert_eq!(

@@ -56,7 +56,7 @@ fn patched(stored: &Value, status: &Status, now: Time) -> Value {
 }
 
 #[test]
-fn counters_groups_and_conditions_and_nothing_of_the_ledger() {
+fn a_status_patch_leaves_the_ledger_unchanged() {
     let stored = load("budget.json");
     let after = patched(&stored, &status(), TEN);
     for part in ["claims", "ledger", "settledVersion", "protocol", "openedFor"] {
@@ -112,7 +112,7 @@ fn a_condition_keeps_its_time_while_its_status_is_the_same() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_written() {
+fn an_unchanged_status_is_not_written() {
     let after = patched(&load("budget.json"), &status(), TEN);
     assert_eq!(
         status_patch(BudgetKind::DisruptionBudget, &after["status"], &status(), Time(TEN.0 + 60_000)),
@@ -125,7 +125,7 @@ fn what_has_not_changed_is_not_written() {
 }
 
 #[test]
-fn what_is_over_goes_away() {
+fn finished_disruptions_and_groups_are_removed() {
     let after = patched(&load("budget.json"), &status(), TEN);
     let mut calm = status();
     calm.disrupted = vec![("llm-2-0".into(), before_ten(0))];
@@ -139,7 +139,7 @@ fn what_is_over_goes_away() {
 }
 
 #[test]
-fn the_first_status() {
+fn the_first_status_has_all_conditions() {
     let patch = status_patch(BudgetKind::DisruptionBudget, &Value::Null, &status(), TEN).unwrap();
     let after = written(json!({}), &patch);
     assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3);
@@ -147,7 +147,7 @@ fn the_first_status() {
 }
 
 #[test]
-fn numbers_beyond_the_schema() {
+fn numbers_are_limited_to_the_schema() {
     let mut huge = status();
     huge.pods_expected = u32::MAX;
     let patch = status_patch(BudgetKind::DisruptionBudget, &Value::Null, &huge, Time(i64::MAX)).unwrap();
@@ -165,10 +165,10 @@ fn openkruise_has_its_own_names_for_the_numbers() {
     assert!(after.get("currentHealthy").is_none() && after.get("ledger").is_none(), "{after}");
 }
 
-/// Carries out what goes along with a write to the ledger.
-fn carried(stored: &Value, status: &Status) -> Value {
+/// Applies the status that is written together with a commit.
+fn committed(stored: &Value, status: &Status) -> Value {
     let steps = status_steps(BudgetKind::DisruptionBudget, &stored["status"], status, TEN);
-    assert!(!steps.is_empty(), "there is something to tell");
+    assert!(!steps.is_empty(), "the status changed");
     let mut stored = stored.clone();
     json_patch::patch(&mut stored, &serde_json::from_value::<json_patch::Patch>(json!(steps)).unwrap())
         .unwrap();
@@ -176,7 +176,7 @@ fn carried(stored: &Value, status: &Status) -> Value {
 }
 
 #[test]
-fn what_goes_along_with_a_commit_is_what_a_write_of_its_own_would_say() {
+fn a_status_in_a_commit_equals_a_separate_status_write() {
     let stored = patched(&load("budget.json"), &status(), TEN);
     let mut more = status();
     more.units.allowed = 1;
@@ -190,7 +190,7 @@ fn what_goes_along_with_a_commit_is_what_a_write_of_its_own_would_say() {
     none.groups.clear();
     let mut stored = stored;
     for next in [more, fewer, none] {
-        let after = carried(&stored, &next);
+        let after = committed(&stored, &next);
         assert_eq!(after, patched(&stored, &next, TEN));
         assert_eq!(
             status_steps(BudgetKind::DisruptionBudget, &after["status"], &next, TEN),
@@ -201,7 +201,7 @@ fn what_goes_along_with_a_commit_is_what_a_write_of_its_own_would_say() {
 }
 
 #[test]
-fn what_people_are_told_of_does_not_go_along_with_a_commit() {
+fn changed_configuration_or_enforcement_is_not_written_with_a_commit() {
     let stored = patched(&load("budget.json"), &status(), TEN);
     let mut trouble = status();
     trouble.units.allowed = 1;

@@ -41,7 +41,7 @@ fn owners(pod: &Pod) -> Vec<(String, Option<bool>)> {
 
 /// The example of the proposal.
 #[test]
-fn a_job_group_beside_the_job() {
+fn a_job_group_is_added_after_the_job() {
     let job = owner("Job", "xyz-789", Some(true));
     let template = template(&[owner("JobGroup", "abcd-1234", Some(false))]);
     let pod = pod_from_template(&template, Some(&job), true);
@@ -53,7 +53,7 @@ fn a_job_group_beside_the_job() {
 }
 
 #[test]
-fn everything_else_is_as_before() {
+fn metadata_and_spec_of_the_template_are_kept() {
     let pod = pod_from_template(&template(&[]), None, true);
     let expected: Value = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -70,18 +70,18 @@ fn uids(owners: &[OwnerReference]) -> Vec<&str> {
 
 /// One row for each rule: what the template names, and what is added behind the Job `j`.
 #[test]
-fn the_rules_one_by_one() {
+fn each_rule_for_added_owners_holds() {
     let job = owner("Job", "j", Some(true));
     let plain = |uid: &str| owner("JobGroup", uid, None);
-    let said = |uid: &str| owner("JobGroup", uid, Some(false));
+    let explicit = |uid: &str| owner("JobGroup", uid, Some(false));
     let blocking = OwnerReference { block_owner_deletion: Some(true), ..plain("g") };
     for (rule, named, added) in [
         ("nothing is named", vec![], vec![]),
-        ("controller: false", vec![said("g")], vec!["g"]),
-        ("no word on the controller", vec![plain("g")], vec!["g"]),
+        ("controller: false", vec![explicit("g")], vec!["g"]),
+        ("controller is not set", vec![plain("g")], vec!["g"]),
         ("a controller is dropped", vec![owner("Other", "o", Some(true))], vec![]),
         ("and the others are not", vec![owner("Other", "o", Some(true)), plain("g")], vec!["g"]),
-        ("the same twice", vec![plain("g"), said("g")], vec!["g"]),
+        ("the same twice", vec![plain("g"), explicit("g")], vec!["g"]),
         ("the controller again", vec![owner("Job", "j", Some(false)), plain("g")], vec!["g"]),
         ("in the order of the template", vec![plain("z"), plain("a"), plain("m")], vec!["z", "a", "m"]),
         (
@@ -89,7 +89,7 @@ fn the_rules_one_by_one() {
             vec![owner("X", "x", Some(true)), plain("x")],
             vec!["x"],
         ),
-        ("whether it blocks is not for this to say", vec![blocking], vec!["g"]),
+        ("blockOwnerDeletion is not checked here", vec![blocking], vec!["g"]),
     ] {
         let pod = pod_from_template(&template(&named), Some(&job), true);
         let owners = pod.metadata.owner_references.unwrap();
@@ -97,7 +97,7 @@ fn the_rules_one_by_one() {
         assert_eq!(uids(&owners[1..]), added, "{rule}");
         let kept: Vec<&OwnerReference> = owners[1..].iter().collect();
         assert!(kept.iter().all(|kept| named.contains(kept)), "{rule}: as the template has them");
-        assert_eq!(sort(&named, &owners).added, [], "{rule}: asked again, nothing is added");
+        assert_eq!(sort(&named, &owners).added, [], "{rule}: the second time, nothing is added");
 
         let alone = pod_from_template(&template(&named), None, true).metadata.owner_references;
         assert!(
@@ -107,9 +107,9 @@ fn the_rules_one_by_one() {
     }
 }
 
-/// With any of these the API server would refuse the pod, or nobody could look the owner up.
+/// With any of these, the API server would reject the pod, or the owner could not be looked up.
 #[test]
-fn what_no_pod_can_have() {
+fn an_owner_that_no_pod_can_have_is_left_out() {
     let good = owner("JobGroup", "g", None);
     let with = |change: fn(&mut OwnerReference)| {
         let mut owner = good.clone();
@@ -130,7 +130,11 @@ fn what_no_pod_can_have() {
         (with(|o| o.controller = Some(true)), Flaw::Controller),
     ] {
         let sorted = sort(&[owner.clone(), owner.clone()], &[]);
-        assert_eq!((sorted.added.len(), sorted.flawed), (0, vec![(owner, flaw)]), "told once, and left out");
+        assert_eq!(
+            (sorted.added.len(), sorted.flawed),
+            (0, vec![(owner, flaw)]),
+            "reported once, and left out"
+        );
     }
     let odd = with(|o| (o.api_version, o.name) = ("x.example/stable".to_owned(), "system:x.1".to_owned()));
     assert_eq!(sort(std::slice::from_ref(&odd), &[]).added, [odd], "odd, and allowed");
@@ -161,7 +165,7 @@ fn any_owner() -> impl Strategy<Value = OwnerReference> {
 proptest! {
     /// Whatever a template names.
     #[test]
-    fn a_pod_stays_a_pod(named in prop::collection::vec(any_owner(), 0..8), managed: bool) {
+    fn only_the_owners_of_a_pod_change(named in prop::collection::vec(any_owner(), 0..8), managed: bool) {
         let job = owner("Job", "j", Some(true));
         let controller = managed.then_some(&job);
         let template = template(&named);

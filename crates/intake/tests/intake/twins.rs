@@ -1,4 +1,4 @@
-//! Native budgets that ask for groups.
+//! Native budgets with annotations for groups.
 
 use quorate_api::slim::PodDisruptionBudget;
 use quorate_intake::objects::{self, Groups};
@@ -19,7 +19,7 @@ fn problem(annotations: Value) -> String {
 }
 
 #[test]
-fn who_does_not_ask_gets_none() {
+fn a_native_budget_without_group_annotations_has_no_twin() {
     for annotations in [
         json!({}),
         json!({ "quorate.dev/min-available": "1" }),
@@ -30,7 +30,7 @@ fn who_does_not_ask_gets_none() {
 }
 
 #[test]
-fn the_twin_says_the_same_of_groups() {
+fn the_twin_has_the_selector_and_numbers_of_the_native_budget() {
     let twin = spec(json!({ "quorate.dev/budget-scope": "Workload" }));
     assert_eq!(twin["selector"], json!({ "matchLabels": { "app": "web" } }));
     assert_eq!((&twin["minAvailable"], &twin["budgetScope"]), (&json!(2), &json!("Workload")));
@@ -46,7 +46,7 @@ fn the_twin_says_the_same_of_groups() {
 }
 
 #[test]
-fn numbers_of_their_own_for_groups() {
+fn annotations_set_separate_numbers_for_groups() {
     let twin = spec(json!({ "quorate.dev/budget-scope": "Workload", "quorate.dev/max-unavailable": "1" }));
     assert_eq!((twin.get("minAvailable"), &twin["maxUnavailable"]), (None, &json!(1)));
     let both = spec(json!({ "quorate.dev/group-label-key": "shard", "quorate.dev/max-unavailable": "1",
@@ -55,8 +55,8 @@ fn numbers_of_their_own_for_groups() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told_with_its_place() {
-    let scope = |word: &str| json!({ "quorate.dev/budget-scope": word });
+fn an_invalid_annotation_is_reported_with_its_field() {
+    let scope = |value: &str| json!({ "quorate.dev/budget-scope": value });
     let min =
         |text: &str| json!({ "quorate.dev/budget-scope": "Workload", "quorate.dev/min-available": text });
     let cases = [
@@ -84,7 +84,7 @@ fn what_makes_no_sense_is_told_with_its_place() {
 }
 
 #[test]
-fn a_rule_that_lets_fewer_pods_go_than_a_group_has_is_too_tight() {
+fn a_rule_that_allows_fewer_pods_than_a_group_has_is_too_tight() {
     let groups = Groups { size: 8, may_be_down: 1, pods: 80 };
     let with_numbers = |numbers: Value, annotations: Value| {
         let spec =
@@ -100,8 +100,8 @@ fn a_rule_that_lets_fewer_pods_go_than_a_group_has_is_too_tight() {
          Set maxUnavailable: 8, which counts pods, and the annotation quorate.dev/max-unavailable: \"1\", \
          which counts groups."
     );
-    let told = with_numbers(json!({ "min": 79 }), json!({ "quorate.dev/min-available": "9" })).unwrap();
-    assert_eq!((told.numbers.as_str(), told.annotation), ("minAvailable: 72", None));
+    let annotated = with_numbers(json!({ "min": 79 }), json!({ "quorate.dev/min-available": "9" })).unwrap();
+    assert_eq!((annotated.numbers.as_str(), annotated.annotation), ("minAvailable: 72", None));
     let share = with_numbers(json!({ "min": "95%" }), json!({})).unwrap();
     assert_eq!((share.allows, share.annotation.as_deref()), (4, Some("quorate.dev/min-available: \"95%\"")));
     for wide in [json!({ "max": 8 }), json!({ "max": "10%" }), json!({ "min": 72 }), json!({ "min": "90%" })]

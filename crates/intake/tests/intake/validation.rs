@@ -1,4 +1,4 @@
-//! What is let in, what is refused, and what is only warned of.
+//! Validation: what is allowed, rejected, or allowed with a warning.
 
 use quorate_engine::facts::BudgetKind;
 use quorate_intake::budget::{self, Known};
@@ -14,8 +14,8 @@ struct Case {
     refused: Option<String>,
 }
 
-/// The cases of the definitions themselves: the parser must not let in what a schema would refuse, nor refuse what a
-/// schema lets in.
+/// The cases of the definitions themselves: the parser must not accept what a schema rejects, nor reject what a
+/// schema accepts.
 fn cases(file: &str) -> Vec<Case> {
     let path = format!("{}/../api/tests/data/{file}", env!("CARGO_MANIFEST_DIR"));
     serde_yaml_ng::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -50,7 +50,7 @@ fn problems(spec: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_is_wrong_and_where() {
+fn each_problem_names_its_field_and_the_valid_values() {
     let with = |part: Value| {
         let mut spec = json!({ "selector": {}, "minAvailable": 1 });
         spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
@@ -145,7 +145,7 @@ fn what_is_wrong_and_where() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let spec = json!({ "selector": { "matchLabels": { "a b": "c d" } }, "minAvailable": -1, "enforcement": "Maybe" });
     assert_eq!(problems(&spec).len(), 3, "{:?}", problems(&spec));
 }
@@ -163,7 +163,7 @@ fn warnings(part: &Value, known: Known) -> Vec<String> {
 }
 
 #[test]
-fn legal_but_it_will_hurt() {
+fn a_valid_but_risky_budget_gets_a_warning() {
     let nothing = Known::default();
     let expects = |expected| Known { expected: Some(expected), ..nothing };
     let sized = |size, falls_whole| Known { group_size: Some(size), falls_whole, ..nothing };
@@ -225,7 +225,7 @@ fn legal_but_it_will_hurt() {
 }
 
 #[test]
-fn what_is_wrong_with_a_workload() {
+fn problems_of_a_workload_name_their_field() {
     let group = json!({ "name": "w", "replicas": 2, "policy": { "gang": { "minCount": 3 } } });
     let spec = json!({ "podGroups": [group, group] });
     let problems: Vec<String> = workload::validate(&spec).iter().map(ToString::to_string).collect();

@@ -25,7 +25,7 @@ pub struct Health {
 pub struct Progress {
     /// When the watch last received a change or a bookmark, or requested the list it received. `None` before the first
     /// list.
-    pub heard: Option<Instant>,
+    pub last_received: Option<Instant>,
     /// The number of the last list that was delivered. Lists are numbered from 1, in the order of their requests.
     pub listed: u64,
     /// Why reads fail now, and since when.
@@ -110,17 +110,17 @@ impl Health {
     pub(super) fn listed(&self, number: u64, sent: Instant) -> Option<Failing> {
         let mut healed = None;
         self.progress.send_modify(|progress| {
-            (progress.heard, progress.listed) = (Some(sent), number);
+            (progress.last_received, progress.listed) = (Some(sent), number);
             healed = progress.failing.take();
         });
         healed
     }
 
     /// Records that an event was received at this time. Returns the failure that it ended.
-    pub(super) fn heard(&self, at: Instant) -> Option<Failing> {
+    pub(super) fn received(&self, at: Instant) -> Option<Failing> {
         let mut healed = None;
         self.progress.send_if_modified(|progress| {
-            progress.heard = Some(at);
+            progress.last_received = Some(at);
             healed = progress.failing.take();
             healed.is_some()
         });

@@ -32,14 +32,14 @@ pub use wire::{Identity, Unreadable};
 use wire::{Line, Page};
 
 /// Objects in one page of a list: few enough to keep a page small, many enough to need few pages.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Duration of one watch call. The API server then ends it, and the next call resumes from the last version.
 const WATCH_SECONDS: u32 = 290;
 
 /// Timeout for one page of a list and for the start of a watch. The API server allows a minute for a list, and a page
 /// takes a fraction of that.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest silence of a watch before it lists again. The value is random within these bounds, so that watches that fell
 /// silent together do not list together. It is longer than the minute between two bookmarks, so a watch with bookmarks
@@ -48,10 +48,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SILENCE: RangeInclusive<Duration> = Duration::from_secs(65)..=Duration::from_secs(75);
 
 /// Longest wait before a retry.
-const RETRIED: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Interval at which a lasting failure is logged.
-const LOGGED: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An event of a watch.
 #[derive(Debug)]
@@ -174,15 +174,15 @@ enum Ending {
     Relist,
 }
 
-/// Watches, and delivers all events in order to `tell`. It never ends by itself: drop the future to stop.
+/// Watches, and delivers all events in order to `deliver`. It never ends by itself: drop the future to stop.
 ///
 /// Every failure is retried, 403 and 404 included. Meanwhile the objects delivered before remain the last known state.
 /// The [`Health`] of the source reports failures.
-pub async fn run<K, F>(source: Source<K>, mut tell: impl FnMut(Event<K>) -> F) -> Infallible
+pub async fn run<K, F>(source: Source<K>, mut deliver: impl FnMut(Event<K>) -> F) -> Infallible
 where
     F: Future<Output = ()>,
 {
-    let mut backoff = Backoff::new(Duration::from_millis(100), RETRIED);
+    let mut backoff = Backoff::new(Duration::from_millis(100), MAX_BACKOFF);
     loop {
         let (number, sent) = (source.health.begin(), Instant::now());
         let listed = match source.list().await {
@@ -195,14 +195,14 @@ where
         };
         let mut version = listed.version.clone();
         debug!(kind = source.kind, objects = listed.objects.len(), version, "listed");
-        tell(Event::Listed(listed)).await;
+        deliver(Event::Listed(listed)).await;
         source.healed(source.health.listed(number, sent).as_ref());
         let mut silence = Silence::new();
         loop {
             let began = Instant::now();
-            let ended = source.watch(&mut version, &mut silence, &mut backoff, &mut tell).await;
+            let ended = source.watch(&mut version, &mut silence, &mut backoff, &mut deliver).await;
             // A watch that lasted was successful, even without events, so its end resets the backoff.
-            if began.elapsed() >= RETRIED {
+            if began.elapsed() >= MAX_BACKOFF {
                 backoff.reset();
             }
             match ended {
@@ -235,7 +235,7 @@ impl Silence {
         Self { ends: Instant::now() + rand::random_range(SILENCE) }
     }
 
-    fn broken(&mut self) {
+    fn reset(&mut self) {
         *self = Self::new();
     }
 
@@ -246,14 +246,14 @@ impl Silence {
 
 /// Waits for a response with a timeout: a server that died without closing the connection never sends one.
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Error::Service(NoAnswer.into())),
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("no answer within {} s", PATIENCE.as_secs())]
+#[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
 struct NoAnswer;
 
 impl NoAnswer {
@@ -264,8 +264,8 @@ impl NoAnswer {
 
 impl<K> Source<K> {
     /// Records that an event was received at this time.
-    fn heard(&self, at: Instant) {
-        self.healed(self.health.heard(at).as_ref());
+    fn received(&self, at: Instant) {
+        self.healed(self.health.received(at).as_ref());
     }
 
     fn healed(&self, failing: Option<&Failing>) {
@@ -279,7 +279,7 @@ impl<K> Source<K> {
         let why = Why::of(error);
         let is_new = self.health.failed(why.clone());
         let mut logged = self.logged.lock();
-        if is_new || logged.is_none_or(|logged| logged.elapsed() >= LOGGED) {
+        if is_new || logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
             *logged = Some(Instant::now());
             let lasts = self.health.progress().failing.map(|failing| failing.since.elapsed());
             warn!(kind = self.kind, error = %why, ?lasts, "{what}");
@@ -297,7 +297,7 @@ impl<K> Source<K> {
     pub async fn list(&self) -> Result<Listed<K>, Error> {
         let mut listed = Listed { objects: Vec::new(), unreadable: Vec::new(), version: String::new() };
         let mut params = ListParams {
-            limit: Some(PAGE),
+            limit: Some(PAGE_SIZE),
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
             ..ListParams::default()
@@ -326,7 +326,7 @@ impl<K> Source<K> {
         version: &mut String,
         silence: &mut Silence,
         backoff: &mut Backoff,
-        tell: &mut impl FnMut(Event<K>) -> F,
+        deliver: &mut impl FnMut(Event<K>) -> F,
     ) -> Result<Ending, Error> {
         let params = WatchParams {
             timeout: Some(WATCH_SECONDS),
@@ -353,7 +353,7 @@ impl<K> Source<K> {
         self.healed(self.health.answered().as_ref());
         let mut lines = Box::pin(stream);
         let mut line = String::new();
-        let mut heard = false;
+        let mut received_any = false;
         loop {
             line.clear();
             let read = tokio::time::timeout_at(silence.ends, lines.read_line(&mut line));
@@ -370,7 +370,7 @@ impl<K> Source<K> {
                 }
                 Ok(Ok(0)) => {
                     // A server that ends every watch at once must not be called a thousand times a second.
-                    if !heard {
+                    if !received_any {
                         tokio::time::sleep(backoff.failed()).await;
                     }
                     return Ok(Ending::Resume);
@@ -386,12 +386,12 @@ impl<K> Source<K> {
                     return Ok(Ending::Resume);
                 }
                 Line::Change { event, at: reached } => {
-                    heard = true;
-                    silence.broken();
+                    received_any = true;
+                    silence.reset();
                     backoff.reset();
                     let at = Instant::now();
-                    tell(event).await;
-                    self.heard(at);
+                    deliver(event).await;
+                    self.received(at);
                     if let Some(reached) = reached {
                         *version = reached;
                     }

@@ -65,37 +65,37 @@ fn failure(code: u16) -> Answer {
 }
 
 /// The outcome of a script.
-struct Played {
+struct Outcome {
     /// The events that the loop delivered, as text.
-    told: Vec<String>,
+    delivered: Vec<String>,
     /// The requests of the loop, and after how many seconds they came.
-    asked: Vec<(u64, String)>,
+    requests: Vec<(u64, String)>,
     /// The health of the watch at the end.
     progress: Progress,
 }
 
-impl Played {
+impl Outcome {
     fn urls(&self) -> Vec<&str> {
-        self.asked.iter().map(|(_, url)| url.as_str()).collect()
+        self.requests.iter().map(|(_, url)| url.as_str()).collect()
     }
 
     /// When each request came, and whether it was a list or a watch.
     fn times(&self) -> Vec<(u64, &str)> {
-        let word = |url: &str| if url.contains("watch=") { "watch" } else { "list" };
-        self.asked.iter().map(|(at, url)| (*at, word(url))).collect()
+        let verb = |url: &str| if url.contains("watch=") { "watch" } else { "list" };
+        self.requests.iter().map(|(at, url)| (*at, verb(url))).collect()
     }
 }
 
 /// Runs the loop against a script for 30 seconds.
-async fn played(script: impl IntoIterator<Item = Answer>) -> Played {
-    played_for(30, script).await
+async fn play(script: impl IntoIterator<Item = Answer>) -> Outcome {
+    play_for(30, script).await
 }
 
-async fn played_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> Played {
+async fn play_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> Outcome {
     let script: Script = Arc::new(Mutex::new(script.into_iter().collect()));
-    let asked = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
-    let (server, log) = (script.clone(), asked.clone());
+    let (server, log) = (script.clone(), requests.clone());
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let (script, log) = (server.clone(), log.clone());
         async move {
@@ -124,7 +124,7 @@ async fn played_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> P
     let source = Source::<Thing>::new(client, "Thing".to_owned(), "/things".to_owned());
     let source = source.reporting_to(health.clone());
     let events = Arc::new(Mutex::new(Vec::new()));
-    let tell = |event: Event<Thing>| {
+    let deliver = |event: Event<Thing>| {
         let names = |listed: &Listed<Thing>| {
             let bad = listed.unreadable.iter().map(|bad| format!("!{}", bad.identity.name));
             let good = listed.objects.iter().map(|thing| thing.metadata.name.clone());
@@ -141,11 +141,11 @@ async fn played_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> P
         std::future::ready(())
     };
     // Time is paused: it jumps ahead as soon as all tasks wait.
-    let ended = tokio::time::timeout(Duration::from_secs(seconds), run(source, tell)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(seconds), run(source, deliver)).await;
     assert!(ended.is_err(), "a watch must not end");
     assert!(script.lock().unwrap().is_empty(), "the script was not played to its end");
-    let (told, asked) = (events.lock().unwrap().clone(), asked.lock().unwrap().clone());
-    Played { told, asked, progress: health.progress() }
+    let (delivered, requests) = (events.lock().unwrap().clone(), requests.lock().unwrap().clone());
+    Outcome { delivered, requests, progress: health.progress() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,12 +161,12 @@ async fn a_malformed_object_does_not_affect_others() {
             ("DELETED", thing("bad", 11, "large")),
         ]),
     ];
-    let played = played(script).await;
-    let (told, asked) = (played.told.clone(), played.urls());
-    assert_eq!(told, ["list a,c,!bad @7", "!a", "!", "c=4", "-c", "-!bad"]);
+    let played = play(script).await;
+    let (delivered, urls) = (played.delivered.clone(), played.urls());
+    assert_eq!(delivered, ["list a,c,!bad @7", "!a", "!", "c=4", "-c", "-!bad"]);
     assert!(
-        asked[1].contains("resourceVersion=7") && asked[1].contains("allowWatchBookmarks=true"),
-        "{asked:?}"
+        urls[1].contains("resourceVersion=7") && urls[1].contains("allowWatchBookmarks=true"),
+        "{urls:?}"
     );
 }
 
@@ -179,10 +179,10 @@ async fn a_watch_resumes_from_the_last_delivered_version() {
         changes(&[("MODIFIED", thing("a", 21, 2))]),
         changes(&[]),
     ];
-    let played = played(script).await;
-    let (told, asked) = (played.told.clone(), played.urls());
-    assert_eq!(told, ["list  @7", "a=1", "@20", "a=2"]);
-    let versions: Vec<&str> = asked.iter().filter_map(|url| url.split("resourceVersion=").nth(1)).collect();
+    let played = play(script).await;
+    let (delivered, urls) = (played.delivered.clone(), played.urls());
+    assert_eq!(delivered, ["list  @7", "a=1", "@20", "a=2"]);
+    let versions: Vec<&str> = urls.iter().filter_map(|url| url.split("resourceVersion=").nth(1)).collect();
     assert_eq!(versions, ["7", "20", "20", "21"]);
 }
 
@@ -194,17 +194,17 @@ async fn a_list_is_delivered_whole_or_not_at_all() {
         page(9, "next", &[thing("a", 1, 1)]),
         page(9, "", &[thing("b", 2, 1)]),
     ];
-    let played = played(script).await;
-    let (told, asked) = (played.told.clone(), played.urls());
-    assert_eq!(told, ["list a,b @9"]);
-    assert!(asked[1].contains("continue=next") && !asked[2].contains("continue="), "{asked:?}");
+    let played = play(script).await;
+    let (delivered, urls) = (played.delivered.clone(), played.urls());
+    assert_eq!(delivered, ["list a,b @9"]);
+    assert!(urls[1].contains("continue=next") && !urls[2].contains("continue="), "{urls:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_lists_again() {
     for expired in [failure(410), changes(&[("ERROR", json!({"code": 410, "message": "too old"}))])] {
         let script = [page(7, "", &[thing("a", 1, 1)]), expired, page(30, "", &[thing("b", 29, 1)])];
-        assert_eq!(played(script).await.told, ["list a @7", "list b @30"]);
+        assert_eq!(play(script).await.delivered, ["list a @7", "list b @30"]);
     }
 }
 
@@ -212,45 +212,47 @@ async fn an_expired_watch_lists_again() {
 async fn no_error_of_the_api_server_ends_a_watch() {
     for code in [401, 403, 404, 405, 500, 503] {
         let script = [failure(code), failure(code), page(7, "", &[thing("a", 1, 1)])];
-        assert_eq!(played(script).await.told, ["list a @7"], "{code} before the first list");
+        assert_eq!(play(script).await.delivered, ["list a @7"], "{code} before the first list");
 
         let lines = [("ADDED", thing("b", 9, 1))];
         let mut script = vec![page(7, "", &[thing("a", 1, 1)]), changes(&[("ADDED", thing("b", 8, 1))])];
         script.extend([failure(code), failure(code)]);
         // Only a kind that was not served may come back with different objects, so only that one is listed again.
-        let (again, told) = match code {
+        let (again, last) = match code {
             404 => (page(9, "", &[thing("c", 9, 1)]), "list c @9"),
             _ => (changes(&lines), "b=1"),
         };
         script.push(again);
-        assert_eq!(played(script).await.told, ["list a @7", "b=1", told], "{code} after it");
+        assert_eq!(play(script).await.delivered, ["list a @7", "b=1", last], "{code} after it");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_reported_with_its_start() {
     let began = Instant::now();
-    let refused = played((0..6).map(|_| failure(403))).await.progress;
-    assert_eq!(refused.heard, None);
+    let refused = play((0..6).map(|_| failure(403))).await.progress;
+    assert_eq!(refused.last_received, None);
     let failing = refused.failing.unwrap();
     assert_eq!((failing.since, failing.why), (began, Why::Forbidden("no".to_owned())));
 
-    let gone = played([page(7, "", &[]), failure(404), failure(404), failure(404)]).await.progress;
-    assert!(gone.heard.is_some() && gone.failing.is_some_and(|failing| failing.why == Why::NotServed));
-    let back = played([failure(404), page(7, "", &[]), open(&[])]).await.progress;
+    let gone = play([page(7, "", &[]), failure(404), failure(404), failure(404)]).await.progress;
+    assert!(
+        gone.last_received.is_some() && gone.failing.is_some_and(|failing| failing.why == Why::NotServed)
+    );
+    let back = play([failure(404), page(7, "", &[]), open(&[])]).await.progress;
     assert_eq!(back.failing, None);
     // A watch that starts shows that the kind can be read, even before its first event.
-    let heard = Instant::now();
-    let back = played([page(7, "", &[]), failure(403), open(&[])]).await.progress;
-    assert_eq!(back, Progress { heard: Some(heard), listed: 1, failing: None });
+    let received = Instant::now();
+    let back = play([page(7, "", &[]), failure(403), open(&[])]).await.progress;
+    assert_eq!(back, Progress { last_received: Some(received), listed: 1, failing: None });
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_list_is_retried() {
     let script =
         [Answer::Hang, page(7, "next", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[]), open(&[])];
-    let played = played_for(70, script).await;
-    assert_eq!(played.told, ["list  @9"]);
+    let played = play_for(70, script).await;
+    assert_eq!(played.delivered, ["list  @9"]);
     assert_eq!(played.times(), [(0, "list"), (30, "list"), (30, "list"), (60, "list"), (60, "watch")]);
     assert!(played.urls()[2].contains("continue=next") && !played.urls()[3].contains("continue="));
 }
@@ -259,8 +261,8 @@ async fn an_unanswered_list_is_retried() {
 async fn an_unanswered_watch_is_replaced_by_a_list() {
     let script =
         [page(7, "", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[thing("b", 8, 1)]), open(&[])];
-    let played = played_for(40, script).await;
-    assert_eq!(played.told, ["list a @7", "list b @9"]);
+    let played = play_for(40, script).await;
+    assert_eq!(played.delivered, ["list a @7", "list b @9"]);
     assert_eq!(played.times(), [(0, "list"), (0, "watch"), (30, "list"), (30, "watch")]);
     assert_eq!(played.progress.failing, None);
 }
@@ -273,17 +275,17 @@ async fn a_silent_watch_lists_again() {
         page(9, "", &[thing("a", 8, 2)]),
         open(&[]),
     ];
-    let played = played_for(120, script).await;
-    assert_eq!(played.told, ["list a @7", "a=2", "list a @9"]);
-    let silence = played.asked[2].0 - 30;
+    let played = play_for(120, script).await;
+    assert_eq!(played.delivered, ["list a @7", "a=2", "list a @9"]);
+    let silence = played.requests[2].0 - 30;
     assert!((65..=75).contains(&silence), "{silence} s of silence");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_with_bookmarks_does_not_list_again() {
     let lines: Vec<_> = (0..4).map(|number| (61, "BOOKMARK", bookmark(10 + number))).collect();
-    let played = played_for(4 * 61 + 10, [page(7, "", &[]), open(&lines)]).await;
-    assert_eq!(played.told, ["list  @7", "@10", "@11", "@12", "@13"]);
+    let played = play_for(4 * 61 + 10, [page(7, "", &[]), open(&lines)]).await;
+    assert_eq!(played.delivered, ["list  @7", "@10", "@11", "@12", "@13"]);
 }
 
 /// If watches end at once or are denied, lists go on, so the kind does not become stale.
@@ -336,7 +338,7 @@ async fn a_list_can_be_requested() {
     let source =
         Source::<Thing>::new(Client::new(service, "default"), "Thing".to_owned(), "/things".to_owned());
     let running = tokio::spawn(run(source.reporting_to(health.clone()), |_| std::future::ready(())));
-    health.follow().wait_for(|progress| progress.heard.is_some()).await.unwrap();
+    health.follow().wait_for(|progress| progress.last_received.is_some()).await.unwrap();
     let began = Instant::now();
     health.list_again().await;
     assert_eq!((*lists.lock().unwrap(), began.elapsed() < Duration::from_secs(1)), (2, true));
@@ -363,8 +365,8 @@ async fn a_truncated_line_resumes_the_watch() {
         Answer::Lines(200, vec![r#"{"type":"ADDED","object":{"metada"#.to_owned()]),
         changes(&[("ADDED", thing("a", 8, 1))]),
     ];
-    let played = played(script).await;
-    let (told, asked) = (played.told.clone(), played.urls());
-    assert_eq!(told, ["list  @7", "a=1"]);
-    assert!(asked[2].contains("resourceVersion=7"), "{asked:?}");
+    let played = play(script).await;
+    let (delivered, urls) = (played.delivered.clone(), played.urls());
+    assert_eq!(delivered, ["list  @7", "a=1"]);
+    assert!(urls[2].contains("resourceVersion=7"), "{urls:?}");
 }

@@ -19,10 +19,10 @@ use serde::Deserialize;
 use tracing::warn;
 
 /// How long the resource of a kind is cached.
-const BELIEVED: Duration = Duration::from_secs(60);
+const CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// Size limit of the cache: more kinds than any cluster has.
-const KINDS: usize = 1000;
+const CACHE_SIZE: usize = 1000;
 
 /// Reads owners and controllers. Clones share the cache.
 #[derive(Clone)]
@@ -177,7 +177,7 @@ impl Lookup {
         name: &str,
     ) -> bool {
         let resource = &kind.resource;
-        let asked = SubjectAccessReview {
+        let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(creator.user.clone()),
                 uid: creator.uid.clone(),
@@ -198,7 +198,7 @@ impl Lookup {
             ..SubjectAccessReview::default()
         };
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        match reviews.create(&PostParams::default(), &asked).await {
+        match reviews.create(&PostParams::default(), &review).await {
             Ok(answer) => answer.status.is_some_and(|status| status.allowed),
             Err(error) => {
                 warn!(error = %Plain(&error), "cannot check the permission to block a deletion: it counts as missing");
@@ -211,7 +211,7 @@ impl Lookup {
     async fn kind(&self, api_version: &str, name: &str) -> Result<Kind, Absence> {
         let key = (api_version.to_owned(), name.to_owned());
         if let Some((at, kind)) = self.kinds.lock().get(&key)
-            && at.elapsed() < BELIEVED
+            && at.elapsed() < CACHE_TTL
         {
             return Ok(kind.clone());
         }
@@ -232,7 +232,7 @@ impl Lookup {
         let resource = ApiResource::from_gvk_with_plural(&gvk, &found.name);
         let kind = Kind { resource, namespaced: found.namespaced };
         let mut kinds = self.kinds.lock();
-        if kinds.len() >= KINDS {
+        if kinds.len() >= CACHE_SIZE {
             kinds.clear();
         }
         kinds.insert(key, (Instant::now(), kind.clone()));

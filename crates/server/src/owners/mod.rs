@@ -30,10 +30,10 @@ use crate::events::Events;
 use lookup::{Absence, Lookup};
 
 /// Maximum time that a pod waits for the lookup of its owners.
-const LONGEST: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of owners that are looked up while a pod waits; a template may name more.
-const MOST: usize = 32;
+const MAX_LOOKUPS: usize = 32;
 
 /// Maximum number of concurrent lookups.
 const AT_ONCE: usize = 8;
@@ -62,7 +62,7 @@ impl Owners {
     pub(crate) async fn answer(&self, body: &[u8], limit: usize) -> Result<Value, Rejected> {
         let review = reviews::read(body, limit)?;
         let Some(creation) = review.creation()? else { return Ok(reviews::allow(review.uid())) };
-        let outcome = self.find(&creation, Instant::now() + LONGEST).await;
+        let outcome = self.find(&creation, Instant::now() + LOOKUP_TIMEOUT).await;
         let controller = &creation.controller;
         if !outcome.added.is_empty() {
             let names: Vec<&str> = outcome.added.iter().map(|owner| owner.name.as_str()).collect();
@@ -86,8 +86,8 @@ impl Owners {
             (about, format!("{} is left out as an owner of the pods: {why}", who.trim()))
         };
         outcome.left_out.extend(flawed.iter().map(|(owner, flaw)| left_out(owner, &flaw.to_string())));
-        for owner in added.drain(MOST.min(added.len())..) {
-            let why = format!("the template names more than {MOST} owners. Name fewer.");
+        for owner in added.drain(MAX_LOOKUPS.min(added.len())..) {
+            let why = format!("the template names more than {MAX_LOOKUPS} owners. Name fewer.");
             outcome.left_out.push(left_out(&owner, &why));
         }
         let checked = stream::iter(added).map(|owner| async {

@@ -26,7 +26,7 @@ struct FakeApi(Arc<Mutex<State>>);
 struct State {
     served: BTreeMap<String, (u16, Value)>,
     silent: Option<String>,
-    asked: Vec<String>,
+    requests: Vec<String>,
     events: Vec<Value>,
     may_block: bool,
 }
@@ -68,7 +68,7 @@ impl FakeApi {
                     std::future::pending::<()>().await;
                 }
                 let mut state = state.lock();
-                state.asked.push(path.clone());
+                state.requests.push(path.clone());
                 let (code, answer) = if path.ends_with("/subjectaccessreviews") {
                     let mut review: Value = serde_json::from_slice(&body).unwrap();
                     state.served.insert("the last review".to_owned(), (201, review.clone()));
@@ -150,9 +150,9 @@ async fn the_resource_of_a_kind_is_discovered_once() {
     for _ in 0..3 {
         owners.answer(review(None, false).as_bytes(), 1 << 20).await.unwrap();
     }
-    let asked = |path: &str| api.0.lock().asked.iter().filter(|asked| *asked == path).count();
-    assert_eq!((asked("/apis/batch/v1"), asked("/apis/example.com/v1")), (1, 1));
-    assert_eq!((asked(JOB), asked(&format!("{GROUPS}/nightly"))), (3, 3), "objects are read each time");
+    let count = |path: &str| api.0.lock().requests.iter().filter(|request| *request == path).count();
+    assert_eq!((count("/apis/batch/v1"), count("/apis/example.com/v1")), (1, 1));
+    assert_eq!((count(JOB), count(&format!("{GROUPS}/nightly"))), (3, 3), "objects are read each time");
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn the_annotation_works_for_every_kind() {
     assert_eq!(
         uids(&FakeApi::with_job(both).outcome(Some(&text)).await.0),
         ["g"],
-        "in all three places, added once"
+        "named three times, added once"
     );
     let template_only = json!({"annotations": {"quorate.dev/owner-references": text}});
     assert_eq!(uids(&FakeApi::with_job(template_only).outcome(None).await.0), ["g"]);
@@ -221,13 +221,13 @@ async fn blocking_a_deletion_needs_the_permission() {
         Some(false),
         "the owner is added, and its deletion is not blocked"
     );
-    let asked = api.0.lock().served["the last review"].1["spec"].clone();
+    let review = api.0.lock().served["the last review"].1["spec"].clone();
     assert_eq!(
-        (&asked["user"], &asked["groups"]),
+        (&review["user"], &review["groups"]),
         (&json!("job-controller"), &json!(["system:authenticated"]))
     );
     assert_eq!(
-        asked["resourceAttributes"],
+        review["resourceAttributes"],
         json!({"group": "example.com", "version": "v1", "resource": "jobgroups",
         "subresource": "finalizers", "verb": "update", "name": "nightly", "namespace": "lab"})
     );
@@ -248,7 +248,7 @@ async fn no_pod_waits_for_an_api_server_that_does_not_answer() {
 
 #[tokio::test]
 async fn only_a_limited_number_of_owners_is_looked_up() {
-    let many: Vec<Value> = (0..MOST + 3).map(|i| group("nightly", &format!("g{i}"))).collect();
+    let many: Vec<Value> = (0..MAX_LOOKUPS + 3).map(|i| group("nightly", &format!("g{i}"))).collect();
     let api = FakeApi::with_job(json!({"ownerReferences": many}));
     let (_, left_out) = api.outcome(None).await;
     assert_eq!(left_out.iter().filter(|note| note.contains("names more than 32 owners")).count(), 3);

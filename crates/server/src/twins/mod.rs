@@ -47,7 +47,7 @@ enum Change {
 /// only the names of budgets that are not twins.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
-    news: mpsc::UnboundedSender<Change>,
+    changes: mpsc::UnboundedSender<Change>,
 }
 
 impl Inbox {
@@ -57,38 +57,38 @@ impl Inbox {
         all: impl Iterator<Item = (&'a ObjectKey, Option<&'a slim::PodDisruptionBudget>)>,
     ) {
         let all = all.filter_map(|(key, native)| Some((key.clone(), native?.clone())));
-        self.tell(Change::Natives(all.collect()));
+        self.send(Change::Natives(all.collect()));
     }
 
     /// Updates a native budget; `None` if it is gone.
     pub(crate) fn native(&self, key: &ObjectKey, native: Option<slim::PodDisruptionBudget>) {
-        self.tell(Change::Native(key.clone(), native.map(Box::new)));
+        self.send(Change::Native(key.clone(), native.map(Box::new)));
     }
 
     /// Replaces all budgets.
     pub(crate) fn budgets<'a>(&self, all: impl Iterator<Item = (ObjectKey, &'a StoredBudget)>) {
-        self.tell(Change::Budgets(all.map(|(key, budget)| (key, Known::of(budget))).collect()));
+        self.send(Change::Budgets(all.map(|(key, budget)| (key, Known::of(budget))).collect()));
     }
 
     /// Updates a budget; `None` if it is gone.
     pub(crate) fn budget(&self, key: ObjectKey, budget: Option<&StoredBudget>) {
-        self.tell(Change::Budget(key, budget.map(Known::of)));
+        self.send(Change::Budget(key, budget.map(Known::of)));
     }
 
-    fn tell(&self, news: Change) {
+    fn send(&self, change: Change) {
         // The reconciler may have ended.
-        let _ = self.news.send(news);
+        let _ = self.changes.send(change);
     }
 
     /// An inbox without a reconciler.
     pub(crate) fn unread() -> Self {
-        Self { news: mpsc::unbounded_channel().0 }
+        Self { changes: mpsc::unbounded_channel().0 }
     }
 }
 
 /// Whether a native budget matters here: it requests a twin, or has a condition of ours.
 pub(crate) fn concerns(native: &slim::PodDisruptionBudget) -> bool {
-    quorate_intake::objects::twin(native).is_some() || plan::told(native).is_some()
+    quorate_intake::objects::twin(native).is_some() || plan::current_condition(native).is_some()
 }
 
 /// Starts the reconciler. It writes while `leader` is true, and ends when the inbox is dropped.
@@ -97,10 +97,10 @@ pub(crate) fn start(
     events: Events,
     leader: watch::Receiver<bool>,
 ) -> (Inbox, JoinHandle<()>) {
-    let (news, inbox) = mpsc::unbounded_channel();
+    let (changes, inbox) = mpsc::unbounded_channel();
     let writer = TwinWriter::new(client.clone(), events);
     let reconciler = TwinReconciler { writer, natives: None, budgets: None };
-    (Inbox { news }, tokio::spawn(reconciler.run(inbox, leader)))
+    (Inbox { changes }, tokio::spawn(reconciler.run(inbox, leader)))
 }
 
 struct TwinReconciler {
@@ -123,8 +123,8 @@ impl TwinReconciler {
                 }
             };
             tokio::select! {
-                news = inbox.recv() => match news {
-                    Some(news) => due.extend(self.take(news)),
+                change = inbox.recv() => match change {
+                    Some(change) => due.extend(self.take(change)),
                     None => return,
                 },
                 changed = leader.changed() => match changed {
@@ -135,8 +135,8 @@ impl TwinReconciler {
                 () = retry => {}
             }
             tokio::time::sleep(DEBOUNCE).await;
-            while let Ok(news) = inbox.try_recv() {
-                due.extend(self.take(news));
+            while let Ok(change) = inbox.try_recv() {
+                due.extend(self.take(change));
             }
             again = None;
             if !*leader.borrow() || self.natives.is_none() || self.budgets.is_none() {
@@ -157,8 +157,8 @@ impl TwinReconciler {
     }
 
     /// Applies a change; returns the keys to reconcile.
-    fn take(&mut self, news: Change) -> Vec<ObjectKey> {
-        match news {
+    fn take(&mut self, change: Change) -> Vec<ObjectKey> {
+        match change {
             Change::Natives(natives) => {
                 self.natives = Some(natives);
                 self.all()
@@ -205,7 +205,7 @@ impl TwinReconciler {
         if let Some(native) = native
             && let Some(change) = plan::condition(native, known)
         {
-            self.writer.tell(key, native, change).await?;
+            self.writer.write_condition(key, native, change).await?;
         }
         Ok(())
     }

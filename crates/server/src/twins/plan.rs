@@ -93,11 +93,11 @@ pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) 
         None => None,
     };
     let delete = |twin: &Twin| Step::Delete { twin: twin.uid.clone() };
-    let Some((native, asked)) = native.and_then(|native| Some((native, objects::twin(native)?))) else {
+    let Some((native, requested)) = native.and_then(|native| Some((native, objects::twin(native)?))) else {
         return twin.map(delete);
     };
     let uid = native.metadata.uid.clone().unwrap_or_default();
-    match (asked.ok(), twin) {
+    match (requested.ok(), twin) {
         // The twin belongs to an earlier native budget of that name, which is gone.
         (_, Some(twin)) if twin.owner != uid => Some(delete(twin)),
         (Some(spec), Some(twin)) if twin.spec.as_ref() != Some(&spec) => {
@@ -109,7 +109,7 @@ pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) 
 }
 
 /// The condition that was last written to a native budget.
-pub(super) fn told(native: &PodDisruptionBudget) -> Option<&Condition> {
+pub(super) fn current_condition(native: &PodDisruptionBudget) -> Option<&Condition> {
     Condition::find(&native.status.conditions, BUDGET_CONFIGURED)
 }
 
@@ -127,7 +127,7 @@ pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> 
     let set =
         |status, reason: &str, message: String| Change::Set { status, reason: reason.to_owned(), message };
     let wanted = match objects::twin(native) {
-        None => return told(native).map(|_| Change::Remove),
+        None => return current_condition(native).map(|_| Change::Remove),
         Some(Err(problem)) => set("False", ConditionReason::Invalid.name(), problem.to_string()),
         Some(Ok(_)) => match known {
             None => return None,
@@ -153,10 +153,10 @@ pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> 
         },
     };
     let Change::Set { status, reason, message } = &wanted else { return None };
-    let same = told(native).is_some_and(|told| {
-        told.status == *status
-            && told.reason.as_deref() == Some(reason)
-            && told.message.as_deref() == Some(message)
+    let same = current_condition(native).is_some_and(|current| {
+        current.status == *status
+            && current.reason.as_deref() == Some(reason)
+            && current.message.as_deref() == Some(message)
     });
     (!same).then_some(wanted)
 }
@@ -175,7 +175,7 @@ mod tests {
         .unwrap()
     }
 
-    fn asking() -> PodDisruptionBudget {
+    fn annotated() -> PodDisruptionBudget {
         native(&json!({"quorate.dev/budget-scope": "Workload"}), &json!([]))
     }
 
@@ -208,7 +208,7 @@ mod tests {
         })
     }
 
-    fn word(step: Option<&Step>) -> &'static str {
+    fn name_of(step: Option<&Step>) -> &'static str {
         match step {
             None => "nothing",
             Some(Step::Create { .. }) => "create",
@@ -220,28 +220,28 @@ mod tests {
     #[test]
     fn the_twin_is_kept_in_sync() {
         let twin = |spec: Value| budget(Some("p"), &spec, &json!({}));
-        let (asks, silent) = (asking(), native(&json!({}), &json!([])));
+        let (annotated, plain) = (annotated(), native(&json!({}), &json!([])));
         let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
         let mut other = spec();
         other["maxUnavailable"] = json!(2);
         let made = budget(None, &spec(), &json!({}));
         let foreign = budget(Some("older"), &spec(), &json!({}));
         let cases: [(&str, Option<&PodDisruptionBudget>, Option<Known>, &str); 12] = [
-            ("new", Some(&asks), None, "create"),
-            ("in sync", Some(&asks), Some(twin(spec())), "nothing"),
-            ("out of sync", Some(&asks), Some(twin(other)), "change"),
-            ("unreadable", Some(&asks), Some(twin(json!({"budgetScope": 7}))), "change"),
-            ("of an older native budget", Some(&asks), Some(foreign), "delete"),
-            ("created by a user", Some(&asks), Some(made.clone()), "nothing"),
-            ("does not request a twin any more", Some(&silent), Some(twin(spec())), "delete"),
-            ("never requested a twin", Some(&silent), Some(made.clone()), "nothing"),
+            ("new", Some(&annotated), None, "create"),
+            ("in sync", Some(&annotated), Some(twin(spec())), "nothing"),
+            ("out of sync", Some(&annotated), Some(twin(other)), "change"),
+            ("unreadable", Some(&annotated), Some(twin(json!({"budgetScope": 7}))), "change"),
+            ("of an older native budget", Some(&annotated), Some(foreign), "delete"),
+            ("created by a user", Some(&annotated), Some(made.clone()), "nothing"),
+            ("does not request a twin any more", Some(&plain), Some(twin(spec())), "delete"),
+            ("never requested a twin", Some(&plain), Some(made.clone()), "nothing"),
             ("gone", None, Some(twin(spec())), "delete"),
             ("gone, and never requested a twin", None, Some(made), "nothing"),
             ("requests something invalid", Some(&wrong), None, "nothing"),
             ("requests something invalid now", Some(&wrong), Some(twin(spec())), "nothing"),
         ];
         for (case, native, known, expected) in cases {
-            assert_eq!(word(step(native, known.as_ref()).as_ref()), expected, "{case}");
+            assert_eq!(name_of(step(native, known.as_ref()).as_ref()), expected, "{case}");
         }
     }
 
@@ -261,14 +261,14 @@ mod tests {
             native
         };
         let well = budget(Some("p"), &spec(), &status("True", "ValidConfig"));
-        assert_eq!(reason_of(condition(&wide(asking()), Some(&well))), "True ValidConfig");
-        assert_eq!(reason_of(condition(&asking(), Some(&well))), "False NativeRuleTooTight");
+        assert_eq!(reason_of(condition(&wide(annotated()), Some(&well))), "True ValidConfig");
+        assert_eq!(reason_of(condition(&annotated(), Some(&well))), "False NativeRuleTooTight");
         let lost = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
-        assert_eq!(reason_of(condition(&asking(), Some(&lost))), "False MissingWorkloadReference");
+        assert_eq!(reason_of(condition(&annotated(), Some(&lost))), "False MissingWorkloadReference");
         let new = budget(Some("p"), &spec(), &json!({}));
-        assert_eq!(reason_of(condition(&asking(), Some(&new))), "nothing");
+        assert_eq!(reason_of(condition(&annotated(), Some(&new))), "nothing");
         let made = budget(None, &spec(), &json!({}));
-        assert_eq!(reason_of(condition(&asking(), Some(&made))), "False NameTaken");
+        assert_eq!(reason_of(condition(&annotated(), Some(&made))), "False NameTaken");
         let wrong = native(&json!({"quorate.dev/budget-scope": "Gang"}), &json!([]));
         assert_eq!(reason_of(condition(&wrong, None)), "False Invalid");
     }
@@ -276,11 +276,11 @@ mod tests {
     #[test]
     fn an_unchanged_condition_is_not_written_and_an_obsolete_one_is_removed() {
         let well = budget(Some("p"), &spec(), &status("False", "MissingWorkloadReference"));
-        let told = json!([{"type": "BudgetConfigured", "status": "False", "reason": "MissingWorkloadReference",
+        let conditions = json!([{"type": "BudgetConfigured", "status": "False", "reason": "MissingWorkloadReference",
             "message": "so"}]);
-        let again = native(&json!({"quorate.dev/budget-scope": "Workload"}), &told);
+        let again = native(&json!({"quorate.dev/budget-scope": "Workload"}), &conditions);
         assert_eq!(condition(&again, Some(&well)), None);
-        assert_eq!(condition(&native(&json!({}), &told), None), Some(Change::Remove));
+        assert_eq!(condition(&native(&json!({}), &conditions), None), Some(Change::Remove));
         assert_eq!(condition(&native(&json!({}), &json!([])), None), None);
     }
 }

@@ -100,8 +100,8 @@ async fn an_invalid_scope_is_reported_by_a_condition_and_an_event() {
     inbox.natives([(&key(), Some(&native("Gang")))].into_iter());
     inbox.budgets(std::iter::empty());
     a_moment().await;
-    let told = "PATCH /apis/policy/v1/namespaces/shop/poddisruptionbudgets/web/status";
-    assert_eq!(*log.lock().unwrap(), [told, "POST /apis/events.k8s.io/v1/namespaces/shop/events"]);
+    let condition = "PATCH /apis/policy/v1/namespaces/shop/poddisruptionbudgets/web/status";
+    assert_eq!(*log.lock().unwrap(), [condition, "POST /apis/events.k8s.io/v1/namespaces/shop/events"]);
 }
 
 #[tokio::test(start_paused = true)]

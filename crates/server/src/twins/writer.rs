@@ -68,7 +68,7 @@ impl TwinWriter {
     }
 
     /// Writes the condition of a native budget, and an Event if something is wrong.
-    pub(super) async fn tell(
+    pub(super) async fn write_condition(
         &self,
         key: &ObjectKey,
         native: &slim::PodDisruptionBudget,
@@ -77,8 +77,8 @@ impl TwinWriter {
         let condition = match &change {
             Change::Remove => json!({"$patch": "delete", "type": BUDGET_CONFIGURED}),
             Change::Set { status, reason, message } => {
-                let before = plan::told(native).filter(|told| told.status == *status);
-                let since = before.and_then(|told| told.last_transition_time.clone());
+                let before = plan::current_condition(native).filter(|current| current.status == *status);
+                let since = before.and_then(|current| current.last_transition_time.clone());
                 json!({
                     "type": BUDGET_CONFIGURED,
                     "status": status,

@@ -12,17 +12,21 @@ struct Kind {
     resource: &'static str,
     /// Its path before and after the namespace.
     path: (&'static str, &'static str),
-    /// What an answer leaves out without this resource; `None` if there is no answer without it.
-    hence: Option<&'static str>,
+    /// What is unknown without this resource; `None` if there is no answer without it.
+    unknown: Option<&'static str>,
 }
 
 impl Kind {
     const fn needed(resource: &'static str, path: (&'static str, &'static str)) -> Self {
-        Self { resource, path, hence: None }
+        Self { resource, path, unknown: None }
     }
 
-    const fn useful(resource: &'static str, path: (&'static str, &'static str), hence: &'static str) -> Self {
-        Self { resource, path, hence: Some(hence) }
+    const fn useful(
+        resource: &'static str,
+        path: (&'static str, &'static str),
+        unknown: &'static str,
+    ) -> Self {
+        Self { resource, path, unknown: Some(unknown) }
     }
 
     /// Its path in one namespace, or in all of them.
@@ -91,13 +95,13 @@ pub enum ViewError {
     },
 }
 
-/// A resource that may not be listed, and what an answer leaves out without it.
+/// A resource that may not be listed, and what is unknown without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlisted {
     /// The resource, and the namespace if only one is concerned.
     pub what: String,
-    /// What is left out.
-    pub hence: &'static str,
+    /// What is unknown without it.
+    pub unknown: &'static str,
     /// It matters only for pods with a disruption probe.
     pub of_probes: bool,
 }
@@ -134,19 +138,19 @@ impl<'a> Access<'a> {
         }
         let mut unlisted = Vec::new();
         for kind in &closed {
-            let Some(hence) = kind.hence else {
+            let Some(unknown) = kind.unknown else {
                 return Err(match within {
                     Some(namespace) => ViewError::ForbiddenHere(kind.resource, namespace.to_owned()),
                     None => ViewError::Forbidden(kind.resource),
                 });
             };
             let of_probes = kind.resource == watches::NODES;
-            unlisted.push(Unlisted { what: kind.resource.to_owned(), hence, of_probes });
+            unlisted.push(Unlisted { what: kind.resource.to_owned(), unknown, of_probes });
         }
         if !may_list(client, &AGENTS, Some(own)).await? {
             closed.push(&AGENTS);
             let what = format!("{} in {own}", AGENTS.resource);
-            unlisted.push(Unlisted { what, hence: AGENTS.hence.unwrap_or_default(), of_probes: true });
+            unlisted.push(Unlisted { what, unknown: AGENTS.unknown.unwrap_or_default(), of_probes: true });
         }
         let closed = closed.iter().map(|kind| kind.resource).collect();
         Ok(Self { scope: WatchScope::without(closed, within), unlisted, within })

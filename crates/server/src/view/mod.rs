@@ -32,7 +32,7 @@ const PRESUMED: Duration = Duration::from_secs(86_400);
 /// The facts that a server would have of a cluster now.
 pub struct View {
     engine: Engine,
-    news: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Message>,
     unlisted: Vec<Unlisted>,
     _watches: JoinSet<()>,
 }
@@ -43,7 +43,7 @@ impl View {
     ///
     /// # Errors
     /// A resource that is required cannot be listed.
-    pub async fn look(
+    pub async fn load(
         client: &Client,
         gates: Gates,
         serve_pub: ServePub,
@@ -51,15 +51,15 @@ impl View {
         within: Option<&str>,
     ) -> Result<Self, ViewError> {
         let Access { scope, mut unlisted, within } = Access::of(client, own, within).await?;
-        let (replica, news) = ReplicaHandle::listening();
+        let (replica, messages) = ReplicaHandle::listening();
         let raw_budgets = std::sync::Arc::new(RawBudgets::default());
         // If the user may not read OpenKruise's webhooks, its budgets are included: one budget too many is better than
         // one too few.
         let kruise = kruise::follow(client.clone(), serve_pub, &scope, Some(true));
         let watches =
             watches::start(client, &scope, &replica, &raw_budgets, own, &twins::Inbox::unread(), kruise);
-        let mut view = Self { engine: Engine::new(gates), news, unlisted: Vec::new(), _watches: watches };
-        while let Some(Message::Event(event)) = view.news.recv().await {
+        let mut view = Self { engine: Engine::new(gates), messages, unlisted: Vec::new(), _watches: watches };
+        while let Some(Message::Event(event)) = view.messages.recv().await {
             if matches!(event, Event::Synced) {
                 break;
             }
@@ -72,11 +72,11 @@ impl View {
             unlisted.retain(|unlisted| unlisted.what != watches::NAMESPACES);
         }
         unlisted.extend(scope.refused().into_iter().map(|what| {
-            let hence = match what.starts_with("podunavailablebudgets.") {
+            let unknown = match what.starts_with("podunavailablebudgets.") {
                 true => "whether one of them denies",
                 false => "which groups there are, or how many pods they want",
             };
-            Unlisted { what, hence, of_probes: false }
+            Unlisted { what, unknown, of_probes: false }
         }));
         view.unlisted = unlisted;
         view.presume();
@@ -95,8 +95,8 @@ impl View {
             |resource: &str| self.unlisted.iter().any(|unlisted| unlisted.what.starts_with(resource));
         let (nodes, agents) = (closed(watches::NODES), closed(watches::LEASES));
         let probed = self.engine.pods().filter(|pod| pod.probe.is_some());
-        let homes: BTreeSet<Text> = probed.filter_map(|pod| pod.node.clone()).collect();
-        for node in homes {
+        let probed_nodes: BTreeSet<Text> = probed.filter_map(|pod| pod.node.clone()).collect();
+        for node in probed_nodes {
             if nodes {
                 let ready = Input::Node(node.clone(), Some(Node { ready: true }));
                 self.take(Event::Fact(Box::new(ready)));
@@ -113,13 +113,13 @@ impl View {
         &mut self.engine
     }
 
-    /// Applies events until `enough` is true or `patience` is over; returns whether `enough` is true.
+    /// Applies events until `enough` is true or `timeout` is over; returns whether `enough` is true.
     ///
     /// For example, an agent counts as alive only from the first renewal that this view observes.
-    pub async fn until(&mut self, patience: Duration, enough: impl Fn(&mut Engine) -> bool) -> bool {
-        let end = Instant::now() + patience;
+    pub async fn until(&mut self, timeout: Duration, enough: impl Fn(&mut Engine) -> bool) -> bool {
+        let end = Instant::now() + timeout;
         while !enough(&mut self.engine) {
-            match tokio::time::timeout_at(end, self.news.recv()).await {
+            match tokio::time::timeout_at(end, self.messages.recv()).await {
                 Ok(Some(Message::Event(event))) => self.take(event),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return false,

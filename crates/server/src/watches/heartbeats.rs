@@ -25,7 +25,8 @@ pub(super) struct Heartbeats {
 struct Heartbeat {
     node: Text,
     lease: ObservedLease<Time>,
-    told: Agent,
+    /// As last sent to the engine.
+    sent: Agent,
 }
 
 impl Heartbeats {
@@ -37,28 +38,29 @@ impl Heartbeats {
                 let mut old = std::mem::take(&mut self.leases);
                 for lease in &listed.objects {
                     let known = old.remove(name(lease));
-                    if let Some((beat, _)) = next(lease, known, now, false) {
-                        self.leases.insert(name(lease).to_owned(), beat);
+                    if let Some((heartbeat, _)) = next(lease, known, now, false) {
+                        self.leases.insert(name(lease).to_owned(), heartbeat);
                     }
                 }
-                let agents = self.leases.values().map(|beat| (beat.node.clone(), beat.told.clone()));
+                let agents =
+                    self.leases.values().map(|heartbeat| (heartbeat.node.clone(), heartbeat.sent.clone()));
                 vec![Event::List(Snapshot::Agents(agents.collect()))]
             }
             watch::Event::Applied(lease) => {
                 let known = self.leases.remove(name(&lease));
-                let before = known.as_ref().map(|beat| beat.node.clone());
-                let Some((beat, changed)) = next(&lease, known, now, true) else {
+                let before = known.as_ref().map(|heartbeat| heartbeat.node.clone());
+                let Some((heartbeat, changed)) = next(&lease, known, now, true) else {
                     return before.map(gone).unwrap_or_default();
                 };
                 let mut events = Vec::new();
-                if let Some(before) = before.filter(|before| *before != beat.node) {
+                if let Some(before) = before.filter(|before| *before != heartbeat.node) {
                     events.extend(gone(before));
                 }
                 if changed {
-                    let input = Input::Agent(beat.node.clone(), Some(beat.told.clone()));
+                    let input = Input::Agent(heartbeat.node.clone(), Some(heartbeat.sent.clone()));
                     events.push(Event::Fact(Box::new(input)));
                 }
-                self.leases.insert(name(&lease).to_owned(), beat);
+                self.leases.insert(name(&lease).to_owned(), heartbeat);
                 events
             }
             watch::Event::Deleted(lease) => self.forget(name(&lease)),
@@ -71,7 +73,7 @@ impl Heartbeats {
     }
 
     fn forget(&mut self, name: &str) -> Vec<Event> {
-        self.leases.remove(name).map(|beat| gone(beat.node)).unwrap_or_default()
+        self.leases.remove(name).map(|heartbeat| gone(heartbeat.node)).unwrap_or_default()
     }
 }
 
@@ -89,9 +91,9 @@ fn next(lease: &slim::Lease, known: Option<Heartbeat>, now: Time, live: bool) ->
         .inspect_err(|why| warn!(%why, "cannot read the Lease of an agent"))
         .ok()?;
     let (holder, renewed) = (lease.spec.holder_identity.as_deref(), lease.spec.renew_time.as_ref());
-    let known = known.filter(|beat| beat.node == node && beat.told.started == agent.started);
+    let known = known.filter(|heartbeat| heartbeat.node == node && heartbeat.sent.started == agent.started);
     let (mut lease, before) = match known {
-        Some(beat) => (beat.lease, Some(beat.told)),
+        Some(heartbeat) => (heartbeat.lease, Some(heartbeat.sent)),
         None if live => (ObservedLease::new(holder, renewed, now), None),
         None => {
             let over = i64::try_from(agent.holds.as_millis()).unwrap_or(i64::MAX);
@@ -102,8 +104,8 @@ fn next(lease: &slim::Lease, known: Option<Heartbeat>, now: Time, live: bool) ->
     let changed = before.as_ref().is_none_or(|before| {
         before.holds != agent.holds || agent.renewed.since(before.renewed) >= agent.holds / 4
     });
-    let told = if changed { agent } else { before.unwrap_or(agent) };
-    Some((Heartbeat { node, lease, told }, changed))
+    let sent = if changed { agent } else { before.unwrap_or(agent) };
+    Some((Heartbeat { node, lease, sent }, changed))
 }
 
 #[cfg(test)]
@@ -129,7 +131,7 @@ mod tests {
     }
 
     /// The node and the renewal, in seconds from the start, of each agent in the events.
-    fn told(events: Vec<Event>) -> Vec<(String, Option<i64>)> {
+    fn agents(events: Vec<Event>) -> Vec<(String, Option<i64>)> {
         let agents = events.into_iter().flat_map(|event| match event {
             Event::List(Snapshot::Agents(list)) => list.into_iter().map(|(n, a)| (n, Some(a))).collect(),
             Event::Fact(input) => match *input {
@@ -147,36 +149,48 @@ mod tests {
 
     #[test]
     fn an_agent_is_alive_from_the_first_observed_renewal() {
-        let mut beats = Heartbeats::default();
+        let mut heartbeats = Heartbeats::default();
         let a = |seconds| ("a".to_owned(), Some(seconds));
-        assert_eq!(told(beats.take(list(vec![lease("a", 0)]), at(0))), [a(-40)], "it may be long gone");
-        assert_eq!(told(beats.take(list(vec![lease("a", 0)]), at(5))), [a(-40)], "nothing was written");
-        assert_eq!(told(beats.take(watch::Event::Applied(lease("a", 10)), at(10))), [a(10)]);
+        assert_eq!(
+            agents(heartbeats.take(list(vec![lease("a", 0)]), at(0))),
+            [a(-40)],
+            "it may be long gone"
+        );
+        assert_eq!(
+            agents(heartbeats.take(list(vec![lease("a", 0)]), at(5))),
+            [a(-40)],
+            "nothing was written"
+        );
+        assert_eq!(agents(heartbeats.take(watch::Event::Applied(lease("a", 10)), at(10))), [a(10)]);
         // A new Lease in a watch event was just written.
-        let b = beats.take(watch::Event::Applied(lease("b", 11)), at(11));
-        assert_eq!(told(b), [("b".to_owned(), Some(11))]);
-        assert_eq!(told(beats.take(list(vec![lease("a", 30)]), at(31))), [a(31)], "b is gone");
-        assert_eq!(told(beats.take(watch::Event::Deleted(lease("a", 30)), at(32))), [("a".to_owned(), None)]);
+        let b = heartbeats.take(watch::Event::Applied(lease("b", 11)), at(11));
+        assert_eq!(agents(b), [("b".to_owned(), Some(11))]);
+        assert_eq!(agents(heartbeats.take(list(vec![lease("a", 30)]), at(31))), [a(31)], "b is gone");
+        assert_eq!(
+            agents(heartbeats.take(watch::Event::Deleted(lease("a", 30)), at(32))),
+            [("a".to_owned(), None)]
+        );
     }
 
     #[test]
     fn not_every_renewal_is_sent_to_the_actor() {
-        let mut beats = Heartbeats::default();
+        let mut heartbeats = Heartbeats::default();
         let mut wakes = 0;
         for second in 0..60 {
-            wakes += told(beats.take(watch::Event::Applied(lease("a", second)), at(second.into()))).len();
+            wakes +=
+                agents(heartbeats.take(watch::Event::Applied(lease("a", second)), at(second.into()))).len();
         }
         assert_eq!(wakes, 6, "one every ten seconds");
         // A change without a renewal is not sent at all.
-        assert!(told(beats.take(watch::Event::Applied(lease("a", 59)), at(99))).is_empty());
+        assert!(agents(heartbeats.take(watch::Event::Applied(lease("a", 59)), at(99))).is_empty());
     }
 
     #[test]
     fn an_invalid_lease_is_not_an_agent() {
-        let mut beats = Heartbeats::default();
-        beats.take(watch::Event::Applied(lease("a", 0)), at(0));
+        let mut heartbeats = Heartbeats::default();
+        heartbeats.take(watch::Event::Applied(lease("a", 0)), at(0));
         let mut odd = lease("a", 1);
         odd.spec.lease_duration_seconds = None;
-        assert_eq!(told(beats.take(watch::Event::Applied(odd), at(1))), [("a".to_owned(), None)]);
+        assert_eq!(agents(heartbeats.take(watch::Event::Applied(odd), at(1))), [("a".to_owned(), None)]);
     }
 }

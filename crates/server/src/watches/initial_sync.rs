@@ -10,40 +10,40 @@ use crate::actor::ReplicaHandle;
 /// Counts the lists that are pending.
 #[derive(Clone)]
 pub(super) struct InitialSync {
-    unseen: Arc<watch::Sender<usize>>,
+    pending: Arc<watch::Sender<usize>>,
 }
 
 /// A list that is pending until this is dropped.
 pub(super) struct PendingList {
-    unseen: Arc<watch::Sender<usize>>,
+    pending: Arc<watch::Sender<usize>>,
 }
 
 impl InitialSync {
     pub(super) fn new() -> Self {
-        Self { unseen: Arc::new(watch::Sender::new(0)) }
+        Self { pending: Arc::new(watch::Sender::new(0)) }
     }
 
     /// Adds a pending list. Add all initial lists before the first one is dropped.
     pub(super) fn pending_list(&self) -> PendingList {
-        self.unseen.send_modify(|unseen| *unseen += 1);
-        PendingList { unseen: self.unseen.clone() }
+        self.pending.send_modify(|pending| *pending += 1);
+        PendingList { pending: self.pending.clone() }
     }
 
-    /// Waits until at most `few` lists are pending.
-    pub(super) async fn left(&self, few: usize) {
+    /// Waits until at most `limit` lists are pending.
+    pub(super) async fn wait_until_at_most(&self, limit: usize) {
         // This cannot fail, because `self` owns the sender.
-        let _ = self.unseen.subscribe().wait_for(|unseen| *unseen <= few).await;
+        let _ = self.pending.subscribe().wait_for(|pending| *pending <= limit).await;
     }
 
     /// Sends `Synced` to the actor when no list is pending.
-    pub(super) async fn tell(self, replica: ReplicaHandle) {
-        self.left(0).await;
+    pub(super) async fn report_to(self, replica: ReplicaHandle) {
+        self.wait_until_at_most(0).await;
         replica.send(Event::Synced).await;
     }
 }
 
 impl Drop for PendingList {
     fn drop(&mut self) {
-        self.unseen.send_modify(|unseen| *unseen -= 1);
+        self.pending.send_modify(|pending| *pending -= 1);
     }
 }

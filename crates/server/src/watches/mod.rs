@@ -142,7 +142,7 @@ pub(crate) fn start(
         kruise,
     );
     watches.tasks.spawn(discovery.run(undiscovered));
-    watches.tasks.spawn(initial_sync.tell(replica.clone()));
+    watches.tasks.spawn(initial_sync.report_to(replica.clone()));
     watches.tasks
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// Kinds that are watched anyway, or that are not workloads although they are controllers: a node controls its static
 /// pods, and the leader pod of a group may control what creates its workers.
-const OTHERS: [(&str, &str); 5] =
+const IGNORED_KINDS: [(&str, &str); 5] =
     [("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Node"), ("", "Pod")];
 
 /// How long a kind is still watched after the last object that it controlled is gone: jobs come and go, and until a
@@ -59,7 +59,7 @@ fn makes_groups(kind: &GroupKind) -> bool {
 }
 
 fn matters(kind: &GroupKind) -> bool {
-    !OTHERS.contains(&(&*kind.group, &*kind.kind)) && GroupSource::of_kind(kind).is_none()
+    !IGNORED_KINDS.contains(&(&*kind.group, &*kind.kind)) && GroupSource::of_kind(kind).is_none()
 }
 
 impl State {
@@ -262,17 +262,17 @@ mod tests {
     #[tokio::test]
     async fn only_a_new_kind_notifies_discovery() {
         let references = References::default();
-        let is_told = || {
-            let told = std::pin::pin!(references.changed.notified());
-            futures_poll(told)
+        let is_notified = || {
+            let notified = std::pin::pin!(references.changed.notified());
+            futures_poll(notified)
         };
         let fleet = owned_by("example.com", "Fleet");
         references.owner(&PODS, &"1".into(), Some(&fleet), &"shop".into());
-        assert!(is_told());
+        assert!(is_notified());
         references.owner(&PODS, &"1".into(), Some(&fleet), &"shop".into());
         references.owner(&PODS, &"2".into(), Some(&fleet), &"shop".into());
         references.owner(&PODS, &"3".into(), Some(&owned_by("apps", "StatefulSet")), &"shop".into());
-        assert!(!is_told());
+        assert!(!is_notified());
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 /// starts when the kinds that every cluster has are listed: by then the API server knows the permissions of this
 /// process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct SyncTimeout {
     /// If the API server answers 403 or 404.
     pub(super) refused: Duration,
     /// If it answers otherwise, or not at all; no limit if a budget might be left out.
@@ -74,8 +74,8 @@ impl WatchScope {
     }
 
     /// How long to wait for the first list of a kind that not every cluster has.
-    pub(super) fn patience(&self, server: Patience) -> Patience {
-        if self.once { Patience { refused: Duration::ZERO, ..server } } else { server }
+    pub(super) fn sync_timeout(&self, server: SyncTimeout) -> SyncTimeout {
+        if self.once { SyncTimeout { refused: Duration::ZERO, ..server } } else { server }
     }
 
     /// Registers the watch of a kind, and returns its health.
@@ -90,10 +90,11 @@ impl WatchScope {
         self.healths.lock().remove(kind);
     }
 
-    /// The health of all watches that have shown something, except that of one kind.
+    /// The health of all watches that have received something, except that of one kind.
     pub(super) fn others(&self, kind: &str) -> Vec<Health> {
         let healths = self.healths.lock();
-        let others = healths.iter().filter(|(of, health)| *of != kind && health.progress().heard.is_some());
+        let others =
+            healths.iter().filter(|(of, health)| *of != kind && health.progress().last_received.is_some());
         others.map(|(_, health)| health.clone()).collect()
     }
 

@@ -24,14 +24,14 @@ const BUDGETS: &str = "/apis/policy.quorate.dev/v1alpha1/disruptionbudgets";
 const FLEETS: &str = "/apis/example.com/v1/fleets";
 
 /// Running watches, and the messages that they send to the actor.
-struct Stage {
+struct Fixture {
     api: FakeApi,
     inbox: mpsc::Receiver<Message>,
     _watches: JoinSet<()>,
 }
 
-impl Stage {
-    fn set(api: FakeApi) -> Self {
+impl Fixture {
+    fn start(api: FakeApi) -> Self {
         let (replica, inbox) = ReplicaHandle::listening();
         let (raw_budgets, unread) = (Arc::new(RawBudgets::default()), twins::Inbox::unread());
         let kruise = watch::channel(Some(true)).1;
@@ -66,19 +66,19 @@ impl Stage {
         tokio::time::timeout(Duration::from_secs(300), found).await.expect("the event did not come")
     }
 
-    /// All events until the initial sync is complete, as words.
+    /// All events until the initial sync is complete, as text.
     async fn until_synced(&mut self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         loop {
             match self.next().await {
-                Event::Synced => return told,
-                event => told.push(word(&event)),
+                Event::Synced => return events,
+                event => events.push(describe(&event)),
             }
         }
     }
 }
 
-fn word(event: &Event) -> String {
+fn describe(event: &Event) -> String {
     match event {
         Event::List(Snapshot::Pods(pods, _)) => {
             let pods: Vec<_> = pods.iter().map(|p| format!("{}:{}", p.key.name, p.ready)).collect();
@@ -136,15 +136,15 @@ async fn a_pod_that_cannot_be_read_stays_and_is_not_healthy() {
     let api = FakeApi::empty_cluster();
     let nameless = json!({"metadata": {"uid": 7}, "spec": {"containers": "many"}});
     api.serve(PODS, vec![pod("a", 5, None), damaged("b", 6), nameless.clone()]);
-    let mut stage = Stage::set(api);
-    assert!(stage.until_synced().await.contains(&"pods a:true,b:false".to_owned()));
+    let mut fixture = Fixture::start(api);
+    assert!(fixture.until_synced().await.contains(&"pods a:true,b:false".to_owned()));
 
-    stage.api.change(PODS, "MODIFIED", &damaged("a", 11));
-    stage.api.change(PODS, "MODIFIED", &nameless);
-    stage.api.change(PODS, "MODIFIED", &pod("b", 12, None));
-    stage.api.change(PODS, "DELETED", &damaged("a", 13));
-    for told in ["a:false", "b:true", "-a@13"] {
-        assert_eq!(word(&stage.next().await), told);
+    fixture.api.change(PODS, "MODIFIED", &damaged("a", 11));
+    fixture.api.change(PODS, "MODIFIED", &nameless);
+    fixture.api.change(PODS, "MODIFIED", &pod("b", 12, None));
+    fixture.api.change(PODS, "DELETED", &damaged("a", 13));
+    for expected in ["a:false", "b:true", "-a@13"] {
+        assert_eq!(describe(&fixture.next().await), expected);
     }
 }
 
@@ -153,14 +153,18 @@ async fn synced_means_that_all_kinds_found_at_first_are_listed() {
     let api = FakeApi::empty_cluster();
     api.serve("/apis/scheduling.k8s.io/v1alpha2/podgroups", vec![group("g", 3, 4)]);
     api.serve("/apis/scheduling.k8s.io/v1alpha2/workloads", vec![]);
-    let mut stage = Stage::set(api);
-    let told = stage.until_synced().await;
-    assert!(told.contains(&"groups 1".to_owned()) && told.contains(&"Upstream 0".to_owned()), "{told:?}");
-    assert!(!told.iter().any(|word| word.starts_with("Own")), "that kind is not served: {told:?}");
+    let mut fixture = Fixture::start(api);
+    let events = fixture.until_synced().await;
+    assert!(
+        events.contains(&"groups 1".to_owned()) && events.contains(&"Upstream 0".to_owned()),
+        "{events:?}"
+    );
+    assert!(!events.iter().any(|event| event.starts_with("Own")), "that kind is not served: {events:?}");
 
     // A kind that comes later is listed, and the replica stays synced.
-    stage.api.serve("/apis/scheduling.quorate.dev/v1alpha1/workloads", vec![]);
-    let next = stage.until(|event| (!matches!(event, Event::BudgetsAt(..))).then(|| word(&event))).await;
+    fixture.api.serve("/apis/scheduling.quorate.dev/v1alpha1/workloads", vec![]);
+    let next =
+        fixture.until(|event| (!matches!(event, Event::BudgetsAt(..))).then(|| describe(&event))).await;
     assert_eq!(next, "Own 0");
 }
 
@@ -170,11 +174,11 @@ async fn the_best_version_of_pod_groups_is_used_and_their_numbers_may_change() {
     for version in ["v1alpha2", "v1beta1"] {
         api.serve(&format!("/apis/scheduling.k8s.io/{version}/podgroups"), vec![group("g", 3, 4)]);
     }
-    let mut stage = Stage::set(api);
-    stage.until_synced().await;
-    assert_eq!(stage.api.asked("/apis/scheduling.k8s.io/v1alpha2/podgroups"), 0);
-    stage.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", &group("g", 5, 9));
-    assert_eq!(stage.until(|event| Some(word(&event))).await, "g=Some(5)");
+    let mut fixture = Fixture::start(api);
+    fixture.until_synced().await;
+    assert_eq!(fixture.api.request_count("/apis/scheduling.k8s.io/v1alpha2/podgroups"), 0);
+    fixture.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", &group("g", 5, 9));
+    assert_eq!(fixture.until(|event| Some(describe(&event))).await, "g=Some(5)");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,19 +186,19 @@ async fn a_kind_that_is_removed_is_empty_and_may_come_back() {
     let api = FakeApi::empty_cluster();
     let path = "/apis/scheduling.k8s.io/v1alpha2/podgroups";
     api.serve(path, vec![group("g", 3, 4)]);
-    let mut stage = Stage::set(api);
-    stage.until_synced().await;
-    stage.api.withdraw(path);
+    let mut fixture = Fixture::start(api);
+    fixture.until_synced().await;
+    fixture.api.withdraw(path);
     let groups = |event| match event {
         Event::List(Snapshot::PodGroups(list)) => Some(list.len()),
         _ => None,
     };
-    assert_eq!(stage.until(groups).await, 0);
-    let asked = stage.api.asked(path);
+    assert_eq!(fixture.until(groups).await, 0);
+    let before = fixture.api.request_count(path);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert!(stage.api.asked(path) - asked < 5, "a kind that is not served is not requested");
-    stage.api.serve(path, vec![group("g", 3, 4), group("h", 3, 5)]);
-    assert_eq!(stage.until(groups).await, 2);
+    assert!(fixture.api.request_count(path) - before < 5, "a kind that is not served is not requested");
+    fixture.api.serve(path, vec![group("g", 3, 4), group("h", 3, 5)]);
+    assert_eq!(fixture.until(groups).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,9 +217,9 @@ async fn a_kind_is_watched_while_a_budget_needs_it() {
         ],
     );
     api.serve(PODS, vec![pod("a", 5, Some(fleet_owner()))]);
-    let mut stage = Stage::set(api);
-    stage.until_synced().await;
-    assert_eq!(stage.api.asked(FLEETS), 0, "there is no budget");
+    let mut fixture = Fixture::start(api);
+    fixture.until_synced().await;
+    assert_eq!(fixture.api.request_count(FLEETS), 0, "there is no budget");
 
     let fleets = |event| match event {
         Event::List(Snapshot::Controllers(kind, list)) if &*kind.kind == "Fleet" => {
@@ -223,18 +227,18 @@ async fn a_kind_is_watched_while_a_budget_needs_it() {
         }
         _ => None,
     };
-    stage.api.change(BUDGETS, "ADDED", &budget());
-    assert_eq!(stage.until(fleets).await, [Some(4)]);
+    fixture.api.change(BUDGETS, "ADDED", &budget());
+    assert_eq!(fixture.until(fleets).await, [Some(4)]);
     // A kind that is already known does not trigger discovery.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let asked = stage.api.asked("/apis");
+    let before = fixture.api.request_count("/apis");
     let mut elsewhere = pod("z", 20, Some(fleet_owner()));
     elsewhere["metadata"]["namespace"] = json!("lab");
-    stage.api.change(PODS, "ADDED", &elsewhere);
+    fixture.api.change(PODS, "ADDED", &elsewhere);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(stage.api.asked("/apis"), asked);
-    stage.api.change(BUDGETS, "DELETED", &budget());
-    assert_eq!(stage.until(fleets).await, []);
+    assert_eq!(fixture.api.request_count("/apis"), before);
+    fixture.api.change(BUDGETS, "DELETED", &budget());
+    assert_eq!(fixture.until(fleets).await, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +252,7 @@ async fn a_referred_kind_is_listed_before_the_first_decision() {
     api.serve(BUDGETS, vec![budget()]);
     // The referred kinds are known only when the pods are listed.
     api.slow(PODS);
-    let mut stage = Stage::set(api);
-    let told = stage.until_synced().await;
-    assert!(told.contains(&"Job once:Some(1)".to_owned()), "{told:?}");
+    let mut fixture = Fixture::start(api);
+    let events = fixture.until_synced().await;
+    assert!(events.contains(&"Job once:Some(1)".to_owned()), "{events:?}");
 }

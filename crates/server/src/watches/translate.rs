@@ -243,24 +243,24 @@ pub(super) fn nodes(event: watch::Event<(Text, Node)>) -> Vec<Event> {
 pub(super) struct Native {
     key: ObjectKey,
     fact: Option<NativeBudget>,
-    asks: Option<slim::PodDisruptionBudget>,
+    object: Option<slim::PodDisruptionBudget>,
 }
 
 pub(super) fn read_native(budget: &slim::PodDisruptionBudget) -> Result<Native, Unreadable> {
     let (key, fact) = objects::native_budget(budget)?;
-    Ok(Native { key, fact, asks: twins::concerns(budget).then(|| budget.clone()) })
+    Ok(Native { key, fact, object: twins::concerns(budget).then(|| budget.clone()) })
 }
 
 pub(super) fn native_budgets(event: watch::Event<Native>, twins: &twins::Inbox) -> Vec<Event> {
     match event {
         watch::Event::Listed(listed) => {
             complain(&listed);
-            twins.natives(listed.objects.iter().map(|native| (&native.key, native.asks.as_ref())));
+            twins.natives(listed.objects.iter().map(|native| (&native.key, native.object.as_ref())));
             let covering = listed.objects.into_iter().filter_map(|native| Some((native.key, native.fact?)));
             vec![Event::List(Snapshot::NativeBudgets(covering.collect()))]
         }
-        watch::Event::Applied(Native { key, fact: covering, asks }) => {
-            twins.native(&key, asks);
+        watch::Event::Applied(Native { key, fact: covering, object }) => {
+            twins.native(&key, object);
             fact(Input::NativeBudget(key, covering))
         }
         watch::Event::Deleted(native) => native_gone(native.key, twins),

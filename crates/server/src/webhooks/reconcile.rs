@@ -19,13 +19,13 @@ use super::{Address, Endpoint, ManagedBy, NAME, mutating, trust, validating};
 use crate::calls::FIELD_MANAGER;
 
 /// Interval between checks: users may change the configurations.
-const LOOKED: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Interval if another tool writes the configurations: a new entry has no CA bundle yet.
-const LOOKED_AT_OTHERS: Duration = Duration::from_secs(5);
+const CA_BUNDLE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delay until API servers have read a changed configuration. What is enforced only from then on must wait for it.
-const READ: Duration = Duration::from_secs(1);
+const PROPAGATION_DELAY: Duration = Duration::from_secs(1);
 
 /// Keeps the webhook configurations up to date, so that the API server calls Quorate.
 pub(crate) struct WebhookReconciler {
@@ -40,7 +40,7 @@ pub(crate) struct WebhookReconciler {
 impl WebhookReconciler {
     /// Reconciles the configurations while this process is the leader. Sets `in_force` to whether this process is the
     /// leader and the configurations exist. If they are managed elsewhere, `in_force` only follows the leadership.
-    pub(crate) async fn keep(
+    pub(crate) async fn run(
         self,
         mut bundle: watch::Receiver<String>,
         mut held: watch::Receiver<bool>,
@@ -56,20 +56,24 @@ impl WebhookReconciler {
                 continue;
             }
             let current = bundle.borrow_and_update().clone();
-            let seen_to = match self.written {
+            let outcome = match self.written {
                 ManagedBy::Server => self.write(current).await,
-                ManagedBy::CaBundleOnly => trust::keep(&self.client, &current).await,
+                ManagedBy::CaBundleOnly => trust::reconcile(&self.client, &current).await,
                 ManagedBy::Others => Ok(false),
             };
-            let wait = match seen_to {
+            let wait = match outcome {
                 Ok(changed) => {
                     backoff.reset();
                     if changed {
                         info!("registered the webhooks");
-                        tokio::time::sleep(READ).await;
+                        tokio::time::sleep(PROPAGATION_DELAY).await;
                     }
                     in_force.send_if_modified(|in_force| !std::mem::replace(in_force, true));
-                    if self.written == ManagedBy::CaBundleOnly { LOOKED_AT_OTHERS } else { LOOKED }
+                    if self.written == ManagedBy::CaBundleOnly {
+                        CA_BUNDLE_CHECK_INTERVAL
+                    } else {
+                        CHECK_INTERVAL
+                    }
                 }
                 Err(error) => {
                     let wait = backoff.failed();

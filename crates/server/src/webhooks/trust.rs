@@ -18,24 +18,28 @@ use crate::calls::FIELD_MANAGER;
 
 /// Writes `bundle` to both configurations; returns whether that changed anything. An empty bundle is managed elsewhere:
 /// then the configurations only have to exist.
-pub(super) async fn keep(client: &Client, bundle: &str) -> Result<bool, Error> {
-    let first = within::<MutatingWebhookConfiguration>(client, bundle, |configuration| {
-        trusted(configuration.webhooks.iter().flatten().map(|entry| &entry.client_config))
+pub(super) async fn reconcile(client: &Client, bundle: &str) -> Result<bool, Error> {
+    let first = patch_bundle::<MutatingWebhookConfiguration>(client, bundle, |configuration| {
+        ca_bundles(configuration.webhooks.iter().flatten().map(|entry| &entry.client_config))
     })
     .await?;
-    let second = within::<ValidatingWebhookConfiguration>(client, bundle, |configuration| {
-        trusted(configuration.webhooks.iter().flatten().map(|entry| &entry.client_config))
+    let second = patch_bundle::<ValidatingWebhookConfiguration>(client, bundle, |configuration| {
+        ca_bundles(configuration.webhooks.iter().flatten().map(|entry| &entry.client_config))
     })
     .await?;
     Ok(first || second)
 }
 
 /// The CA bundle of each entry.
-fn trusted<'a>(configs: impl Iterator<Item = &'a WebhookClientConfig>) -> Vec<Vec<u8>> {
+fn ca_bundles<'a>(configs: impl Iterator<Item = &'a WebhookClientConfig>) -> Vec<Vec<u8>> {
     configs.map(|config| config.ca_bundle.clone().map(|bundle| bundle.0).unwrap_or_default()).collect()
 }
 
-async fn within<K>(client: &Client, bundle: &str, read: impl Fn(&K) -> Vec<Vec<u8>>) -> Result<bool, Error>
+async fn patch_bundle<K>(
+    client: &Client,
+    bundle: &str,
+    read: impl Fn(&K) -> Vec<Vec<u8>>,
+) -> Result<bool, Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
         + Clone
@@ -44,8 +48,8 @@ where
         + DeserializeOwned,
 {
     let all = Api::<K>::all(client.clone());
-    let raw_budgets = all.get(NAME).await?;
-    let Some(steps) = steps(raw_budgets.meta().resource_version.as_deref(), &read(&raw_budgets), bundle)
+    let configuration = all.get(NAME).await?;
+    let Some(steps) = steps(configuration.meta().resource_version.as_deref(), &read(&configuration), bundle)
     else {
         return Ok(false);
     };
@@ -56,14 +60,14 @@ where
 }
 
 /// A JSON Patch, if one is needed. It tests the version that was read, because it addresses entries by their index.
-fn steps(version: Option<&str>, trusted: &[Vec<u8>], bundle: &str) -> Option<Value> {
+fn steps(version: Option<&str>, current: &[Vec<u8>], bundle: &str) -> Option<Value> {
     let wanted = bundle.as_bytes();
-    if wanted.is_empty() || trusted.iter().all(|found| found == wanted) {
+    if wanted.is_empty() || current.iter().all(|found| found == wanted) {
         return None;
     }
     let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
     let bundle = ByteString(wanted.to_vec());
-    for (index, _) in trusted.iter().enumerate().filter(|(_, found)| *found != wanted) {
+    for (index, _) in current.iter().enumerate().filter(|(_, found)| *found != wanted) {
         let path = format!("/webhooks/{index}/clientConfig/caBundle");
         steps.push(json!({"op": "add", "path": path, "value": bundle}));
     }
@@ -76,19 +80,19 @@ mod tests {
 
     #[test]
     fn only_entries_with_another_bundle_are_written() {
-        let trusted = ["new", "old", ""].map(|bundle| bundle.as_bytes().to_vec());
+        let current = ["new", "old", ""].map(|bundle| bundle.as_bytes().to_vec());
         let expected = json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
             {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "bmV3"},
             {"op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": "bmV3"},
         ]);
-        assert_eq!(steps(Some("7"), &trusted, "new"), Some(expected));
+        assert_eq!(steps(Some("7"), &current, "new"), Some(expected));
     }
 
     #[test]
     fn a_current_bundle_and_one_managed_elsewhere_are_not_written() {
-        let trusted = [b"new".to_vec()];
-        assert_eq!(steps(None, &trusted, "new"), None);
-        assert_eq!(steps(None, &trusted, ""), None);
+        let current = [b"new".to_vec()];
+        assert_eq!(steps(None, &current, "new"), None);
+        assert_eq!(steps(None, &current, ""), None);
     }
 }

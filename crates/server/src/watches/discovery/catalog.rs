@@ -45,7 +45,7 @@ impl Catalog {
     ///
     /// # Errors
     /// The API server does not list its groups.
-    pub(super) async fn ask(client: &Client, groups: &BTreeSet<String>) -> Result<Self, Error> {
+    pub(super) async fn discover(client: &Client, groups: &BTreeSet<String>) -> Result<Self, Error> {
         let all = in_time(client.list_api_groups()).await?.groups;
         let mut catalog = Self::default();
         for group in groups {
@@ -105,12 +105,12 @@ impl Catalog {
 }
 
 /// Timeout of a discovery call.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(DISCOVERY_TIMEOUT, answer).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Error::Service(format!("no answer within {} s", PATIENCE.as_secs()).into())),
+        Err(_) => Err(Error::Service(format!("no answer within {} s", DISCOVERY_TIMEOUT.as_secs()).into())),
     }
 }
 

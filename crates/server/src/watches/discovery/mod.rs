@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use super::initial_sync::{InitialSync, PendingList};
 use super::references::References;
-use super::scope::{Patience, WatchScope};
+use super::scope::{SyncTimeout, WatchScope};
 use super::{forward, translate};
 use crate::actor::ReplicaHandle;
 use crate::kruise::ServedHere;
@@ -53,7 +53,7 @@ const FOLLOW_UPS: [Duration; 3] =
 const ABSENT: (u32, Duration) = (3, Duration::from_secs(60));
 
 /// Timeout for the lists of all other kinds before a kind is dropped. After a timeout, the next round retries.
-const LISTED_AGAIN: Duration = Duration::from_secs(30);
+const RELIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running watch.
 struct Watched {
@@ -67,7 +67,7 @@ struct Watched {
 
 impl Watched {
     fn is_known(&self) -> bool {
-        self.known || self.health.progress().heard.is_some()
+        self.known || self.health.progress().last_received.is_some()
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Discovery {
     /// Watched kinds that discovery omits.
     absent: BTreeMap<Slot, Absence>,
     /// Kinds for which the last round could not find out whether they are served.
-    untold: BTreeSet<Slot>,
+    undetermined: BTreeSet<Slot>,
 }
 
 impl Discovery {
@@ -118,7 +118,7 @@ impl Discovery {
             kruise,
             watched: BTreeMap::new(),
             absent: BTreeMap::new(),
-            untold: BTreeSet::new(),
+            undetermined: BTreeSet::new(),
         }
     }
 
@@ -130,26 +130,26 @@ impl Discovery {
         let early = tokio::select! {
             // This fails when the sender is gone, and then the last value holds.
             _ = kruise.wait_for(Option::is_some) => true,
-            () = self.initial_sync.left(1) => false,
+            () = self.initial_sync.wait_until_at_most(1) => false,
         };
         if early {
             self.round_until_done().await;
         }
         // The referred kinds are known once pods, controllers and budgets are listed. And when these can be read, the
         // API server knows the permissions of this process.
-        self.initial_sync.left(1).await;
-        let patience = self.scope.patience(OURS);
-        if let Err(failing) = seen(&defined, patience).await {
+        self.initial_sync.wait_until_at_most(1).await;
+        let timeout = self.scope.sync_timeout(OURS);
+        if let Err(failing) = first_list(&defined, timeout).await {
             warn!(why = %failing.why, "cannot read CustomResourceDefinitions: changes are noticed late");
         }
-        if tokio::time::timeout(patience.refused, kruise.wait_for(Option::is_some)).await.is_err() {
+        if tokio::time::timeout(timeout.refused, kruise.wait_for(Option::is_some)).await.is_err() {
             warn!(
                 "cannot find out whether OpenKruise serves PodUnavailableBudgets: Quorate ignores them until then"
             );
         }
-        self.round_until_told().await;
+        self.round_until_determined().await;
         self.settle().await;
-        self.round_until_told().await;
+        self.round_until_determined().await;
         self.settle().await;
         drop(pending_list);
         let mut due: VecDeque<Instant> = VecDeque::new();
@@ -199,14 +199,15 @@ impl Discovery {
         }
     }
 
-    /// Repeats discovery until it is known for every kind whether it is served, or patience is over.
-    async fn round_until_told(&mut self) {
+    /// Repeats discovery until it is known for every kind whether it is served, or the timeout is over.
+    async fn round_until_determined(&mut self) {
         let began = Instant::now();
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         loop {
             self.round_until_done().await;
-            let is_waited_for = |slot: &Slot| began.elapsed() < self.scope.patience(slot.patience()).refused;
-            if !self.untold.iter().any(is_waited_for) {
+            let is_waited_for =
+                |slot: &Slot| began.elapsed() < self.scope.sync_timeout(slot.sync_timeout()).refused;
+            if !self.undetermined.iter().any(is_waited_for) {
                 return;
             }
             tokio::time::sleep(backoff.failed()).await;
@@ -216,8 +217,8 @@ impl Discovery {
     /// Waits until every watched kind has been listed, or cannot be read.
     async fn settle(&self) {
         let waits = self.watched.iter().map(|(slot, watched)| async {
-            let patience = self.scope.patience(slot.patience());
-            let Err(Failing { why, .. }) = seen(&watched.health, patience).await else { return };
+            let timeout = self.scope.sync_timeout(slot.sync_timeout());
+            let Err(Failing { why, .. }) = first_list(&watched.health, timeout).await else { return };
             warn!(kind = %slot.kind().kind, %why, "cannot read a kind: what depends on it is unknown");
             if matches!(why, Why::Forbidden(_)) {
                 self.scope.refuse(&watched.at.0.resource);
@@ -233,8 +234,8 @@ impl Discovery {
         let kruise = (*self.kruise.borrow_and_update() == Some(true)).then_some(Slot::UnavailableBudgets);
         let wanted: BTreeSet<Slot> = Slot::always().chain(kruise).chain(referred).collect();
         let groups = wanted.iter().map(|slot| slot.kind().group.to_string()).collect();
-        let catalog = Catalog::ask(&self.client, &groups).await?;
-        self.untold.clear();
+        let catalog = Catalog::discover(&self.client, &groups).await?;
+        self.undetermined.clear();
         self.absent.retain(|slot, _| wanted.contains(slot));
         let idle: Vec<Slot> = self.watched.keys().filter(|slot| !wanted.contains(slot)).cloned().collect();
         for slot in idle {
@@ -246,10 +247,10 @@ impl Discovery {
         }
         for slot in wanted {
             match catalog.find(&slot.kind(), slot.versions()) {
-                Found::Unknown => drop(self.untold.insert(slot)),
+                Found::Unknown => drop(self.undetermined.insert(slot)),
                 // A definition serves the kind: discovery is behind.
                 Found::Nowhere if self.definitions.serve(&slot.kind(), slot.versions()) => {
-                    self.untold.insert(slot);
+                    self.undetermined.insert(slot);
                 }
                 Found::Nowhere => self.missed(slot).await,
                 Found::Served(served) => {
@@ -281,7 +282,7 @@ impl Discovery {
         }
         let others = self.scope.others(&slot.label());
         let listed = futures::future::join_all(others.iter().map(Health::list_again));
-        if tokio::time::timeout(LISTED_AGAIN, listed).await.is_err() {
+        if tokio::time::timeout(RELIST_TIMEOUT, listed).await.is_err() {
             warn!(kind = %slot.kind().kind, "kept a kind that is not served any more: cannot list all other kinds");
             return;
         }
@@ -391,18 +392,18 @@ impl Discovery {
     }
 }
 
-/// Waits for the first list of a kind; returns why there is none when patience is over.
-async fn seen(health: &Health, patience: Patience) -> Result<(), Failing> {
+/// Waits for the first list of a kind; returns why there is none after the timeout.
+async fn first_list(health: &Health, timeout: SyncTimeout) -> Result<(), Failing> {
     let began = Instant::now();
     let mut progress = health.follow();
     loop {
         let now = progress.borrow_and_update().clone();
-        if now.heard.is_some() {
+        if now.last_received.is_some() {
             return Ok(());
         }
         let limit = match &now.failing {
-            Some(failing) if failing.why.is_refusal() => Some(patience.refused),
-            _ => patience.failing,
+            Some(failing) if failing.why.is_refusal() => Some(timeout.refused),
+            _ => timeout.failing,
         };
         let Some(limit) = limit else {
             let _ = progress.changed().await;

@@ -9,16 +9,16 @@ use quorate_engine::facts::{BudgetKind, WorkloadSource};
 use quorate_engine::group_source::GroupSource;
 use quorate_engine::ledger::Event;
 
-use crate::watches::scope::Patience;
+use crate::watches::scope::SyncTimeout;
 
 /// The chart grants permissions for these kinds: if a read is refused at first, it may still succeed later. While the
 /// API server fails to answer there is no limit, because the list may contain a budget or the size of a group.
-pub(super) const OURS: Patience = Patience { refused: Duration::from_secs(30), failing: None };
+pub(super) const OURS: SyncTimeout = SyncTimeout { refused: Duration::from_secs(30), failing: None };
 
 /// Quorate may have no permissions for kinds that are only referred to. Requests that depend on an unknown object are
 /// denied, so there is no need to wait long.
-const REFERRED: Patience =
-    Patience { refused: Duration::from_secs(2), failing: Some(Duration::from_secs(30)) };
+const REFERRED: SyncTimeout =
+    SyncTimeout { refused: Duration::from_secs(2), failing: Some(Duration::from_secs(30)) };
 
 /// A kind to watch if it is served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ impl Slot {
         }
     }
 
-    pub(super) fn patience(&self) -> Patience {
+    pub(super) fn sync_timeout(&self) -> SyncTimeout {
         if matches!(self, Self::Referred(_)) { REFERRED } else { OURS }
     }
 

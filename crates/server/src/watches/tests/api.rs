@@ -23,7 +23,7 @@ struct State {
     /// The objects, and the watches on them, by path.
     served: BTreeMap<String, Vec<Value>>,
     watches: BTreeMap<String, Vec<mpsc::UnboundedSender<String>>>,
-    asked: Vec<String>,
+    requests: Vec<String>,
     slow: BTreeSet<String>,
     /// Paths that get the answer 403.
     forbidden: BTreeSet<String>,
@@ -97,8 +97,8 @@ impl FakeApi {
     }
 
     /// How often a path was requested.
-    pub(super) fn asked(&self, path: &str) -> usize {
-        self.state.lock().unwrap().asked.iter().filter(|asked| *asked == path).count()
+    pub(super) fn request_count(&self, path: &str) -> usize {
+        self.state.lock().unwrap().requests.iter().filter(|request| *request == path).count()
     }
 
     pub(super) fn client(&self) -> Client {
@@ -119,7 +119,7 @@ impl FakeApi {
     fn answer(&self, request: &Request<Body>) -> Response<StreamBody<Frames>> {
         let mut state = self.state.lock().unwrap();
         let path = request.uri().path().to_owned();
-        state.asked.push(path.clone());
+        state.requests.push(path.clone());
         if let Some(found) = state.discovery(&path) {
             return once(200, &found);
         }

@@ -6,12 +6,12 @@ use super::*;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A kind that not every cluster has: its path, an object, and the word for a list with a number of objects.
+/// A kind that not every cluster has: its path, an object, and the text of the event for a list of that many objects.
 struct Row {
     path: &'static str,
     object: Value,
-    told: fn(usize) -> String,
-    /// The word for the event when the kind is dropped.
+    listed: fn(usize) -> String,
+    /// The text of the event when the kind is dropped.
     dropped: &'static str,
 }
 
@@ -25,13 +25,13 @@ fn rows() -> Vec<Row> {
         Row {
             path: "/apis/scheduling.k8s.io/v1alpha2/podgroups",
             object: group("g", 3, 4),
-            told: |count| format!("groups {count}"),
+            listed: |count| format!("groups {count}"),
             dropped: "groups 0",
         },
         Row {
             path: "/apis/scheduling.k8s.io/v1alpha2/workloads",
             object: named("w", &json!({"podGroupTemplates": []})),
-            told: |count| format!("Upstream {count}"),
+            listed: |count| format!("Upstream {count}"),
             dropped: "Upstream 0",
         },
         Row {
@@ -40,25 +40,25 @@ fn rows() -> Vec<Row> {
                 "w",
                 &json!({"podGroups": [{"name": "group", "replicas": 2, "policy": {"gang": {"minCount": 3}}}]}),
             ),
-            told: |count| format!("Own {count}"),
+            listed: |count| format!("Own {count}"),
             dropped: "Own 0",
         },
         Row {
             path: "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets",
             object: named("llm", &json!({"replicas": 2, "leaderWorkerTemplate": {"size": 3}})),
-            told: |_| "LeaderWorkerSet llm:Some(2)".to_owned(),
+            listed: |_| "LeaderWorkerSet llm:Some(2)".to_owned(),
             dropped: "LeaderWorkerSet ",
         },
         Row {
             path: "/apis/policy.kruise.io/v1alpha1/podunavailablebudgets",
             object: named("web", &json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1})),
-            told: |count| format!("PodUnavailableBudget {count}"),
+            listed: |count| format!("PodUnavailableBudget {count}"),
             dropped: "PodUnavailableBudget unwatched",
         },
         Row {
             path: FLEETS,
             object: named("web", &json!({"replicas": 4})),
-            told: |_| "Fleet web:None".to_owned(),
+            listed: |_| "Fleet web:None".to_owned(),
             dropped: "Fleet ",
         },
     ]
@@ -73,31 +73,31 @@ fn cluster(row: &Row) -> FakeApi {
     api
 }
 
-impl Stage {
-    /// All events within a number of seconds, as words.
-    async fn told_within(&mut self, seconds: u64) -> Vec<String> {
+impl Fixture {
+    /// All events within a number of seconds, as text.
+    async fn events_within(&mut self, seconds: u64) -> Vec<String> {
         let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         while let Ok(event) = tokio::time::timeout_at(end, self.next()).await {
-            told.push(word(&event));
+            events.push(describe(&event));
         }
-        told
+        events
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_forbidden_keeps_its_objects() {
     for row in rows() {
-        let mut stage = Stage::set(cluster(&row));
-        let told = stage.until_synced().await;
-        assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
-        stage.api.forbid(row.path);
-        let told = stage.told_within(1800).await;
-        assert!(!told.iter().any(|word| word == row.dropped), "{}: {told:?}", row.path);
+        let mut fixture = Fixture::start(cluster(&row));
+        let events = fixture.until_synced().await;
+        assert!(events.contains(&(row.listed)(1)), "{}: {events:?}", row.path);
+        fixture.api.forbid(row.path);
+        let events = fixture.events_within(1800).await;
+        assert!(!events.iter().any(|event| event == row.dropped), "{}: {events:?}", row.path);
         // It is listed again as soon as that is possible.
-        stage.api.permit(row.path);
-        let told = stage.told_within(90).await;
-        assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
+        fixture.api.permit(row.path);
+        let events = fixture.events_within(90).await;
+        assert!(events.contains(&(row.listed)(1)), "{}: {events:?}", row.path);
     }
 }
 
@@ -105,11 +105,11 @@ async fn a_kind_that_is_forbidden_keeps_its_objects() {
 async fn a_kind_that_discovery_omits_keeps_its_objects() {
     for row in rows() {
         for hidden in [row.path, row.path.rsplit_once('/').map(|(version, _)| version).unwrap_or_default()] {
-            let mut stage = Stage::set(cluster(&row));
-            stage.until_synced().await;
-            stage.api.hide(hidden);
-            let told = stage.told_within(1800).await;
-            assert!(!told.iter().any(|word| word == row.dropped), "{hidden}: {told:?}");
+            let mut fixture = Fixture::start(cluster(&row));
+            fixture.until_synced().await;
+            fixture.api.hide(hidden);
+            let events = fixture.events_within(1800).await;
+            assert!(!events.iter().any(|event| event == row.dropped), "{hidden}: {events:?}");
         }
     }
 }
@@ -118,17 +118,17 @@ async fn a_kind_that_discovery_omits_keeps_its_objects() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_absent_for_a_moment_keeps_its_objects() {
     for row in rows() {
-        let mut stage = Stage::set(cluster(&row));
-        stage.until_synced().await;
+        let mut fixture = Fixture::start(cluster(&row));
+        fixture.until_synced().await;
         for _ in 0..3 {
-            stage.api.withdraw(row.path);
+            fixture.api.withdraw(row.path);
             // A changed definition triggers discovery.
-            stage.api.change(DEFINITIONS, "MODIFIED", &json!({"metadata": {"name": "any"}}));
-            let told = stage.told_within(45).await;
-            assert!(!told.iter().any(|word| word == row.dropped), "{}: {told:?}", row.path);
-            stage.api.serve(row.path, vec![row.object.clone()]);
-            let told = stage.told_within(60).await;
-            assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
+            fixture.api.change(DEFINITIONS, "MODIFIED", &json!({"metadata": {"name": "any"}}));
+            let events = fixture.events_within(45).await;
+            assert!(!events.iter().any(|event| event == row.dropped), "{}: {events:?}", row.path);
+            fixture.api.serve(row.path, vec![row.object.clone()]);
+            let events = fixture.events_within(60).await;
+            assert!(events.contains(&(row.listed)(1)), "{}: {events:?}", row.path);
         }
     }
 }
@@ -136,43 +136,43 @@ async fn a_kind_that_is_absent_for_a_moment_keeps_its_objects() {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again() {
     for row in rows() {
-        let mut stage = Stage::set(cluster(&row));
-        stage.until_synced().await;
+        let mut fixture = Fixture::start(cluster(&row));
+        fixture.until_synced().await;
         let began = tokio::time::Instant::now();
-        stage.api.withdraw(row.path);
-        stage.until(|event| (word(&event) == row.dropped).then_some(())).await;
+        fixture.api.withdraw(row.path);
+        fixture.until(|event| (describe(&event) == row.dropped).then_some(())).await;
         let after = began.elapsed().as_secs();
         assert!((60..=130).contains(&after), "{}: {after} s", row.path);
     }
     // The pods are listed again before it is dropped.
     let row = &rows()[0];
-    let mut stage = Stage::set(cluster(row));
-    stage.until_synced().await;
-    stage.told_within(1).await;
+    let mut fixture = Fixture::start(cluster(row));
+    fixture.until_synced().await;
+    fixture.events_within(1).await;
     // The pod watch is never silent for so long that it lists again by itself.
     for round in 0..3 {
-        stage.api.change(PODS, "MODIFIED", &pod("a", 20 + round, Some(fleet_owner())));
-        stage.told_within(1).await;
+        fixture.api.change(PODS, "MODIFIED", &pod("a", 20 + round, Some(fleet_owner())));
+        fixture.events_within(1).await;
     }
-    stage.api.withdraw(row.path);
-    let mut told = Vec::new();
-    let at = |told: &[String], wanted: &str| told.iter().position(|word| word == wanted);
-    while at(&told, row.dropped).is_none() {
-        told.extend(stage.told_within(10).await);
-        stage.api.change(PODS, "MODIFIED", &pod("a", 30, Some(fleet_owner())));
+    fixture.api.withdraw(row.path);
+    let mut events = Vec::new();
+    let at = |events: &[String], wanted: &str| events.iter().position(|event| event == wanted);
+    while at(&events, row.dropped).is_none() {
+        events.extend(fixture.events_within(10).await);
+        fixture.api.change(PODS, "MODIFIED", &pod("a", 30, Some(fleet_owner())));
     }
-    let (listed, dropped) = (at(&told, "pods a:true"), at(&told, row.dropped));
-    assert!(listed.is_some() && listed < dropped, "{told:?}");
+    let (listed, dropped) = (at(&events, "pods a:true"), at(&events, row.dropped));
+    assert!(listed.is_some() && listed < dropped, "{events:?}");
 
     // While another kind cannot be listed, the objects are kept.
-    let mut stage = Stage::set(cluster(row));
-    stage.until_synced().await;
-    stage.api.forbid("/apis/apps/v1/deployments");
-    stage.api.withdraw(row.path);
-    let told = stage.told_within(600).await;
-    assert!(!told.iter().any(|word| word == row.dropped), "{told:?}");
-    stage.api.permit("/apis/apps/v1/deployments");
-    stage.until(|event| (word(&event) == row.dropped).then_some(())).await;
+    let mut fixture = Fixture::start(cluster(row));
+    fixture.until_synced().await;
+    fixture.api.forbid("/apis/apps/v1/deployments");
+    fixture.api.withdraw(row.path);
+    let events = fixture.events_within(600).await;
+    assert!(!events.iter().any(|event| event == row.dropped), "{events:?}");
+    fixture.api.permit("/apis/apps/v1/deployments");
+    fixture.until(|event| (describe(&event) == row.dropped).then_some(())).await;
 }
 
 /// 403 from the beginning, as from an API server that has just started. A kind that can be read within half a minute is
@@ -184,17 +184,17 @@ async fn a_kind_that_is_forbidden_at_first_is_waited_for() {
         for path in [PODS, row.path] {
             api.forbid(path);
         }
-        let mut stage = Stage::set(api);
-        stage.told_within(300).await;
-        stage.api.permit(PODS);
+        let mut fixture = Fixture::start(api);
+        fixture.events_within(300).await;
+        fixture.api.permit(PODS);
         // Quorate may have no permissions for a kind that is only referred to, so it does not wait for that kind.
         if row.path == FLEETS {
             continue;
         }
-        stage.told_within(15).await;
-        stage.api.permit(row.path);
-        let told = stage.until_synced().await;
-        assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
+        fixture.events_within(15).await;
+        fixture.api.permit(row.path);
+        let events = fixture.until_synced().await;
+        assert!(events.contains(&(row.listed)(1)), "{}: {events:?}", row.path);
     }
 }
 
@@ -204,15 +204,15 @@ async fn a_kind_that_can_never_be_read_does_not_block_the_initial_sync() {
     for row in rows() {
         let api = cluster(&row);
         api.forbid(row.path);
-        let mut stage = Stage::set(api);
+        let mut fixture = Fixture::start(api);
         let began = tokio::time::Instant::now();
-        stage.until_synced().await;
+        fixture.until_synced().await;
         let waited = began.elapsed().as_secs();
         assert!(waited <= 61, "{}: {waited} s", row.path);
         // The watch keeps retrying.
-        stage.api.permit(row.path);
-        let told = stage.told_within(60).await;
-        assert!(told.contains(&(row.told)(1)), "{}: {told:?}", row.path);
+        fixture.api.permit(row.path);
+        let events = fixture.events_within(60).await;
+        assert!(events.contains(&(row.listed)(1)), "{}: {events:?}", row.path);
     }
 }
 
@@ -227,9 +227,9 @@ async fn a_defined_kind_is_waited_for_although_discovery_omits_it() {
         "names": {"kind": "PodUnavailableBudget"}, "versions": [version]}});
     api.serve(DEFINITIONS, vec![definition]);
     api.hide("/apis/policy.kruise.io");
-    let mut stage = Stage::set(api);
-    stage.told_within(10).await;
-    stage.api.show("/apis/policy.kruise.io");
-    let told = stage.until_synced().await;
-    assert!(told.contains(&(row.told)(1)), "{told:?}");
+    let mut fixture = Fixture::start(api);
+    fixture.events_within(10).await;
+    fixture.api.show("/apis/policy.kruise.io");
+    let events = fixture.until_synced().await;
+    assert!(events.contains(&(row.listed)(1)), "{events:?}");
 }
