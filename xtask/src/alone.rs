@@ -46,8 +46,8 @@ fn difference(direct: &Features, alone: &Features, together: &Features) -> Optio
 fn tree(chosen: &[&str]) -> Result<Features> {
     let args = ["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}|{f}"];
     let output = workspace::cargo(&args).args(chosen).output().context("cannot start cargo tree")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo tree {}: {}", chosen.join(" "), said.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo tree {}: {}", chosen.join(" "), errors.trim());
     let features = read(&String::from_utf8_lossy(&output.stdout));
     ensure!(!features.is_empty(), "cargo tree {} prints nothing", chosen.join(" "));
     Ok(features)

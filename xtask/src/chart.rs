@@ -85,7 +85,7 @@ fn rendered_by(helm: &Helm) -> Result<Vec<Generated>> {
             command.arg("--values").arg(&values);
         }
         let output = command.output().context("cannot start helm")?;
-        anyhow::ensure!(output.status.success(), "helm cannot render {name}: {}", said(&output));
+        anyhow::ensure!(output.status.success(), "helm cannot render {name}: {}", output_text(&output));
         let path = PathBuf::from(format!("charts/rendered/{name}.yaml"));
         Ok(Generated { path, text: String::from_utf8(output.stdout)? })
     });
@@ -130,7 +130,7 @@ impl Helm {
 
     fn lint(&self) -> Result<()> {
         let output = self.command(&["lint", "--strict"]).output().context("cannot start helm")?;
-        anyhow::ensure!(output.status.success(), "{}", said(&output));
+        anyhow::ensure!(output.status.success(), "{}", output_text(&output));
         Ok(())
     }
 
@@ -140,13 +140,13 @@ impl Helm {
         if output.status.success() {
             bail!("helm accepts it");
         }
-        let said = said(&output);
-        anyhow::ensure!(said.contains(expected), "expected {expected:?}, got {said:?}");
+        let output = output_text(&output);
+        anyhow::ensure!(output.contains(expected), "expected {expected:?}, got {output:?}");
         Ok(())
     }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let both = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     both.concat().trim().to_owned()
 }

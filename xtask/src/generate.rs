@@ -52,8 +52,8 @@ fn printed() -> Result<Vec<Generated>> {
     let print = |command: &str| -> Result<String> {
         let args = ["run", "--quiet", "--package", "quorate", "--", command];
         let output = workspace::cargo(&args).output().context("cannot run quorate")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "quorate {command} failed: {}", said.trim());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "quorate {command} failed: {}", errors.trim());
         Ok(String::from_utf8(output.stdout)?)
     };
     let file = |command: &str, path: &str| -> Result<Generated> {

@@ -17,20 +17,21 @@ const FILES: [(&str, &str); 7] = [
 ];
 
 /// Describes the requirements of real nodes that this machine does not meet; `None` if it meets all.
-pub(crate) fn lacks() -> Option<String> {
-    let mut lacks = Vec::new();
+pub(crate) fn missing_requirements() -> Option<String> {
+    let mut missing_requirements = Vec::new();
     let mut packages: Vec<&str> =
         FILES.iter().filter(|(file, _)| !is_there(file)).map(|(_, package)| *package).collect();
     packages.dedup();
     if !is_root() {
-        lacks.push("root".to_owned());
+        missing_requirements.push("root".to_owned());
     } else if packages.is_empty() && !may_have_nodes() {
-        lacks.push("permission to create namespaces and control groups, which this root lacks".to_owned());
+        missing_requirements
+            .push("permission to create namespaces and control groups, which this root lacks".to_owned());
     }
     if !packages.is_empty() {
-        lacks.push(format!("the Debian packages {}", packages.join(" ")));
+        missing_requirements.push(format!("the Debian packages {}", packages.join(" ")));
     }
-    (!lacks.is_empty()).then(|| lacks.join(", and "))
+    (!missing_requirements.is_empty()).then(|| missing_requirements.join(", and "))
 }
 
 fn is_there(file: &str) -> bool {

@@ -22,7 +22,7 @@ pub(crate) enum Build {
 }
 
 impl Build {
-    fn word(self) -> String {
+    fn name(self) -> String {
         match self {
             Self::Helm => "helm".to_owned(),
             Self::ControlPlane(minor, Part::Whole) => minor.name().to_owned(),
@@ -31,17 +31,17 @@ impl Build {
         }
     }
 
-    fn read(word: &str) -> Result<Self> {
-        let (name, part) = match word.split_once('+') {
+    fn parse(text: &str) -> Result<Self> {
+        let (name, part) = match text.split_once('+') {
             Some((name, "kubelet")) => (name, Part::WithKubelet),
             Some((name, "server")) => (name, Part::Server),
-            Some(_) => bail!("{word:?} is nothing to build"),
-            None if word == "helm" => return Ok(Self::Helm),
-            None => (word, Part::Whole),
+            Some(_) => bail!("{text:?} is nothing to build"),
+            None if text == "helm" => return Ok(Self::Helm),
+            None => (text, Part::Whole),
         };
         match Minor::from_str(name, false) {
             Ok(minor) => Ok(Self::ControlPlane(minor, part)),
-            Err(why) => bail!("{word:?} is nothing to build: {why}"),
+            Err(why) => bail!("{text:?} is nothing to build: {why}"),
         }
     }
 
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
 /// `cargo xtask prebuild`.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let builds: Vec<Build> = args.builds.iter().map(|word| Build::read(word)).collect::<Result<_>>()?;
+    let builds: Vec<Build> = args.builds.iter().map(|text| Build::parse(text)).collect::<Result<_>>()?;
     builds.into_iter().try_for_each(Build::run)
 }
 
@@ -92,16 +92,16 @@ fn spawn(builds: &[Build]) -> Result<Child> {
         .args(["-n", "10"])
         .arg(std::env::current_exe().context("cannot find the path of this program")?)
         .arg("prebuild");
-    command.args(builds.iter().map(|build| build.word()));
+    command.args(builds.iter().map(|build| build.name()));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    println!("building in the background: {} (see {})", words(builds), path.display());
+    println!("building in the background: {} (see {})", names(builds), path.display());
     command.spawn().context("cannot start nice")
 }
 
-fn words(builds: &[Build]) -> String {
-    builds.iter().map(|build| build.word()).collect::<Vec<_>>().join(", ")
+fn names(builds: &[Build]) -> String {
+    builds.iter().map(|build| build.name()).collect::<Vec<_>>().join(", ")
 }
 
 impl Drop for Prebuild {
@@ -120,16 +120,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_survives_the_round_trip_through_its_word() {
+    fn a_build_is_parsed_from_its_name() {
         for build in [
             Build::Helm,
             Build::ControlPlane(Minor::V1_36, Part::Whole),
             Build::ControlPlane(Minor::V1_36, Part::WithKubelet),
             Build::ControlPlane(Minor::V1_35, Part::Server),
         ] {
-            assert_eq!(Build::read(&build.word()).expect("a word"), build);
+            assert_eq!(Build::parse(&build.name()).expect("a name"), build);
         }
-        let error = Build::read("1.36+nonsense").expect_err("no such part");
+        let error = Build::parse("1.36+nonsense").expect_err("no such part");
         assert_eq!(error.to_string(), "\"1.36+nonsense\" is nothing to build");
     }
 }

@@ -49,8 +49,8 @@ pub(crate) fn build() -> Result<Option<ReleaseBefore>> {
 
 fn is_in_history(repository: &Path, commit: &str) -> bool {
     let mut git = Command::new("git");
-    let asked = git.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).current_dir(repository);
-    asked.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    let cat_file = git.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).current_dir(repository);
+    cat_file.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// Writes the sources of the release to the folder `sources`.
@@ -74,10 +74,10 @@ fn compile(sources: &Path) -> Result<PathBuf> {
     // The suite later overwrites this file with its own build.
     let built = target.join("debug/quorate");
     let output = Command::new(&built).arg("version").output().context("cannot run the program")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    match said.trim() == format!("quorate {VERSION}") {
+    let printed = String::from_utf8_lossy(&output.stdout);
+    match printed.trim() == format!("quorate {VERSION}") {
         true => Ok(built),
-        false => bail!("{COMMIT} is not the release {VERSION}: its program says {:?}", said.trim()),
+        false => bail!("{COMMIT} is not the release {VERSION}: its program says {:?}", printed.trim()),
     }
 }
 

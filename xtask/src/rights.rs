@@ -14,7 +14,7 @@ use crate::workspace;
 
 /// The scope in which a right is granted or was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
+enum Scope {
     /// The namespace of Quorate.
     Own,
     /// The whole cluster.
@@ -28,7 +28,7 @@ struct Right {
     group: String,
     /// With its subresource.
     resource: String,
-    reach: Reach,
+    scope: Scope,
 }
 
 /// Rights that the stories use only in some runs, depending on timing.
@@ -64,14 +64,14 @@ pub(crate) fn compare(used: &Path) -> Result<()> {
 
 fn is_used(right: &Right, granted: &BTreeSet<Right>, uses: &BTreeSet<Right>) -> bool {
     let (own, all) =
-        (Right { reach: Reach::Own, ..right.clone() }, Right { reach: Reach::All, ..right.clone() });
+        (Right { scope: Scope::Own, ..right.clone() }, Right { scope: Scope::All, ..right.clone() });
     if RARE.contains(&(&right.account, &right.verb, &right.resource)) {
         return true;
     }
-    match right.reach {
-        Reach::Own => uses.contains(&own),
+    match right.scope {
+        Scope::Own => uses.contains(&own),
         // A request in Quorate's own namespace uses the cluster-wide right only if there is none for that namespace.
-        Reach::All => uses.contains(&all) || (uses.contains(&own) && !granted.contains(&own)),
+        Scope::All => uses.contains(&all) || (uses.contains(&own) && !granted.contains(&own)),
     }
 }
 
@@ -80,9 +80,9 @@ fn rights(rendered: &str) -> Result<BTreeSet<Right>> {
     let mut rights = BTreeSet::new();
     for document in serde_yaml_ng::Deserializer::from_str(rendered) {
         let object = Value::deserialize(document)?;
-        let reach = match object["kind"].as_str() {
-            Some("Role") => Reach::Own,
-            Some("ClusterRole") => Reach::All,
+        let scope = match object["kind"].as_str() {
+            Some("Role") => Scope::Own,
+            Some("ClusterRole") => Scope::All,
             _ => continue,
         };
         // A role has the name of the account to which it is bound.
@@ -96,7 +96,7 @@ fn rights(rendered: &str) -> Result<BTreeSet<Right>> {
                             verb,
                             group: group.clone(),
                             resource: resource.clone(),
-                            reach,
+                            scope,
                         });
                     }
                 }
@@ -125,17 +125,17 @@ fn read_use(line: &str) -> Option<Right> {
         verb: verb.to_owned(),
         group: group.to_owned(),
         resource: resource.to_owned(),
-        reach: if namespace == home { Reach::Own } else { Reach::All },
+        scope: if namespace == home { Scope::Own } else { Scope::All },
     })
 }
 
 fn line(right: &Right) -> String {
-    let reach = match right.reach {
-        Reach::Own => "in its own namespace",
-        Reach::All => "everywhere",
+    let scope = match right.scope {
+        Scope::Own => "in its own namespace",
+        Scope::All => "everywhere",
     };
     let group = if right.group.is_empty() { "" } else { "." };
-    format!("{}: {} {}{group}{} {reach}", right.account, right.verb, right.resource, right.group)
+    format!("{}: {} {}{group}{} {scope}", right.account, right.verb, right.resource, right.group)
 }
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ fn planned(args: &Args, chosen: &[Suite]) -> Vec<Build> {
     if needs(&[Suite::Chart]) {
         builds.push(Build::Helm);
     }
-    let with_nodes = needs(&[Suite::Node]) && node::lacks().is_none();
+    let with_nodes = needs(&[Suite::Node]) && node::missing_requirements().is_none();
     if with_nodes || needs(&[Suite::Conformance, Suite::Stories]) {
         let part = if with_nodes { Part::WithKubelet } else { Part::Whole };
         builds.push(Build::ControlPlane(args.kubernetes, part));
@@ -185,12 +185,12 @@ fn stories(kubernetes: Minor, counts: &mut Counts) -> Result<()> {
 }
 
 fn nodes(args: &Args, counts: &mut Counts) -> Result<()> {
-    if let Some(lacks) = node::lacks() {
-        let asked_for = args.skip_nothing || args.suites.contains(&Suite::Node);
-        if asked_for {
-            bail!("real nodes need {lacks}");
+    if let Some(missing_requirements) = node::missing_requirements() {
+        let required = args.skip_nothing || args.suites.contains(&Suite::Node);
+        if required {
+            bail!("real nodes need {missing_requirements}");
         }
-        println!("==> node: skipped; real nodes need {lacks}");
+        println!("==> node: skipped; real nodes need {missing_requirements}");
         return Ok(());
     }
     let kubernetes = args.kubernetes;

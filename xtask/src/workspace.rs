@@ -75,8 +75,8 @@ fn package_name(manifest: &str) -> Result<String> {
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
-    let told = std::env::vars_os().map(|(name, _)| name);
-    for name in told.filter(|name| is_about_package(&name.to_string_lossy())) {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| is_about_package(&name.to_string_lossy())) {
         command.env_remove(name);
     }
     command

@@ -1,4 +1,4 @@
-//! `cargo xtask control-plane` as its user meets it, with a Go that is missing or only plays.
+//! Tests of `cargo xtask control-plane`, without Go or with a fake Go.
 
 #![cfg(unix)]
 #![allow(clippy::expect_used, reason = "a test's helpers may fail the test")]
@@ -8,14 +8,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Says that it is new enough, and writes the file that it is asked to build.
-const PLAYED_GO: &str = r#"#!/bin/sh
+/// A fake Go: prints a new version, and writes the file that `-o` names.
+const FAKE_GO: &str = r#"#!/bin/sh
 if [ "$1" = env ]; then echo go1.26.8; exit 0; fi
 while [ "$1" != -o ]; do shift; done
 echo "built $3" > "$2"
 "#;
 
-/// A machine with its own `PATH` and its own place for control planes; both go with it.
+/// A machine with its own `PATH` and its own folder for control planes. Both are removed on drop.
 struct Machine {
     home: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Machine {
 
     fn with_go(self) -> Self {
         let go = self.home.join("path/go");
-        fs::write(&go, PLAYED_GO).expect("a program");
+        fs::write(&go, FAKE_GO).expect("a program");
         fs::set_permissions(&go, fs::Permissions::from_mode(0o755)).expect("a program that runs");
         self
     }
@@ -71,26 +71,26 @@ const PROGRAMS: [&str; 5] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
 
 #[test]
-fn without_go_one_line_says_what_to_install() {
+fn without_go_the_error_is_one_line_with_a_remedy() {
     let output = Machine::new("without-go").control_plane(&[]);
     assert!(!output.status.success());
-    let said = text(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("needs Go") && said.contains("https://go.dev/doc/install"), "{said}");
+    let errors = text(&output.stderr);
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("needs Go") && errors.contains("https://go.dev/doc/install"), "{errors}");
 }
 
 #[test]
-fn what_is_built_is_not_built_again() {
+fn a_built_program_is_not_rebuilt() {
     let machine = Machine::new("again").with_go();
     assert_eq!(machine.built(&[]), PROGRAMS);
     assert_eq!(machine.built(&[]), [""; 0]);
-    // Whoever has it all needs no Go.
+    // If all programs are built, Go is not needed.
     fs::remove_file(machine.home.join("path/go")).expect("removed");
     assert_eq!(machine.built(&[]), [""; 0]);
 }
 
 #[test]
-fn what_was_built_from_something_else_is_built_anew() {
+fn a_program_of_other_sources_is_rebuilt() {
     let machine = Machine::new("anew").with_go();
     machine.built(&[]);
     fs::write(machine.path("1.36", "kubectl.sha256"), "of another go.sum").expect("a note");
@@ -99,8 +99,8 @@ fn what_was_built_from_something_else_is_built_anew() {
 }
 
 #[test]
-fn the_kubelet_and_other_releases_are_built_when_asked_for() {
-    let machine = Machine::new("asked").with_go();
+fn the_kubelet_and_other_releases_are_built_on_request() {
+    let machine = Machine::new("requested").with_go();
     machine.built(&[]);
     assert!(!machine.path("1.36", "bin/kubelet").exists());
     assert_eq!(machine.built(&["--kubelet"]), ["kubelet"]);

@@ -66,7 +66,7 @@ pub(crate) struct ContainerProbe {
     /// The last probe timed out.
     pub(crate) hangs: bool,
     /// Until when the running probe may return; `None` if no probe is running.
-    asking: Option<Duration>,
+    deadline: Option<Duration>,
     due: Option<Duration>,
 }
 
@@ -83,7 +83,7 @@ impl ContainerProbe {
             why: String::new(),
             answered: None,
             hangs: false,
-            asking: None,
+            deadline: None,
             due: None,
         };
         container_probe.start_over(jitter, now);
@@ -91,9 +91,9 @@ impl ContainerProbe {
     }
 
     /// The probe and the run of the container to probe; `None` while there is nothing to probe.
-    pub(crate) fn asks(&self) -> Option<(&Probe, &RunningContainer)> {
+    pub(crate) fn runnable(&self) -> Option<(&Probe, &RunningContainer)> {
         match (&self.probed.probe, &self.probed.runs) {
-            (Ok(probe), ContainerState::Since(run)) => Some((probe, run)),
+            (Ok(probe), ContainerState::Running(run)) => Some((probe, run)),
             _ => None,
         }
     }
@@ -109,8 +109,8 @@ impl ContainerProbe {
         self.why.clear();
         self.answered = None;
         self.hangs = false;
-        self.asking = None;
-        self.due = self.asks().map(|(probe, run)| {
+        self.deadline = None;
+        self.due = self.runnable().map(|(probe, run)| {
             let since_start = run.started.map_or(i64::MAX, |started| now.wall.saturating_sub(started * 1000));
             // A clock that was set back must not make the wait longer than the initial delay.
             let since_start = Duration::from_millis(u64::try_from(since_start).unwrap_or(0));
@@ -131,25 +131,25 @@ impl ContainerProbe {
 
     /// The probe is due. Returns whether to run it now: not while the last one is still running. Later probes are due
     /// whole periods after the first, so the schedule does not drift, and missed probes are skipped.
-    pub(crate) fn ask(&mut self, now: Now) -> bool {
-        let (Some(due), Some((probe, _))) = (self.due, self.asks()) else { return false };
+    pub(crate) fn start(&mut self, now: Now) -> bool {
+        let (Some(due), Some((probe, _))) = (self.due, self.runnable()) else { return false };
         let (period, timeout) = (probe.period, probe.timeout);
         let late = now.steady.saturating_sub(due).as_nanos() / period.as_nanos().max(1);
         let periods = u32::try_from(late).unwrap_or(u32::MAX).saturating_add(1);
         self.due = Some(due + period.saturating_mul(periods));
-        match self.asking {
+        match self.deadline {
             Some(until) if now.steady < until => return false,
             Some(_) => self.take(ProbeResult::TimedOut(timeout), now),
             None => {}
         }
         // Waiting for a free slot takes at most one timeout, and the probe itself another.
-        self.asking = Some(now.steady + timeout * 2 + LOST);
+        self.deadline = Some(now.steady + timeout * 2 + LOST);
         true
     }
 
     /// Takes the result of the running probe.
     pub(crate) fn take(&mut self, answer: ProbeResult, now: Now) {
-        self.asking = None;
+        self.deadline = None;
         let Ok(probe) = &self.probed.probe else { return };
         self.answered = Some(now.second());
         self.hangs = matches!(answer, ProbeResult::TimedOut(_));
@@ -162,7 +162,7 @@ impl ContainerProbe {
     }
 
     /// The result of the container's probe.
-    pub(crate) fn says(&self) -> ContainerResult {
+    pub(crate) fn result(&self) -> ContainerResult {
         let name = &self.probed.container;
         let no =
             |reason, message: &str| ContainerResult::No { reason, message: format!("{name}: {message}") };
@@ -171,17 +171,19 @@ impl ContainerProbe {
             Err(why) => return ContainerResult::No { reason: reason::MALFORMED, message: why.clone() },
         };
         match (&self.probed.runs, self.streak.result()) {
-            (ContainerState::NotYet, _) => ContainerResult::Undecided(format!("{name} has not started yet")),
-            (ContainerState::NoMore, _) => no(reason::NOT_RUNNING, "the container is not running"),
-            (ContainerState::Since(_), StreakResult::Yes) => ContainerResult::Yes,
-            (ContainerState::Since(_), StreakResult::No) => no(reason::FAILED, &self.why),
-            (ContainerState::Since(_), StreakResult::Undecided) if probe.success_threshold > 1 => {
+            (ContainerState::NotStarted, _) => {
+                ContainerResult::Undecided(format!("{name} has not started yet"))
+            }
+            (ContainerState::Stopped, _) => no(reason::NOT_RUNNING, "the container is not running"),
+            (ContainerState::Running(_), StreakResult::Yes) => ContainerResult::Yes,
+            (ContainerState::Running(_), StreakResult::No) => no(reason::FAILED, &self.why),
+            (ContainerState::Running(_), StreakResult::Undecided) if probe.success_threshold > 1 => {
                 ContainerResult::Undecided(format!(
                     "{name} has not passed its probe {} times in a row since it started",
                     probe.success_threshold
                 ))
             }
-            (ContainerState::Since(_), StreakResult::Undecided) => {
+            (ContainerState::Running(_), StreakResult::Undecided) => {
                 ContainerResult::Undecided(format!("{name} has not answered since it started"))
             }
         }

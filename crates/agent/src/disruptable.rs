@@ -24,8 +24,8 @@ impl Disruptable {
     /// The combined result of all probes of a pod: each must pass. `Err` has the reason why there is no result yet.
     pub(crate) fn of(probes: impl IntoIterator<Item = ContainerResult>) -> Result<Self, String> {
         let mut undecided = None;
-        for say in probes {
-            match say {
+        for result in probes {
+            match result {
                 ContainerResult::Yes => {}
                 ContainerResult::No { reason, message } => return Ok(Self::no(reason, message)),
                 ContainerResult::Undecided(why) => undecided = undecided.or(Some(why)),
@@ -43,7 +43,7 @@ impl Disruptable {
     }
 
     /// Whether a condition has this status and reason.
-    pub(crate) fn is_told_by(&self, condition: &PodCondition) -> bool {
+    pub(crate) fn matches(&self, condition: &PodCondition) -> bool {
         condition.status == self.status && condition.reason == self.reason
     }
 
@@ -85,13 +85,13 @@ mod tests {
     fn all_probes_must_pass() {
         let no = |message: &str| ContainerResult::No { reason: reason::FAILED, message: message.to_owned() };
         let wait = |why: &str| ContainerResult::Undecided(why.to_owned());
-        let told = |says: &[ContainerResult]| match Disruptable::of(says.iter().cloned()) {
+        let summary = |results: &[ContainerResult]| match Disruptable::of(results.iter().cloned()) {
             Ok(disruptable) => {
                 format!("{} {} {}", disruptable.status, disruptable.reason, disruptable.message)
             }
             Err(why) => why,
         };
-        for (says, expected) in [
+        for (results, expected) in [
             (&[ContainerResult::Yes][..], "True ProbeSucceeded "),
             (&[ContainerResult::Yes, ContainerResult::Yes], "True ProbeSucceeded "),
             (&[ContainerResult::Yes, no("b: 503")], "False ProbeFailed b: 503"),
@@ -100,7 +100,7 @@ mod tests {
             (&[wait("a waits"), no("b: 503")], "False ProbeFailed b: 503"),
             (&[ContainerResult::Yes, wait("b waits"), wait("c waits")], "b waits"),
         ] {
-            assert_eq!(told(says), expected);
+            assert_eq!(summary(results), expected);
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::manager::LEASE_DURATION;
 
 /// Timeout of one call.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The Lease of one node.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use crate::disruptable;
 use crate::manager::{ConditionWrite, WriteOutcome};
 
 /// Timeout of one write.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Writes a condition and returns the outcome.
 pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> WriteOutcome {
@@ -20,7 +20,7 @@ pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> W
     let pods: Api<slim::Pod> = Api::namespaced(client, &pod.namespace);
     let patch = Patch::Strategic(disruptable::patch(pod, &write.condition));
     let params = PatchParams { field_manager: Some("quorate-agent".to_owned()), ..PatchParams::default() };
-    let written = tokio::time::timeout(PATIENCE, pods.patch_status(&pod.name, &params, &patch)).await;
+    let written = tokio::time::timeout(TIMEOUT, pods.patch_status(&pod.name, &params, &patch)).await;
     let name = format!("{}/{}", pod.namespace, pod.name);
     match written {
         Ok(Ok(after)) => {

@@ -49,11 +49,11 @@ pub(crate) struct ProbedContainer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerState {
     /// It has never run, or its startup probe has not passed yet.
-    NotYet,
+    NotStarted,
     /// It ran before and does not run now.
-    NoMore,
+    Stopped,
     /// It is running.
-    Since(RunningContainer),
+    Running(RunningContainer),
 }
 
 /// One run of a container, from a start to its end.
@@ -72,7 +72,7 @@ impl PodView {
     /// The text is not a pod, or the pod has no UID.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let pod: slim::Pod = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let more: More = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let fields: AgentFields = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let conditions = &pod.status.conditions;
         let meta = &pod.metadata;
         Ok(Self {
@@ -81,10 +81,10 @@ impl PodView {
             uid: meta.uid.clone().filter(|uid| !uid.is_empty()).ok_or("it has no UID")?,
             version: meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0),
             over: meta.deletion_timestamp.is_some() || pod.status.phase.is_terminal(),
-            address: more.status.pod_ip.clone().filter(|address| !address.is_empty()),
+            address: fields.status.pod_ip.clone().filter(|address| !address.is_empty()),
             ready: slim::Condition::find(conditions, "Ready").map(condition),
             condition: slim::Condition::find(conditions, DISRUPTABLE).map(condition),
-            probed: probe::declared(&pod).map(|(name, probe)| probed(&pod, &more, name, probe)).collect(),
+            probed: probe::declared(&pod).map(|(name, probe)| probed(&pod, &fields, name, probe)).collect(),
         })
     }
 }
@@ -102,28 +102,28 @@ fn condition(condition: &slim::Condition) -> PodCondition {
 
 fn probed(
     pod: &slim::Pod,
-    more: &More,
+    fields: &AgentFields,
     name: &str,
     probe: Result<Probe, Vec<quorate_intake::Problem>>,
 ) -> ProbedContainer {
-    let specs = more.spec.containers.iter().chain(&more.spec.init_containers).flatten();
+    let specs = fields.spec.containers.iter().chain(&fields.spec.init_containers).flatten();
     let ports = specs.filter(|spec| spec.name == name).flat_map(|spec| spec.ports.iter().flatten());
     let status = &pod.status;
     let statuses = status.container_statuses.iter().chain(&status.init_container_statuses);
-    let details = more.status.container_statuses.iter().chain(&more.status.init_container_statuses);
+    let details = fields.status.container_statuses.iter().chain(&fields.status.init_container_statuses);
     let started = details.flatten().find(|status| status.name == name).and_then(|status| status.started);
     let runs = match statuses.clone().find(|status| status.name == name) {
         Some(status) => match (&status.container_id, &status.state.running) {
             // The kubelet reports in `started` whether the startup probe has passed; absent counts as passed.
-            (Some(_), Some(_)) if started == Some(false) => ContainerState::NotYet,
-            (Some(id), Some(running)) if !id.is_empty() => ContainerState::Since(RunningContainer {
+            (Some(_), Some(_)) if started == Some(false) => ContainerState::NotStarted,
+            (Some(id), Some(running)) if !id.is_empty() => ContainerState::Running(RunningContainer {
                 id: id.clone(),
                 started: running.started_at.as_ref().map(|time| time.0.as_second()),
             }),
-            (Some(id), None) if !id.is_empty() => ContainerState::NoMore,
-            _ => ContainerState::NotYet,
+            (Some(id), None) if !id.is_empty() => ContainerState::Stopped,
+            _ => ContainerState::NotStarted,
         },
-        None => ContainerState::NotYet,
+        None => ContainerState::NotStarted,
     };
     ProbedContainer {
         container: name.to_owned(),
@@ -139,21 +139,21 @@ fn probed(
 /// Fields that only the agent reads. The server has a thousand times as many pods in memory and does without them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct More {
-    spec: MoreSpec,
-    status: MoreStatus,
+struct AgentFields {
+    spec: AgentPodSpec,
+    status: AgentPodStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct MoreSpec {
-    containers: Option<Vec<MoreContainer>>,
-    init_containers: Option<Vec<MoreContainer>>,
+struct AgentPodSpec {
+    containers: Option<Vec<AgentContainer>>,
+    init_containers: Option<Vec<AgentContainer>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct MoreContainer {
+struct AgentContainer {
     name: String,
     ports: Option<Vec<ContainerPort>>,
 }
@@ -167,16 +167,16 @@ struct ContainerPort {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct MoreStatus {
+struct AgentPodStatus {
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
-    container_statuses: Option<Vec<MoreContainerStatus>>,
-    init_container_statuses: Option<Vec<MoreContainerStatus>>,
+    container_statuses: Option<Vec<AgentContainerStatus>>,
+    init_container_statuses: Option<Vec<AgentContainerStatus>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct MoreContainerStatus {
+struct AgentContainerStatus {
     name: String,
     started: Option<bool>,
 }
@@ -203,19 +203,19 @@ mod tests {
     #[test]
     fn the_container_status_decides_the_container_state() {
         let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
-        let since = ContainerState::Since(RunningContainer {
+        let since = ContainerState::Running(RunningContainer {
             id: "containerd://a".to_owned(),
             started: Some(1_767_225_600),
         });
         for (status, expected) in [
-            (json!({}), ContainerState::NotYet),
+            (json!({}), ContainerState::NotStarted),
             (
                 json!({"containerStatuses": [{"name": "other", "containerID": "x", "state": running}]}),
-                ContainerState::NotYet,
+                ContainerState::NotStarted,
             ),
             (
                 json!({"containerStatuses": [{"name": "main", "state": {"waiting": {}}}]}),
-                ContainerState::NotYet,
+                ContainerState::NotStarted,
             ),
             (
                 json!({"containerStatuses": [{"name": "main", "containerID": "containerd://a", "state": running}]}),
@@ -230,12 +230,12 @@ mod tests {
             (
                 json!({"containerStatuses": [
                     {"name": "main", "containerID": "containerd://a", "state": running, "started": false}]}),
-                ContainerState::NotYet,
+                ContainerState::NotStarted,
             ),
             (
                 json!({"containerStatuses": [
                     {"name": "main", "containerID": "containerd://a", "state": {"waiting": {}}, "started": false}]}),
-                ContainerState::NoMore,
+                ContainerState::Stopped,
             ),
         ] {
             assert_eq!(read(&object(&status)).probed[0].runs, expected, "{status}");

@@ -32,16 +32,16 @@ use crate::pod_view::PodView;
 use crate::prober::Prober;
 
 /// Longest sleep of the main loop. A gap between two ticks that is much longer shows that the process was stopped.
-const LOOK_UP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Maximum number of concurrent condition writes.
-const WRITES: usize = 16;
+const MAX_WRITES: usize = 16;
 
 /// Maximum number of concurrent connections to pods, if the file descriptor limit allows that many.
-const PLACES: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 
 /// File descriptors reserved for everything but connections to pods.
-const OTHERS: u64 = 256;
+const RESERVED_FDS: u64 = 256;
 
 /// Options of an agent.
 #[derive(Clone, Debug)]
@@ -92,11 +92,11 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let address = options.admin;
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let admin = listener.local_addr()?;
-    let places = places();
-    let prober = Prober::new(places, options.cri_socket)?;
+    let connections = max_connections();
+    let prober = Prober::new(connections, options.cri_socket)?;
     let status = Arc::new(AgentStatus::default());
     let serving = tokio::spawn(admin::serve(listener, admin::router(status.clone()), stop.clone()));
-    info!(%admin, node = options.node, places, "starting to probe");
+    info!(%admin, node = options.node, places = connections, "starting to probe");
 
     let (events, seen) = mpsc::channel(64);
     let watching = options.enabled.then(|| {
@@ -122,10 +122,10 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
         heartbeat: Heartbeat::new(client.clone(), &options.namespace, &options.node),
         client,
         status,
-        asking: JoinSet::new(),
+        probing: JoinSet::new(),
         writing: JoinSet::new(),
-        beating: JoinSet::new(),
-        beats_at: Duration::ZERO,
+        renewing: JoinSet::new(),
+        renew_at: Duration::ZERO,
         leased: true,
     };
     let task = tokio::spawn(async move {
@@ -142,7 +142,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
 }
 
 /// Number of connections that the file descriptor limit allows. Raises the soft limit to the hard limit first.
-fn places() -> usize {
+fn max_connections() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current;
     limit.current = limit.maximum;
@@ -150,8 +150,8 @@ fn places() -> usize {
         Ok(()) => limit.current,
         Err(_) => before,
     };
-    let free = now.unwrap_or(u64::MAX).saturating_sub(OTHERS).max(8);
-    usize::try_from(free).unwrap_or(PLACES).min(PLACES)
+    let free = now.unwrap_or(u64::MAX).saturating_sub(RESERVED_FDS).max(8);
+    usize::try_from(free).unwrap_or(MAX_CONNECTIONS).min(MAX_CONNECTIONS)
 }
 
 struct Clock {
@@ -177,11 +177,11 @@ struct Agent {
     heartbeat: Heartbeat,
     client: Client,
     status: Arc<AgentStatus>,
-    asking: JoinSet<(ProbeId, ProbeResult)>,
+    probing: JoinSet<(ProbeId, ProbeResult)>,
     writing: JoinSet<(ConditionWrite, WriteOutcome)>,
-    beating: JoinSet<bool>,
+    renewing: JoinSet<bool>,
     /// When the next Lease renewal is due.
-    beats_at: Duration,
+    renew_at: Duration,
     /// A Lease of this node may exist, from this agent or a previous one.
     leased: bool,
 }
@@ -191,14 +191,14 @@ impl Agent {
         loop {
             let now = self.clock.now();
             self.manager.tick(now);
-            for ask in self.manager.due(now) {
-                self.ask(ask);
+            for due in self.manager.due(now) {
+                self.probe(due);
             }
-            for write in self.manager.writes(WRITES.saturating_sub(self.writing.len()), now) {
+            for write in self.manager.writes(MAX_WRITES.saturating_sub(self.writing.len()), now) {
                 self.write(write);
             }
-            self.beat(now);
-            let wake = self.manager.next().unwrap_or(Duration::MAX).min(now.steady + LOOK_UP);
+            self.renew_lease(now);
+            let wake = self.manager.next().unwrap_or(Duration::MAX).min(now.steady + MAX_SLEEP);
             let wake = tokio::time::Instant::from_std(self.clock.start + wake);
             tokio::select! {
                 Some(event) = seen.recv() => {
@@ -207,7 +207,7 @@ impl Agent {
                     self.take(event, now);
                     self.show();
                 }
-                Some(Ok((id, answer))) = self.asking.join_next() => {
+                Some(Ok((id, answer))) = self.probing.join_next() => {
                     let now = self.clock.now();
                     self.manager.tick(now);
                     self.manager.answer(id, answer, now);
@@ -217,7 +217,7 @@ impl Agent {
                     self.manager.tick(now);
                     self.manager.wrote(write, wrote, now);
                 }
-                Some(Ok(renewed)) = self.beating.join_next() => self.beaten(renewed),
+                Some(Ok(renewed)) = self.renewing.join_next() => self.lease_renewed(renewed),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -240,13 +240,13 @@ impl Agent {
         }
     }
 
-    fn ask(&mut self, ask: DueProbe) {
+    fn probe(&mut self, due: DueProbe) {
         let (prober, status) = (self.prober.clone(), self.status.clone());
-        self.asking.spawn(async move {
+        self.probing.spawn(async move {
             let start = Instant::now();
-            let answer = prober.ask(&ask.request, ask.hangs).await;
-            status.metrics.probed(ask.kind, &answer, start.elapsed());
-            (ask.id, answer)
+            let answer = prober.probe(&due.request, due.hangs).await;
+            status.metrics.probed(due.kind, &answer, start.elapsed());
+            (due.id, answer)
         });
     }
 
@@ -260,17 +260,17 @@ impl Agent {
     }
 
     /// Renews the Lease if that is due, or deletes it if no pod is probed.
-    fn beat(&mut self, now: Now) {
-        if now.steady < self.beats_at || !self.beating.is_empty() || !self.manager.is_listed() {
+    fn renew_lease(&mut self, now: Now) {
+        if now.steady < self.renew_at || !self.renewing.is_empty() || !self.manager.is_listed() {
             return;
         }
         let heartbeat = self.heartbeat.clone();
-        match self.manager.beat(now) {
+        match self.manager.lease_action(now) {
             LeaseAction::Renew(began) => {
                 self.leased = true;
-                self.beats_at = now.steady + RENEW_EVERY;
-                self.beating.spawn(async move {
-                    match tokio::time::timeout(heartbeat::PATIENCE, heartbeat.renew(began, now.wall)).await {
+                self.renew_at = now.steady + RENEW_EVERY;
+                self.renewing.spawn(async move {
+                    match tokio::time::timeout(heartbeat::TIMEOUT, heartbeat.renew(began, now.wall)).await {
                         Ok(Ok(())) => return true,
                         Ok(Err(error)) => warn!(error = %Plain(&error), "cannot renew the Lease"),
                         Err(_) => warn!("cannot renew the Lease: no answer"),
@@ -278,12 +278,12 @@ impl Agent {
                     false
                 });
             }
-            LeaseAction::Hold => self.beats_at = now.steady + LOOK_UP / 4,
+            LeaseAction::Hold => self.renew_at = now.steady + MAX_SLEEP / 4,
             LeaseAction::Idle if self.leased => {
                 self.leased = false;
                 self.status.state.lock().renewed = None;
-                self.beating.spawn(async move {
-                    let ended = tokio::time::timeout(heartbeat::PATIENCE, heartbeat.end()).await;
+                self.renewing.spawn(async move {
+                    let ended = tokio::time::timeout(heartbeat::TIMEOUT, heartbeat.end()).await;
                     if let Ok(Err(error)) = ended {
                         // It expires by itself.
                         info!(error = %Plain(&error), "cannot delete the Lease");
@@ -295,11 +295,11 @@ impl Agent {
         }
     }
 
-    fn beaten(&mut self, renewed: bool) {
+    fn lease_renewed(&mut self, renewed: bool) {
         if renewed {
             self.status.state.lock().renewed = Some(Instant::now());
         } else if self.leased {
-            self.beats_at = self.clock.now().steady + LOOK_UP;
+            self.renew_at = self.clock.now().steady + MAX_SLEEP;
         }
     }
 

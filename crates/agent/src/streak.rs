@@ -50,13 +50,13 @@ mod tests {
     use quorate_intake::probe;
 
     /// Input: `+` is a success, `-` a failure. Output: `y`, `n` or `?` after each.
-    fn told(success: u32, failure: u32, answers: &str) -> String {
+    fn results(success: u32, failure: u32, answers: &str) -> String {
         let text = format!(
             r#"{{"tcpSocket":{{"port":1}},"successThreshold":{success},"failureThreshold":{failure}}}"#
         );
         let probe = probe::parse("probe", &text).unwrap();
         let mut streak = Streak::default();
-        let word = |answer| {
+        let letter = |answer| {
             streak.take(answer == '+', &probe);
             match streak.result() {
                 StreakResult::Undecided => '?',
@@ -64,7 +64,7 @@ mod tests {
                 StreakResult::No => 'n',
             }
         };
-        answers.chars().map(word).collect()
+        answers.chars().map(letter).collect()
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
             (1, 2, "+-+--", "yyyyn"),
             (2, 1, "+-+-", "?nnn"),
         ] {
-            assert_eq!(told(success, failure, answers), expected, "{success} {failure} {answers}");
+            assert_eq!(results(success, failure, answers), expected, "{success} {failure} {answers}");
         }
     }
 }

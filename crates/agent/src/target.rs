@@ -130,7 +130,7 @@ mod tests {
             container: "main".to_owned(),
             probe: Ok(probe.clone()),
             ports: vec![("web".to_owned(), 8080)],
-            runs: ContainerState::Since(run.clone()),
+            runs: ContainerState::Running(run.clone()),
         };
         request(&probe, &probed, &run, address).target
     }

@@ -28,7 +28,7 @@ use crate::cluster::Cluster;
 const SERVERS: &str = "quorate-server";
 
 /// Time limit for the servers to stop: a little longer than a shutdown delay of one minute.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Time between two reads of the Deployment's scale.
 const LOOKED: Duration = Duration::from_millis(500);
@@ -108,8 +108,8 @@ async fn stop_servers(client: &Client, own: &str) -> Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, stopped).await.with_context(|| {
-        format!("the servers of {own}/{SERVERS} did not stop within {} s", PATIENCE.as_secs())
+    tokio::time::timeout(TIMEOUT, stopped).await.with_context(|| {
+        format!("the servers of {own}/{SERVERS} did not stop within {} s", TIMEOUT.as_secs())
     })??;
     println!("stopped the servers of {own}/{SERVERS}");
     Ok(())
@@ -131,7 +131,7 @@ async fn hold(
     let (held, mut is_held) = tokio::sync::watch::channel(false);
     let stop = CancellationToken::new();
     let holding = Arc::new(election).spawn(held, stop.clone());
-    let won = tokio::time::timeout(PATIENCE, is_held.wait_for(|held| *held)).await;
+    let won = tokio::time::timeout(TIMEOUT, is_held.wait_for(|held| *held)).await;
     if !matches!(won, Ok(Ok(_))) {
         stop.cancel();
         bail!("a server still holds the Lease {own}/{HOLDER}: stop it, then run this command again");

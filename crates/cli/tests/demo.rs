@@ -1,9 +1,9 @@
-//! The demo, as somebody runs it who has nothing but this binary.
+//! The demo runs without a cluster, a configuration or any file but this binary.
 
 use std::process::Command;
 
 #[test]
-fn the_demo_does_what_it_says() {
+fn every_step_of_the_demo_has_the_expected_result() {
     let folder = tempfile::tempdir().expect("a folder");
     let demo = Command::new(env!("CARGO_BIN_EXE_quorate"))
         .args(["demo", "--once"])
@@ -12,12 +12,12 @@ fn the_demo_does_what_it_says() {
         .current_dir(folder.path())
         .output()
         .expect("the demo");
-    let told = String::from_utf8(demo.stdout).expect("text");
+    let output = String::from_utf8(demo.stdout).expect("text");
     let errors = String::from_utf8(demo.stderr).expect("text");
-    assert!(demo.status.success(), "{told}{errors}");
+    assert!(demo.status.success(), "{output}{errors}");
     assert_eq!(errors, "");
     // A pipe gets plain lines.
-    assert!(!told.contains('\u{1b}'), "{told}");
+    assert!(!output.contains('\u{1b}'), "{output}");
     for line in [
         "── 1. A drain under a PodDisruptionBudget",
         "✗ Only ",
@@ -29,7 +29,7 @@ fn the_demo_does_what_it_says() {
         "Error from server (TooManyRequests): admission webhook \"pods.quorate.dev\" denied the request: ",
         "every step had the expected result",
     ] {
-        assert!(told.contains(line), "{line:?} is missing in:\n{told}");
+        assert!(output.contains(line), "{line:?} is missing in:\n{output}");
     }
     let left: Vec<_> = std::fs::read_dir(folder.path()).expect("the folder").collect();
     assert!(left.is_empty(), "something is left behind: {left:?}");

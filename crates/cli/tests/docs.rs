@@ -1,4 +1,4 @@
-//! The README and the documentation: what they show can be applied, and what they list is complete.
+//! Tests of the README and the documentation: their manifests and commands are valid, their lists are complete.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
@@ -43,7 +43,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn what_is_shown_can_be_applied() {
+async fn every_manifest_in_the_docs_is_accepted() {
     let server = Server::start(Options::default()).await.expect("a cluster");
     let client = server.client_as("admin", &["system:masters"]).expect("a client");
     for definition in quorate_api::crds::all() {
@@ -65,7 +65,7 @@ async fn what_is_shown_can_be_applied() {
                 };
                 let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
                 let wanted = serde_json::from_value(serde_json::json!({"metadata": {"name": namespace}}));
-                // It may be there already.
+                // It may already exist.
                 let _ = namespaces.create(&PostParams::default(), &wanted.expect("a namespace")).await;
                 let params = PostParams { dry_run: true, ..PostParams::default() };
                 let made = api.create(&params, &object).await;
@@ -77,9 +77,9 @@ async fn what_is_shown_can_be_applied() {
     assert!(seen >= 5, "only {seen} objects were found");
 }
 
-/// Lines that call quorate are understood by it.
+/// The program accepts the commands that the documentation shows.
 #[test]
-fn what_is_to_be_typed_is_understood() {
+fn every_command_in_the_docs_is_accepted() {
     let mut seen = 0;
     for (name, page) in pages() {
         let typed = ["", "console"].into_iter().flat_map(|language| blocks(&page, language));
@@ -98,7 +98,7 @@ fn what_is_to_be_typed_is_understood() {
                 .output()
                 .expect("quorate");
             let help = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{name}: `{line}` is not understood");
+            assert!(output.status.success(), "{name}: `{line}` is not accepted");
             for flag in args.iter().filter(|arg| arg.starts_with("--")) {
                 let flag = flag.split('=').next().unwrap_or_default();
                 assert!(help.contains(flag), "{name}: `{line}`: there is no {flag}");
@@ -109,13 +109,13 @@ fn what_is_to_be_typed_is_understood() {
     assert!(seen >= 2, "only {seen} commands were found");
 }
 
-/// What a drain is told, word for word as the engine says it.
+/// The README shows the denial of a drain, word for word as the engine writes it.
 #[test]
-fn the_refusal_of_the_readme_is_the_engines() {
+fn the_denial_in_the_readme_is_the_one_of_the_engine() {
     let readme = read(&root().join("README.md"));
     let shown = blocks(&readme, "").into_iter().find(|block| block.starts_with("error when evicting"));
-    let shown = shown.expect("what a drain is told").lines().collect::<Vec<_>>().join(" ");
-    let (before, said) = shown.split_once(" denied the request: ").expect("a refusal");
+    let shown = shown.expect("the denial of a drain").lines().collect::<Vec<_>>().join(" ");
+    let (before, denial) = shown.split_once(" denied the request: ").expect("a refusal");
     let expected = "error when evicting pods/\"llm-0-2\" -n \"inference\" (will retry after 5s): admission webhook \
                     \"evictions.quorate.dev\"";
     assert_eq!(before, expected);
@@ -131,7 +131,7 @@ fn the_refusal_of_the_readme_is_the_engines() {
     };
     let budget = BudgetKey { object: ObjectKey::new("inference", "llm"), kind: BudgetKind::DisruptionBudget };
     let block = Denial { budget: Some(budget), reason: DenialReason::Exhausted(Box::new(exhausted)) };
-    assert_eq!(said, sentence::refusal(&[block], now));
+    assert_eq!(denial, sentence::refusal(&[block], now));
 }
 
 #[test]
@@ -145,25 +145,25 @@ fn every_reason_of_a_condition_is_in_the_table_with_its_remedy() {
     }
 }
 
-/// What is quoted in the arms of a function of one word each.
-fn words_of<'a>(source: &'a str, function: &str) -> Vec<&'a str> {
+/// The string literals in the body of a function.
+fn literals_in<'a>(source: &'a str, function: &str) -> Vec<&'a str> {
     let (_, body) = source.split_once(&format!("fn {function}(")).expect("the function");
     let (body, _) = body.split_once("\n}\n").expect("its end");
     body.split('"').skip(1).step_by(2).collect()
 }
 
 #[test]
-fn every_word_of_a_metric_is_explained() {
+fn every_label_value_of_a_metric_is_in_the_docs() {
     let page = read(&root().join("docs/metrics.md"));
     let source = read(&root().join("crates/server/src/metrics.rs"));
     for function in ["admission", "refusal"] {
-        let words = words_of(&source, function);
-        assert!(words.len() >= 10, "{words:?}");
-        for word in words {
-            assert!(page.contains(&format!("`{word}`")), "docs/metrics.md does not explain {word}");
+        let values = literals_in(&source, function);
+        assert!(values.len() >= 10, "{values:?}");
+        for value in values {
+            assert!(page.contains(&format!("`{value}`")), "docs/metrics.md does not explain {value}");
         }
     }
-    // What alerts look at is in the tables.
+    // Every metric that an alert uses is in the tables.
     let (tables, alerts) = page.split_once("## Alerts").expect("a part on alerts");
     let mut names = alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let known = |name: &str| tables.contains(&format!("`{}`", name.trim_end_matches("_bucket")));
@@ -171,7 +171,7 @@ fn every_word_of_a_metric_is_explained() {
 }
 
 #[test]
-fn every_caller_that_is_never_held_up_is_named() {
+fn every_exempt_caller_is_in_the_docs() {
     let page = read(&root().join("docs/security.md"));
     let (_, listed) = page.split_once("## Who is never held up").expect("the part");
     let (listed, _) = listed.split_once("\n## ").expect("its end");
@@ -184,9 +184,9 @@ fn every_caller_that_is_never_held_up_is_named() {
     assert_eq!(rows, callers.collect::<Vec<_>>());
 }
 
-/// Every right of the servers to write something is accounted for.
+/// docs/security.md explains every write permission of the servers.
 #[test]
-fn every_right_is_explained() {
+fn every_write_permission_is_in_the_docs() {
     let page = read(&root().join("docs/security.md")).to_lowercase().replace(' ', "");
     let release = read(&root().join("charts/rendered/default.yaml"));
     let mut roles = 0;
@@ -197,33 +197,33 @@ fn every_right_is_explained() {
         }
         let rules = object["rules"].as_array().cloned().unwrap_or_default();
         roles += usize::from(!rules.is_empty());
-        let words = |rule: &serde_json::Value, of: &str| -> Vec<String> {
+        let strings = |rule: &serde_json::Value, of: &str| -> Vec<String> {
             rule[of]
                 .as_array()
                 .into_iter()
                 .flatten()
-                .filter_map(|word| Some(word.as_str()?.to_owned()))
+                .filter_map(|text| Some(text.as_str()?.to_owned()))
                 .collect()
         };
         let writes = |rule: &&serde_json::Value| {
-            words(rule, "verbs").iter().any(|verb| !["get", "list", "watch"].contains(&verb.as_str()))
+            strings(rule, "verbs").iter().any(|verb| !["get", "list", "watch"].contains(&verb.as_str()))
         };
-        for resource in rules.iter().filter(writes).flat_map(|rule| words(rule, "resources")) {
+        for resource in rules.iter().filter(writes).flat_map(|rule| strings(rule, "resources")) {
             let kind = resource.split('/').next().unwrap_or_default();
-            assert!(page.contains(kind), "docs/security.md does not say why servers write {resource}");
+            assert!(page.contains(kind), "docs/security.md does not explain why servers write {resource}");
         }
     }
     assert_eq!(roles, 2, "a ClusterRole and a Role");
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn every_link_leads_to_a_file() {
     for (name, page) in pages() {
         let folder = if name == "README.md" { root() } else { root().join("docs") };
         for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap_or_default();
             if !file.is_empty() && !file.contains("://") {
-                assert!(folder.join(file).exists(), "{name}: {target} is not there");
+                assert!(folder.join(file).exists(), "{name}: {target} does not exist");
             }
         }
     }
@@ -242,7 +242,7 @@ fn values(at: &str, fields: &serde_yaml_ng::Mapping, into: &mut Vec<String>) {
 }
 
 #[test]
-fn every_value_of_the_chart_is_explained() {
+fn every_chart_value_is_in_the_docs() {
     let page = read(&root().join("docs/install.md"));
     let chart = serde_yaml_ng::from_str(&read(&root().join("charts/quorate/values.yaml"))).expect("values");
     let mut known = Vec::new();
@@ -259,24 +259,24 @@ fn every_value_of_the_chart_is_explained() {
     for value in shown {
         assert!(
             known.iter().any(|known| known == value),
-            "docs/install.md explains {value}, which there is not"
+            "docs/install.md explains {value}, which does not exist"
         );
     }
 }
 
 #[test]
-fn the_chart_has_the_alerts_worth_having() {
+fn the_chart_has_the_documented_alerts() {
     let page = read(&root().join("docs/metrics.md"));
     let (_, alerts) = page.split_once("## Alerts worth having").expect("alerts");
     let rendered = read(&root().join("charts/rendered/everything.yaml"));
     let known: Vec<&str> = rendered.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
     let rows = alerts.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let told: Vec<(String, &str)> = rows
+    let documented: Vec<(String, &str)> = rows
         .map(|(when, rest)| (when.replace("\\|", "|"), rest.split(' ').next().unwrap_or_default()))
         .collect();
-    let told_alone: Vec<&str> = told.iter().map(|(when, _)| when.as_str()).collect();
-    assert_eq!(told_alone, known, "docs/metrics.md and the chart tell of other alerts");
-    for (when, after) in told.iter().filter(|(_, after)| *after != "|") {
+    let expressions: Vec<&str> = documented.iter().map(|(when, _)| when.as_str()).collect();
+    assert_eq!(expressions, known, "docs/metrics.md and the chart have different alerts");
+    for (when, after) in documented.iter().filter(|(_, after)| *after != "|") {
         let rule = format!("expr: {when}\n          for: {after}\n");
         assert!(rendered.contains(&rule), "the chart does not wait {after} for {when}");
     }
@@ -291,7 +291,7 @@ fn step(line: &str) -> Option<(&str, &str)> {
 }
 
 #[test]
-fn the_walks_name_files_and_functions_that_exist() {
+fn the_walkthroughs_name_existing_files_and_functions() {
     let page = read(&root().join("docs/architecture.md"));
     let walks: Vec<&str> = page.split("\n## ").filter(|section| section.contains("| step |")).collect();
     let eviction =

@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// The backend of this cluster.
-    pub fn place(&self) -> Backend {
+    pub fn backend(&self) -> Backend {
         match &self.inner.running {
             Running::Real(_) => Backend::Real,
             Running::Embedded(_) => Backend::Embedded,
@@ -84,7 +84,7 @@ impl Cluster {
 
     /// Whether it behaves as a Kubernetes release before this one.
     pub fn is_before(&self, release: Kubernetes) -> bool {
-        self.place() == Backend::Real && self.kubernetes() < release
+        self.backend() == Backend::Real && self.kubernetes() < release
     }
 
     /// The control plane, if it is a real one.
@@ -195,9 +195,9 @@ async fn start_actors(running: &Running, actor_set: ActorSet) -> Result<Option<A
         (Running::Real(_), ActorSet::Controllers) => return Ok(None),
         (Running::Real(_), ActorSet::All) => ActorOptions::beside_controller_manager(),
         (Running::Embedded(_), ActorSet::Controllers) => {
-            ActorOptions { scheduler: false, leader_worker_sets: false, ..ActorOptions::everyone() }
+            ActorOptions { scheduler: false, leader_worker_sets: false, ..ActorOptions::all() }
         }
-        (Running::Embedded(_), ActorSet::All) => ActorOptions::everyone(),
+        (Running::Embedded(_), ActorSet::All) => ActorOptions::all(),
     };
     if options.leader_worker_sets {
         install_leader_worker_sets(&admin).await.context("cannot install the LeaderWorkerSets")?;

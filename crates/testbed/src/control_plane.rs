@@ -22,7 +22,7 @@ pub(crate) use self::login::Login;
 use crate::process::Process;
 
 /// Longest time until a control plane is ready. It usually takes 4 seconds; on a busy machine more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Attempts in all, if another process takes a port that was free a moment ago.
 const ATTEMPTS: usize = 5;
@@ -127,8 +127,8 @@ impl ControlPlane {
 
     /// The audit log, one JSON object per line, if it is enabled.
     pub fn audit_log(&self) -> Option<PathBuf> {
-        let asked_for = self.options.audit || audit::wanted().is_some();
-        asked_for.then(|| self.folder.path().join(command_line::AUDIT_LOG))
+        let enabled = self.options.audit || audit::wanted().is_some();
+        enabled.then(|| self.folder.path().join(command_line::AUDIT_LOG))
     }
 
     /// The path of a program, such as kubectl.
@@ -139,13 +139,13 @@ impl ControlPlane {
     /// Kills the API server and starts it again, on the same port and with the same stored objects.
     pub async fn restart_api_server(&self) -> Result<()> {
         const NAME: &str = "kube-apiserver";
-        let place = self.processes.lock().iter().position(|process| process.name() == NAME);
-        let place = place.context("there is no API server")?;
+        let index = self.processes.lock().iter().position(|process| process.name() == NAME);
+        let index = index.context("there is no API server")?;
         let etcd_port = self.etcd_port;
-        drop(self.processes.lock().remove(place));
+        drop(self.processes.lock().remove(index));
         let args = command_line::api_server(self, etcd_port)?;
         let process = Process::start(NAME, &self.program(NAME)?, &args, self.folder.path())?;
-        self.processes.lock().insert(place, process);
+        self.processes.lock().insert(index, process);
         let admin = kube::Client::try_from(self.config(&crate::User::admin()))?;
         self.until("the API server is ready again", || is_ready(admin.clone())).await
     }
@@ -159,7 +159,7 @@ impl ControlPlane {
 
     /// Waits until `condition` holds; fails if a process ends.
     async fn until<F: Future<Output = bool>>(&self, what: &str, condition: impl Fn() -> F) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !condition().await {
             for process in self.processes.lock().iter_mut() {
                 if let Some(status) = process.ended() {
@@ -173,7 +173,7 @@ impl ControlPlane {
                     .iter()
                     .map(|process| format!("{}:\n{}", process.name(), process.log_tail()))
                     .collect();
-                bail!("waited {} s until {what}:\n{}", PATIENCE.as_secs(), logs.join("\n"));
+                bail!("waited {} s until {what}:\n{}", TIMEOUT.as_secs(), logs.join("\n"));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

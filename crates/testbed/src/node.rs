@@ -32,7 +32,7 @@ use crate::{ControlPlane, User};
 pub const BUSYBOX: &str = "busybox:testbed";
 
 /// Longest time until a node is ready. It usually takes 5 seconds; on a busy machine more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The first process of a node.
 const INIT: &str = include_str!("node/init.sh");
@@ -156,7 +156,7 @@ async fn until(
     folder: &Path,
     look: impl AsyncFn(&Process) -> Result<Option<()>>,
 ) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let seen = look(process).await;
         if let Ok(Some(())) = seen {
@@ -169,7 +169,7 @@ async fn until(
         }
         if Instant::now() > deadline {
             let instead = seen.err().map(|error| format!(": {error:#}")).unwrap_or_default();
-            bail!("waited {} s until {what}{instead}\n{}", PATIENCE.as_secs(), logs());
+            bail!("waited {} s until {what}{instead}\n{}", TIMEOUT.as_secs(), logs());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Timeout for one event.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends plain HTTP requests to a cluster as one user.
 #[derive(Clone)]
@@ -140,8 +140,8 @@ pub struct Watch {
 impl Watch {
     /// The next event, as type and object; `None` at the end of the stream. Panics after a timeout.
     pub async fn next(&mut self) -> Option<(String, Value)> {
-        match tokio::time::timeout(PATIENCE, self.next_at_last()).await {
-            Err(_) => panic!("no event within {} s", PATIENCE.as_secs()),
+        match tokio::time::timeout(TIMEOUT, self.next_at_last()).await {
+            Err(_) => panic!("no event within {} s", TIMEOUT.as_secs()),
             Ok(event) => event,
         }
     }

@@ -91,15 +91,15 @@ fn several_control_planes_run_in_parallel() {
 
 #[test]
 fn nothing_is_left_after_a_panic() {
-    let (tell_folder, folder) = std::sync::mpsc::channel();
-    let told = std::panic::catch_unwind(move || {
+    let (folder_sender, folder) = std::sync::mpsc::channel();
+    let outcome = std::panic::catch_unwind(move || {
         run_story(Backend::Real, Setup::Private(Options::default()), |cluster: Cluster| async move {
             let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
-            tell_folder.send(kubeconfig.parent().expect("its folder").to_owned()).expect("a receiver");
+            folder_sender.send(kubeconfig.parent().expect("its folder").to_owned()).expect("a receiver");
             panic!("a story that fails");
         });
     });
-    assert!(told.is_err());
+    assert!(outcome.is_err());
     let folder = folder.recv().expect("the folder");
     assert_eq!(programs(&folder), [""; 0]);
     assert!(!folder.exists());

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use quorate_testbed::{BUSYBOX, Backend, Cluster, Node, Options, Setup, User, eventually, run_story};
 use serde_json::json;
 
-fn stage() -> Setup {
+fn setup() -> Setup {
     Setup::Bare(Options { controllers: true, scheduler: true, ..Options::default() })
 }
 
 #[test]
 fn containers_run_on_two_isolated_nodes() {
-    run_story(Backend::Real, stage(), |cluster: Cluster| async move {
+    run_story(Backend::Real, setup(), |cluster: Cluster| async move {
         let plane = cluster.control_plane().expect("a control plane");
         let before = footprints();
         let [one, two] = ["node-1", "node-2"];
@@ -52,15 +52,15 @@ fn containers_run_on_two_isolated_nodes() {
         // Kubelets and agents send their requests from the same network.
         let address = run(&["get", "pod", "web-1", "--output=jsonpath={.status.podIP}"]).await;
         let url = format!("http://{address}:8080/name");
-        let mut asked = one
-            .run("ask", Path::new("busybox"), &["wget", "-qO-", &url].map(str::to_owned))
+        let mut request = one
+            .run("request", Path::new("busybox"), &["wget", "-qO-", &url].map(str::to_owned))
             .expect("busybox");
         eventually("the request is answered", || {
-            let ended = asked.log();
+            let ended = request.log();
             async move { if ended == "web-1\n" { Ok(()) } else { Err(ended) } }
         })
         .await;
-        assert!(asked.ended().is_none_or(|status| status.success()));
+        assert!(request.ended().is_none_or(|status| status.success()));
 
         run(&["drain", "node-1", "--force", "--timeout=60s"]).await;
         assert_eq!(cluster.wire().get(&format!("{pods}/web-1")).await.code, 404);
@@ -96,16 +96,16 @@ const NOTHING: [String; 0] = [];
 
 /// The files that containerd, the network plugins and kubelets leave on a machine.
 fn footprints() -> Vec<PathBuf> {
-    let places = [
+    let folders = [
         "/run/containerd/s",
         "/run/containerd/runc/k8s.io",
         "/var/lib/cni/results",
         "/var/lib/kubelet/device-plugins",
         "/var/log/containers",
     ];
-    let mut found: Vec<PathBuf> = places
+    let mut found: Vec<PathBuf> = folders
         .iter()
-        .filter_map(|place| fs::read_dir(place).ok())
+        .filter_map(|folder| fs::read_dir(folder).ok())
         .flatten()
         .flatten()
         .map(|entry| entry.path())
@@ -178,15 +178,15 @@ fn nothing_is_left_after_a_kill() {
 
 #[test]
 fn nothing_is_left_after_a_panic() {
-    let (tell_folder, folder) = std::sync::mpsc::channel();
-    let told = std::panic::catch_unwind(move || {
-        run_story(Backend::Real, stage(), |cluster: Cluster| async move {
+    let (folder_sender, folder) = std::sync::mpsc::channel();
+    let outcome = std::panic::catch_unwind(move || {
+        run_story(Backend::Real, setup(), |cluster: Cluster| async move {
             let plane = cluster.control_plane().expect("a control plane");
             let node = Node::start(plane, "node-1").await.expect("a node");
-            tell_folder.send(node.folder().to_owned()).expect("a receiver");
+            folder_sender.send(node.folder().to_owned()).expect("a receiver");
             panic!("a story that fails");
         });
     });
-    assert!(told.is_err());
+    assert!(outcome.is_err());
     assert_eq!(found(&of(&folder.recv().expect("the folder"))), NOTHING);
 }

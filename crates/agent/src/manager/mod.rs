@@ -93,7 +93,7 @@ pub(crate) struct ProbeManager {
     pods: HashMap<String, PodProbes>,
     /// The pod UID and the container of each probe.
     by_id: HashMap<ProbeId, (String, String)>,
-    asked: u64,
+    last_id: u64,
     queue: BTreeSet<(Duration, ProbeId)>,
     /// Pods whose condition may need a write.
     dirty: BTreeSet<String>,
@@ -113,7 +113,7 @@ impl ProbeManager {
             mirror,
             pods: HashMap::new(),
             by_id: HashMap::new(),
-            asked: 0,
+            last_id: 0,
             queue: BTreeSet::new(),
             dirty: BTreeSet::new(),
             later: BTreeSet::new(),
@@ -242,8 +242,8 @@ impl ProbeManager {
     fn enqueue(&mut self, uid: &str, container: &str) {
         let due = self.pods.get(uid).and_then(|pod_probes| pod_probes.containers.get(container)?.due());
         if let Some(due) = due {
-            self.asked += 1;
-            let id = ProbeId(self.asked);
+            self.last_id += 1;
+            let id = ProbeId(self.last_id);
             self.by_id.insert(id, (uid.to_owned(), container.to_owned()));
             self.queue.insert((due, id));
         }
@@ -251,23 +251,23 @@ impl ProbeManager {
 
     /// The probes to run now.
     pub(crate) fn due(&mut self, now: Now) -> Vec<DueProbe> {
-        let mut asks = Vec::new();
+        let mut due_probes = Vec::new();
         while let Some((due, id)) = self.queue.first().copied().filter(|(due, _)| *due <= now.steady) {
             self.queue.remove(&(due, id));
             let Some((uid, container)) = self.by_id.get(&id) else { continue };
             let Some(pod_probes) = self.pods.get_mut(uid) else { continue };
             let Some(container_probe) = pod_probes.containers.get_mut(container) else { continue };
-            let asked = container_probe.ask(now);
+            let started = container_probe.start(now);
             if container_probe.hangs {
-                // `ask` may just have counted the lost last probe as timed out.
+                // `start` may just have counted the lost last probe as timed out.
                 self.dirty.insert(uid.clone());
             }
             if let Some(next) = container_probe.due() {
                 self.queue.insert((next, id));
             }
-            if let (true, Some((probe, run))) = (asked, container_probe.asks()) {
+            if let (true, Some((probe, run))) = (started, container_probe.runnable()) {
                 let address = pod_probes.pod.address.as_deref();
-                asks.push(DueProbe {
+                due_probes.push(DueProbe {
                     id,
                     kind: target::kind(probe),
                     request: target::request(probe, &container_probe.probed, run, address),
@@ -275,7 +275,7 @@ impl ProbeManager {
                 });
             }
         }
-        asks
+        due_probes
     }
 
     /// Takes the result of a probe.
@@ -328,13 +328,14 @@ impl ProbeManager {
     }
 
     /// Whether to renew the Lease now.
-    pub(crate) fn beat(&self, now: Now) -> LeaseAction {
+    pub(crate) fn lease_action(&self, now: Now) -> LeaseAction {
         if self.probed() == 0 {
             return LeaseAction::Idle;
         }
         let handing_over = now.steady < self.began.steady + HANDOVER;
         let holds = |pod_probes: &PodProbes| {
-            (handing_over && pod_probes.hands_over()) || pod_probes.withdraws(self.began, self.mirror, now)
+            (handing_over && pod_probes.awaits_handover())
+                || pod_probes.withdraws(self.began, self.mirror, now)
         };
         if !self.listed || self.pods.values().any(holds) {
             return LeaseAction::Hold;
@@ -344,9 +345,9 @@ impl ProbeManager {
 
     /// When the next probe or check is due.
     pub(crate) fn next(&self) -> Option<Duration> {
-        let request = self.queue.first().map(|(due, _)| *due);
-        let look = self.later.first().map(|(at, _)| *at);
-        request.into_iter().chain(look).min()
+        let probe = self.queue.first().map(|(due, _)| *due);
+        let check = self.later.first().map(|(at, _)| *at);
+        probe.into_iter().chain(check).min()
     }
 }
 

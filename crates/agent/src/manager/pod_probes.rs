@@ -11,13 +11,13 @@ use crate::disruptable::Disruptable;
 use crate::pod_view::{ContainerState, PodCondition, PodView};
 
 /// Shortest interval between writes that change only the message: some targets return another text every time.
-const WORDS: Duration = Duration::from_secs(60);
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Delay before the agent overwrites the condition of another writer: two agents by accident must not write in a loop.
 const DISPUTE: Duration = Duration::from_secs(5);
 
 /// First and longest wait before a failed write is retried.
-const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
 #[derive(Debug)]
 pub(super) struct PodProbes {
@@ -53,7 +53,7 @@ impl PodProbes {
             inherited: inherits && pod.condition.is_some(),
             written: None,
             written_at: None,
-            backoff: Backoff::without_jitter(WAITS.0, WAITS.1),
+            backoff: Backoff::without_jitter(RETRY_DELAYS.0, RETRY_DELAYS.1),
             retry: None,
         }
     }
@@ -70,7 +70,7 @@ impl PodProbes {
     }
 
     /// Whether a condition from before the beginning still waits for its replacement.
-    pub(super) fn hands_over(&self) -> bool {
+    pub(super) fn awaits_handover(&self) -> bool {
         self.inherited && !self.containers.is_empty()
     }
 
@@ -87,8 +87,8 @@ impl PodProbes {
     fn floor(&self, began: Now) -> i64 {
         let starts =
             self.containers.values().filter_map(|container_probe| match &container_probe.probed.runs {
-                ContainerState::Since(run) => run.started,
-                ContainerState::NotYet | ContainerState::NoMore => None,
+                ContainerState::Running(run) => run.started,
+                ContainerState::NotStarted | ContainerState::Stopped => None,
             });
         starts.max().unwrap_or(i64::MIN).max(began.second()).saturating_add(1)
     }
@@ -98,12 +98,12 @@ impl PodProbes {
         if self.containers.is_empty() {
             return self.pod.ready.as_ref().filter(|_| mirror).map(Disruptable::mirror);
         }
-        let why =
-            match Disruptable::of(self.containers.values().map(crate::container_probe::ContainerProbe::says))
-            {
-                Ok(disruptable) => return Some(disruptable),
-                Err(why) => why,
-            };
+        let why = match Disruptable::of(
+            self.containers.values().map(crate::container_probe::ContainerProbe::result),
+        ) {
+            Ok(disruptable) => return Some(disruptable),
+            Err(why) => why,
+        };
         // There is no result yet. The present condition stays, unless it is a `True` that no current result supports.
         let condition = self.condition()?;
         let ours = self.written.is_some();
@@ -144,25 +144,25 @@ impl PodProbes {
                 }
             }
         };
-        let told = condition.is_some_and(|condition| {
-            wanted.is_told_by(condition)
+        let current = condition.is_some_and(|condition| {
+            wanted.matches(condition)
                 && (self.containers.is_empty() || condition.probed.is_some_and(|probed| probed >= floor))
         });
         let mirrored = self.containers.is_empty();
         match (&self.written, self.written_at) {
             // The first result is always written, even if the pod already has the same condition: another writer may
             // have set it. A mirrored `Ready` needs no such write.
-            (None, _) if mirrored && told => Plan::Nothing,
+            (None, _) if mirrored && current => Plan::Nothing,
             (None, _) | (_, None) => write(),
             (Some((ours, _)), Some(at)) => {
-                let disputed = condition != Some(ours) && wanted.is_told_by(ours);
-                let after = match (told, disputed) {
+                let disputed = condition != Some(ours) && wanted.matches(ours);
+                let after = match (current, disputed) {
                     (false, true) => DISPUTE,
                     (false, false) => Duration::ZERO,
                     (true, _) if condition.is_some_and(|condition| condition.message == wanted.message) => {
                         return Plan::Nothing;
                     }
-                    (true, _) => WORDS,
+                    (true, _) => MESSAGE_INTERVAL,
                 };
                 if now.steady >= at + after { write() } else { Plan::Later(at + after) }
             }

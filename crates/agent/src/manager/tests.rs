@@ -23,7 +23,7 @@ struct Node {
     run: Option<(u32, i64)>,
     condition: Option<PodCondition>,
     ready: &'static str,
-    asks: Vec<DueProbe>,
+    due: Vec<DueProbe>,
 }
 
 impl Node {
@@ -37,7 +37,7 @@ impl Node {
             run: Some((1, DAY - 100_000)),
             condition: None,
             ready: "True",
-            asks: Vec::new(),
+            due: Vec::new(),
         }
     }
 
@@ -83,38 +83,38 @@ impl Node {
     }
 
     /// Time passes, and the agent runs every second.
-    fn pass(&mut self, millis: u64) {
-        (0..millis / 1000).for_each(|_| self.stand_still(1000));
-        self.stand_still(millis % 1000);
+    fn advance(&mut self, millis: u64) {
+        (0..millis / 1000).for_each(|_| self.pause(1000));
+        self.pause(millis % 1000);
     }
 
     /// Time passes, and the agent does not run meanwhile.
-    fn stand_still(&mut self, millis: u64) {
+    fn pause(&mut self, millis: u64) {
         self.now.steady += Duration::from_millis(millis);
         self.now.wall += i64::try_from(millis).unwrap();
         self.manager.tick(self.now);
-        self.asks.extend(self.manager.due(self.now));
+        self.due.extend(self.manager.due(self.now));
     }
 
     /// Waits for the next probe. Returns how long that took, in seconds, rounded up.
-    fn until_asked(&mut self) -> u64 {
+    fn await_probe(&mut self) -> u64 {
         let start = self.now.steady;
-        while self.asks.is_empty() {
-            self.pass(100);
+        while self.due.is_empty() {
+            self.advance(100);
             assert!(self.now.steady < start + Duration::from_secs(1000), "no probe is due");
         }
         (self.now.steady - start).as_millis().div_ceil(1000).try_into().unwrap()
     }
 
     fn answer(&mut self, answer: ProbeResult) {
-        let ask = self.asks.pop().unwrap();
-        self.manager.answer(ask.id, answer, self.now);
+        let due = self.due.pop().unwrap();
+        self.manager.answer(due.id, answer, self.now);
     }
 
     /// Answers the next probes: `+` passes, `-` fails.
     fn answers(&mut self, answers: &str) {
         for answer in answers.chars() {
-            self.until_asked();
+            self.await_probe();
             self.answer(if answer == '+' { ProbeResult::Passed } else { no() });
         }
     }
@@ -136,14 +136,14 @@ impl Node {
     }
 
     /// Performs the next write and returns it in short.
-    fn told(&mut self) -> Option<String> {
+    fn write_summary(&mut self) -> Option<String> {
         self.write().map(|condition| {
             format!("{} {} {}", condition.status, condition.reason, condition.message).trim().to_owned()
         })
     }
 
-    fn beat(&self) -> LeaseAction {
-        self.manager.beat(self.now)
+    fn lease_action(&self) -> LeaseAction {
+        self.manager.lease_action(self.now)
     }
 }
 
@@ -161,10 +161,10 @@ const NO: Option<&str> = Some("False ProbeFailed main: HTTP 503");
 #[test]
 fn the_first_result_is_written_and_then_only_changes() {
     let mut node = Node::watched(probe());
-    assert_eq!(node.told(), None, "no probe has run");
+    assert_eq!(node.write_summary(), None, "no probe has run");
     for (answers, expected) in [("+", YES), ("++", None), ("-", None), ("-", NO), ("---", None), ("+", YES)] {
         node.answers(answers);
-        assert_eq!(node.told().as_deref(), expected, "{answers}");
+        assert_eq!(node.write_summary().as_deref(), expected, "{answers}");
     }
 }
 
@@ -175,8 +175,8 @@ fn a_condition_has_its_probe_time_and_transition_time() {
     let first = node.write().unwrap();
     // Surely later than the agent's start, though both are in whole seconds.
     assert!(first.probed.unwrap() > DAY, "{first:?}");
-    node.pass(50_000);
-    node.asks.clear();
+    node.advance(50_000);
+    node.due.clear();
     node.answers("--");
     let second = node.write().unwrap();
     assert_eq!(second.probed, Some(node.now.second()));
@@ -186,38 +186,38 @@ fn a_condition_has_its_probe_time_and_transition_time() {
 #[test]
 fn probes_keep_to_their_schedule() {
     let mut node = Node::watched(probe());
-    assert!(node.until_asked() <= 5, "first probes are spread over five seconds");
+    assert!(node.await_probe() <= 5, "first probes are spread over five seconds");
     let first = node.now.steady;
     for number in 1..=20 {
         // The time that a probe takes does not matter. The test checks every tenth of a second.
-        node.pass(number * 307);
+        node.advance(number * 307);
         node.answer(ProbeResult::Passed);
-        node.until_asked();
+        node.await_probe();
         let off = (node.now.steady - first).as_millis() % 10_000;
         assert!(off.min(10_000 - off) <= 100, "{off} ms off");
     }
     // A hanging container is not probed again meanwhile, and missed probes are skipped.
-    let asked = node.asks.len();
-    node.pass(25_000);
-    assert_eq!(node.asks.len(), asked);
+    let running = node.due.len();
+    node.advance(25_000);
+    assert_eq!(node.due.len(), running);
     node.answer(ProbeResult::TimedOut(Duration::from_secs(1)));
-    node.until_asked();
-    assert_eq!(node.asks.len(), 1);
-    assert!(node.asks[0].hangs);
+    node.await_probe();
+    assert_eq!(node.due.len(), 1);
+    assert!(node.due[0].hangs);
     // A lost probe counts as timed out. Otherwise the last result would stay.
     node.answer(ProbeResult::Passed);
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
     for lost in [false, true] {
-        node.until_asked();
-        node.asks.clear();
-        node.pass(25_000);
-        assert!(node.asks.is_empty());
-        node.pass(15_000);
-        assert_eq!(node.asks.len(), 1);
+        node.await_probe();
+        node.due.clear();
+        node.advance(25_000);
+        assert!(node.due.is_empty());
+        node.advance(15_000);
+        assert_eq!(node.due.len(), 1);
         let expected = lost.then_some("False ProbeFailed main: no answer within 1 s");
-        assert_eq!(node.told().as_deref(), expected);
-        node.asks.clear();
-        node.pass(25_000);
+        assert_eq!(node.write_summary().as_deref(), expected);
+        node.due.clear();
+        node.advance(25_000);
     }
 }
 
@@ -233,8 +233,12 @@ fn the_first_probe_waits_for_the_initial_delay() {
         let mut node = Node::new(json!({"tcpSocket": {"port": 1}, "initialDelaySeconds": delay}));
         node.run = Some((1, started));
         node.list();
-        let asked = node.until_asked();
-        assert!((at_least..=at_most).contains(&asked), "{asked} s; started {}, delay {delay}", started - DAY);
+        let waited = node.await_probe();
+        assert!(
+            (at_least..=at_most).contains(&waited),
+            "{waited} s; started {}, delay {delay}",
+            started - DAY
+        );
     }
 }
 
@@ -242,91 +246,94 @@ fn the_first_probe_waits_for_the_initial_delay() {
 fn the_probe_of_a_restarted_container_starts_over() {
     let mut node = Node::watched(probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
-    node.until_asked();
+    assert_eq!(node.write_summary().as_deref(), YES);
+    node.await_probe();
     // The result of the previous run is dropped.
     let now = node.now.second();
     node.change(|node| node.run = Some((2, now)));
     node.answer(ProbeResult::Passed);
-    let told = node.write().unwrap();
-    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "ProbePending"));
-    assert_eq!(told.message, "main has not answered since it started");
+    let condition = node.write().unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "ProbePending"));
+    assert_eq!(condition.message, "main has not answered since it started");
     node.answers("+");
-    let told = node.write().unwrap();
-    assert_eq!(told.status, "True");
-    assert!(told.probed.unwrap() > now, "surely later than the start of the container");
+    let condition = node.write().unwrap();
+    assert_eq!(condition.status, "True");
+    assert!(condition.probed.unwrap() > now, "surely later than the start of the container");
     // A crash, then the next restart.
     node.change(|node| node.run = None);
     let crashed = Some("False ContainerNotRunning main: the container is not running");
-    assert_eq!(node.told().as_deref(), crashed);
-    node.pass(60_000);
-    assert!(node.asks.is_empty(), "no container runs, so no probe is due");
+    assert_eq!(node.write_summary().as_deref(), crashed);
+    node.advance(60_000);
+    assert!(node.due.is_empty(), "no container runs, so no probe is due");
     let now = node.now.second();
     node.change(|node| node.run = Some((3, now)));
-    assert_eq!(node.told(), None, "the condition stays False");
+    assert_eq!(node.write_summary(), None, "the condition stays False");
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
 }
 
 #[test]
 fn a_changed_probe_starts_over() {
     let mut node = Node::watched(probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
     node.change(|node| node.probe = json!({"httpGet": {"port": 81}}));
-    assert_eq!(node.told().as_deref(), Some("False ProbePending main has not answered since it started"));
-    node.change(|node| node.probe = json!("{\"httpGet\":{\"port\":0}}"));
-    let told = node.told().unwrap();
-    assert!(
-        told.starts_with("False ProbeMalformed metadata.annotations[quorate.dev/disruption-probe.main]"),
-        "{told}"
+    assert_eq!(
+        node.write_summary().as_deref(),
+        Some("False ProbePending main has not answered since it started")
     );
-    assert!(told.ends_with("must be a whole number from 1 to 65535"), "{told}");
+    node.change(|node| node.probe = json!("{\"httpGet\":{\"port\":0}}"));
+    let condition = node.write_summary().unwrap();
+    assert!(
+        condition.starts_with("False ProbeMalformed metadata.annotations[quorate.dev/disruption-probe.main]"),
+        "{condition}"
+    );
+    assert!(condition.ends_with("must be a whole number from 1 to 65535"), "{condition}");
     node.change(|node| node.probe = Value::Null);
-    node.pass(60_000);
-    assert!(node.asks.is_empty() && node.told().is_none(), "without a probe no condition is written");
-    assert_eq!(node.beat(), LeaseAction::Idle);
+    node.advance(60_000);
+    assert!(node.due.is_empty() && node.write_summary().is_none(), "without a probe no condition is written");
+    assert_eq!(node.lease_action(), LeaseAction::Idle);
 }
 
 #[test]
 fn a_changed_message_alone_is_written_once_a_minute() {
     let mut node = Node::watched(probe());
     node.answers("-");
-    assert_eq!(node.told().as_deref(), NO);
+    assert_eq!(node.write_summary().as_deref(), NO);
     let start = node.now.steady;
-    let mut told = Vec::new();
+    let mut written = Vec::new();
     for number in 0..30 {
-        node.until_asked();
+        node.await_probe();
         node.answer(ProbeResult::Failed(format!("{number} % done")));
-        if node.told().is_some() {
-            told.push((node.now.steady - start).as_secs());
+        if node.write_summary().is_some() {
+            written.push((node.now.steady - start).as_secs());
         }
     }
-    assert_eq!(told, [60, 120, 180, 240, 300]);
+    assert_eq!(written, [60, 120, 180, 240, 300]);
 }
 
 #[test]
 fn a_failed_write_is_retried() {
     let mut node = Node::watched(probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
-    assert_eq!(node.beat(), LeaseAction::Renew(DAY));
+    assert_eq!(node.write_summary().as_deref(), YES);
+    assert_eq!(node.lease_action(), LeaseAction::Renew(DAY));
     node.answers("--");
     let mut waits = Vec::new();
     for _ in 0..8 {
         let write = node.next_write().unwrap();
         assert_eq!(write.condition.status, "False");
-        assert_eq!(node.beat(), LeaseAction::Hold, "the pod still has True");
+        assert_eq!(node.lease_action(), LeaseAction::Hold, "the pod still has True");
         assert_eq!(node.next_write(), None, "one write at a time");
         node.manager.wrote(write, WriteOutcome::Failed, node.now);
         assert_eq!(node.next_write(), None, "no retry at once");
         let again = node.manager.later.first().unwrap().0;
         waits.push((again - node.now.steady).as_millis());
-        node.pass(waits[waits.len() - 1].try_into().unwrap());
+        node.advance(waits[waits.len() - 1].try_into().unwrap());
     }
     assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-    assert_eq!(node.told().as_deref(), NO);
-    assert_eq!(node.beat(), LeaseAction::Renew(DAY));
+    assert_eq!(node.write_summary().as_deref(), NO);
+    assert_eq!(node.lease_action(), LeaseAction::Renew(DAY));
 }
 
 #[test]
@@ -342,24 +349,27 @@ fn a_condition_of_another_writer_is_overwritten() {
     };
     let mut node = Node::watched(probe());
     node.answers("-");
-    assert_eq!(node.told().as_deref(), NO);
+    assert_eq!(node.write_summary().as_deref(), NO);
     for lie in [condition("True", "Lie", DAY + 900), None, condition("False", "ProbeFailed", DAY - 900)] {
         node.change(|node| node.condition = lie.clone());
-        assert_eq!(node.beat() == LeaseAction::Hold, lie.is_some_and(|lie| lie.status == "True"));
-        assert_eq!(node.told(), None, "not at once: two agents must not write in a loop");
-        node.pass(6_000);
-        node.asks.clear();
-        assert_eq!(node.told().as_deref(), NO);
-        assert_eq!(node.beat(), LeaseAction::Renew(DAY));
+        assert_eq!(node.lease_action() == LeaseAction::Hold, lie.is_some_and(|lie| lie.status == "True"));
+        assert_eq!(node.write_summary(), None, "not at once: two agents must not write in a loop");
+        node.advance(6_000);
+        node.due.clear();
+        assert_eq!(node.write_summary().as_deref(), NO);
+        assert_eq!(node.lease_action(), LeaseAction::Renew(DAY));
     }
     // Before the first result, the agent overwrites only the status True.
     let mut node = Node::watched(probe());
     node.change(|node| node.condition = condition("False", "Lie", DAY + 900));
-    assert_eq!(node.told(), None);
+    assert_eq!(node.write_summary(), None);
     node.change(|node| node.condition = condition("True", "Lie", DAY + 900));
-    assert_eq!(node.beat(), LeaseAction::Hold);
-    assert_eq!(node.told().as_deref(), Some("False ProbePending main has not answered since it started"));
-    assert_eq!(node.beat(), LeaseAction::Renew(DAY));
+    assert_eq!(node.lease_action(), LeaseAction::Hold);
+    assert_eq!(
+        node.write_summary().as_deref(),
+        Some("False ProbePending main has not answered since it started")
+    );
+    assert_eq!(node.lease_action(), LeaseAction::Renew(DAY));
 }
 
 /// A pod that had the status True before the agent began.
@@ -379,108 +389,108 @@ fn inherited(probe: Value) -> Node {
 #[test]
 fn a_restarted_agent_writes_conditions_before_it_renews_the_lease() {
     let mut node = inherited(probe());
-    assert_eq!(node.beat(), LeaseAction::Hold);
-    assert_eq!(node.told(), None, "the condition stays");
+    assert_eq!(node.lease_action(), LeaseAction::Hold);
+    assert_eq!(node.write_summary(), None, "the condition stays");
     node.answers("+");
-    assert_eq!(node.beat(), LeaseAction::Hold, "the result must be written first");
-    let told = node.write().unwrap();
+    assert_eq!(node.lease_action(), LeaseAction::Hold, "the result must be written first");
+    let condition = node.write().unwrap();
     assert_eq!(
-        (told.status.as_str(), told.since),
+        (condition.status.as_str(), condition.since),
         ("True", Some(DAY - 90)),
         "status and transition time stay the same"
     );
-    assert!(told.probed.unwrap() > DAY);
-    assert_eq!(node.beat(), LeaseAction::Renew(DAY));
+    assert!(condition.probed.unwrap() > DAY);
+    assert_eq!(node.lease_action(), LeaseAction::Renew(DAY));
 
     let mut node = inherited(probe());
     node.answers("-");
-    assert_eq!(node.told().as_deref(), NO, "an old True is not taken for a success");
+    assert_eq!(node.write_summary().as_deref(), NO, "an old True is not taken for a success");
 
     // Without a new result in time, the agent renews the Lease anyway, and the old condition is no longer trusted.
     let mut node = inherited(json!({"tcpSocket": {"port": 1}, "successThreshold": 3}));
     node.answers("+");
-    node.pass(9_000);
-    assert_eq!(node.told(), None);
-    node.asks.clear();
-    node.pass(1_000);
-    assert_eq!((node.told(), node.beat()), (None, LeaseAction::Renew(DAY)));
+    node.advance(9_000);
+    assert_eq!(node.write_summary(), None);
+    node.due.clear();
+    node.advance(1_000);
+    assert_eq!((node.write_summary(), node.lease_action()), (None, LeaseAction::Renew(DAY)));
 }
 
 #[test]
 fn a_stopped_agent_begins_anew() {
     let mut node = Node::watched(probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
-    node.until_asked();
+    assert_eq!(node.write_summary().as_deref(), YES);
+    node.await_probe();
     // The process is stopped for a minute; the result of the last probe was there all the time.
-    let late = node.asks.pop().unwrap();
-    node.stand_still(60_000);
+    let late = node.due.pop().unwrap();
+    node.pause(60_000);
     node.manager.answer(late.id, ProbeResult::Passed, node.now);
-    assert_eq!(node.beat(), LeaseAction::Hold);
-    assert_eq!(node.told(), None);
-    node.asks.clear();
+    assert_eq!(node.lease_action(), LeaseAction::Hold);
+    assert_eq!(node.write_summary(), None);
+    node.due.clear();
     node.answers("+");
     let began = node.now.second() - 6..=node.now.second();
-    assert!(node.write().is_some_and(|told| told.status == "True"));
-    assert!(matches!(node.beat(), LeaseAction::Renew(second) if began.contains(&second)));
+    assert!(node.write().is_some_and(|condition| condition.status == "True"));
+    assert!(matches!(node.lease_action(), LeaseAction::Renew(second) if began.contains(&second)));
     // A shorter pause, as on a busy machine, is no stop.
-    node.stand_still(19_000);
-    assert!(matches!(node.beat(), LeaseAction::Renew(_)));
+    node.pause(19_000);
+    assert!(matches!(node.lease_action(), LeaseAction::Renew(_)));
 }
 
 #[test]
 fn setting_the_clock_does_not_renew_old_conditions() {
     let mut node = Node::watched(probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
     // Set back by an hour: the written condition is in the future of the new clock.
     node.now.wall -= 3_600_000;
-    node.pass(100);
-    assert_eq!(node.beat(), LeaseAction::Hold);
-    assert_eq!(node.told(), None, "a condition that may be confirmed stays");
+    node.advance(100);
+    assert_eq!(node.lease_action(), LeaseAction::Hold);
+    assert_eq!(node.write_summary(), None, "a condition that may be confirmed stays");
     node.answers("+");
-    let told = node.write().unwrap();
-    assert!(told.probed.unwrap() < DAY - 3_000, "by the clock after the change");
-    assert!(matches!(node.beat(), LeaseAction::Renew(second) if second < DAY - 3_000));
+    let condition = node.write().unwrap();
+    assert!(condition.probed.unwrap() < DAY - 3_000, "by the clock after the change");
+    assert!(matches!(node.lease_action(), LeaseAction::Renew(second) if second < DAY - 3_000));
     // The container's start is in the future of the new clock, and the condition is trusted all the same.
     let mut node = Node::watched(probe());
     node.change(|node| node.run = Some((2, DAY)));
     node.now.wall -= 3_600_000;
-    node.pass(100);
+    node.advance(100);
     node.answers("+");
     assert_eq!(node.write().unwrap().probed, Some(DAY + 1));
     // Without a new result in time, the condition becomes False before a renewed Lease would make it trusted.
     let mut node =
         Node::watched(json!({"tcpSocket": {"port": 1}, "successThreshold": 2, "periodSeconds": 100}));
     node.answers("++");
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
     node.now.wall -= 3_600_000;
-    node.pass(100);
-    node.pass(11_000);
-    assert_eq!(node.beat(), LeaseAction::Hold);
-    assert!(node.told().is_some_and(|told| told.starts_with("False ProbePending")));
+    node.advance(100);
+    node.advance(11_000);
+    assert_eq!(node.lease_action(), LeaseAction::Hold);
+    assert!(node.write_summary().is_some_and(|condition| condition.starts_with("False ProbePending")));
     // A small correction changes nothing; a clock set ahead makes the agent begin anew.
     let mut node = Node::watched(probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
     node.now.wall -= 500;
-    node.pass(100);
-    assert_eq!((node.told(), node.beat()), (None, LeaseAction::Renew(DAY)));
+    node.advance(100);
+    assert_eq!((node.write_summary(), node.lease_action()), (None, LeaseAction::Renew(DAY)));
     node.now.wall += 3_600_000;
-    node.pass(100);
+    node.advance(100);
     node.answers("+");
-    assert!(node.write().is_some_and(|told| told.status == "True"));
-    assert!(matches!(node.beat(), LeaseAction::Renew(second) if second > DAY + 3_500));
+    assert!(node.write().is_some_and(|condition| condition.status == "True"));
+    assert!(matches!(node.lease_action(), LeaseAction::Renew(second) if second > DAY + 3_500));
 }
 
 #[test]
 fn the_lease_is_renewed_only_while_a_pod_is_probed() {
     let mut node = Node::watched(Value::Null);
-    assert_eq!(node.beat(), LeaseAction::Idle);
+    assert_eq!(node.lease_action(), LeaseAction::Idle);
     node.change(|node| node.probe = probe());
-    assert_eq!(node.beat(), LeaseAction::Renew(DAY));
+    assert_eq!(node.lease_action(), LeaseAction::Renew(DAY));
     node.manager.forget("u");
-    assert_eq!(node.beat(), LeaseAction::Idle);
+    assert_eq!(node.lease_action(), LeaseAction::Idle);
 }
 
 #[test]
@@ -488,16 +498,16 @@ fn ready_is_mirrored_if_enabled() {
     let mut node = Node::new(Value::Null);
     node.manager = ProbeManager::new(true, node.now);
     node.list();
-    assert_eq!(node.told().as_deref(), Some("True MirrorsReady"));
-    assert_eq!(node.told(), None);
+    assert_eq!(node.write_summary().as_deref(), Some("True MirrorsReady"));
+    assert_eq!(node.write_summary(), None);
     node.change(|node| node.ready = "False");
-    assert_eq!(node.told().as_deref(), Some("False MirrorsReady"));
-    assert_eq!(node.beat(), LeaseAction::Idle, "a mirrored condition needs no Lease");
+    assert_eq!(node.write_summary().as_deref(), Some("False MirrorsReady"));
+    assert_eq!(node.lease_action(), LeaseAction::Idle, "a mirrored condition needs no Lease");
     // The next agent finds the right condition and writes nothing.
     node.manager = ProbeManager::new(true, node.now);
     node.list();
-    assert_eq!(node.told(), None);
+    assert_eq!(node.write_summary(), None);
     node.change(|node| node.probe = probe());
     node.answers("+");
-    assert_eq!(node.told().as_deref(), YES);
+    assert_eq!(node.write_summary().as_deref(), YES);
 }

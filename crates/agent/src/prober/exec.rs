@@ -8,7 +8,7 @@ use prost::Message;
 use tokio::net::UnixStream;
 
 use super::grpc::{self, DEADLINE_EXCEEDED, Failure};
-use super::words;
+use super::one_line;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ExecSyncRequest {
@@ -56,10 +56,11 @@ pub(super) async fn run(
         Ok(answer) if answer.exit_code == 0 => Ok(()),
         Ok(answer) if answer.exit_code == -1 && answer.stderr == TIMED_OUT => late(),
         Ok(answer) => {
-            let said = [&answer.stdout, &answer.stderr].map(|bytes| words(&String::from_utf8_lossy(bytes)));
-            let said = said.into_iter().find(|said| !said.is_empty());
+            let outputs =
+                [&answer.stdout, &answer.stderr].map(|bytes| one_line(&String::from_utf8_lossy(bytes)));
+            let output = outputs.into_iter().find(|output| !output.is_empty());
             let ended = format!("{name} exited with {}", answer.exit_code);
-            Err(said.map_or(ended.clone(), |said| format!("{ended}: {said}")))
+            Err(output.map_or(ended.clone(), |output| format!("{ended}: {output}")))
         }
         Err(Failure::Status(DEADLINE_EXCEEDED, _)) => late(),
         Err(Failure::Status(_, message)) => Err(format!("{name} cannot be run: {}", cause(&message))),
@@ -71,12 +72,12 @@ pub(super) async fn run(
 /// containerd adds an ID, CRI-O the time and the log line that runc printed.
 fn cause(message: &str) -> String {
     const RUNC: &str = "unable to start container process: ";
-    let Some((_, said)) = message.split_once(RUNC) else { return message.to_owned() };
-    let said = said.lines().next().unwrap_or_default();
+    let Some((_, error)) = message.split_once(RUNC) else { return message.to_owned() };
+    let error = error.lines().next().unwrap_or_default();
     if message.starts_with("command error: ") {
         // The rest of a quoted text, with escaped quotes inside.
-        return said.strip_suffix('"').unwrap_or(said).replace("\\\"", "\"");
+        return error.strip_suffix('"').unwrap_or(error).replace("\\\"", "\"");
     }
     // containerd appends its error class.
-    said.strip_suffix(": unknown").unwrap_or(said).to_owned()
+    error.strip_suffix(": unknown").unwrap_or(error).to_owned()
 }

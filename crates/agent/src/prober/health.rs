@@ -28,7 +28,7 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), St
         grpc::call(stream, &tcp::authority(host, port), method, &request).await;
     match answer {
         Ok(HealthCheckResponse { status: SERVING }) => Ok(()),
-        Ok(HealthCheckResponse { status }) => Err(format!("gRPC health is {}", word(status))),
+        Ok(HealthCheckResponse { status }) => Err(format!("gRPC health is {}", status_name(status))),
         Err(Failure::Status(UNIMPLEMENTED, _)) => {
             Err("the server has no gRPC health service: it must serve grpc.health.v1.Health".to_owned())
         }
@@ -39,7 +39,7 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), St
     }
 }
 
-fn word(status: i32) -> String {
+fn status_name(status: i32) -> String {
     match status {
         0 => "UNKNOWN".to_owned(),
         2 => "NOT_SERVING".to_owned(),

@@ -47,9 +47,9 @@ pub(super) struct Address {
 
 /// The result of one request.
 enum HttpOutcome {
-    Yes,
-    No(String),
-    Elsewhere(String),
+    Passed,
+    Failed(String),
+    Redirect(String),
 }
 
 /// Runs an HTTP probe; `Ok` means that it passes.
@@ -61,9 +61,9 @@ pub(super) async fn get(
     let mut address = first.clone();
     for _ in 0..REDIRECTS {
         let location = match hop(&address, headers, tls).await? {
-            HttpOutcome::Yes => return Ok(()),
-            HttpOutcome::No(why) => return Err(why),
-            HttpOutcome::Elsewhere(location) => location,
+            HttpOutcome::Passed => return Ok(()),
+            HttpOutcome::Failed(why) => return Err(why),
+            HttpOutcome::Redirect(location) => location,
         };
         address = redirect::follow(&address, &location)
             .ok_or_else(|| format!("redirected to {location}, which is not a valid address"))?;
@@ -101,14 +101,14 @@ fn request(address: &Address, headers: &[(String, String)]) -> Result<Request<Em
     let authority =
         HeaderValue::from_str(&authority).map_err(|_| format!("{} is not a valid host", address.host))?;
     map.insert(HOST, authority);
-    ask_for(map, headers)?;
+    add_headers(map, headers)?;
     // Connections are not reused: another process may have the same address at the next probe.
     map.insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(request)
 }
 
 /// Adds the headers of the probe. The first header of a name replaces the default, further ones are appended.
-fn ask_for(map: &mut HeaderMap, headers: &[(String, String)]) -> Result<(), String> {
+fn add_headers(map: &mut HeaderMap, headers: &[(String, String)]) -> Result<(), String> {
     let mut given: Vec<HeaderName> = Vec::new();
     for (name, value) in headers {
         let no_header = || format!("header {name} cannot be sent");
@@ -137,20 +137,20 @@ where
     let broke = |error: hyper::Error| format!("HTTP request failed: {error}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
     let mut connection = pin!(connection);
-    let mut heard = pin!(async move {
+    let mut outcome = pin!(async move {
         let response = sender.send_request(request).await.map_err(broke)?;
-        Ok(judge(response).await)
+        Ok(outcome_of(response).await)
     });
     // Only this function drives the connection, so the connection closes with the probe. It may close before the whole
     // response has been read from it.
     tokio::select! {
-        heard = heard.as_mut() => return heard,
+        outcome = outcome.as_mut() => return outcome,
         _ = connection.as_mut() => {}
     }
-    heard.await
+    outcome.await
 }
 
-async fn judge(response: Response<Incoming>) -> HttpOutcome {
+async fn outcome_of(response: Response<Incoming>) -> HttpOutcome {
     let status = response.status();
     const FOLLOWED: [StatusCode; 5] = [
         StatusCode::MOVED_PERMANENTLY,
@@ -161,14 +161,18 @@ async fn judge(response: Response<Incoming>) -> HttpOutcome {
     ];
     let location = response.headers().get(LOCATION).filter(|_| FOLLOWED.contains(&status));
     if let Some(location) = location {
-        return HttpOutcome::Elsewhere(String::from_utf8_lossy(location.as_bytes()).into_owned());
+        return HttpOutcome::Redirect(String::from_utf8_lossy(location.as_bytes()).into_owned());
     }
     if (200..400).contains(&status.as_u16()) {
-        return HttpOutcome::Yes;
+        return HttpOutcome::Passed;
     }
-    let said = body(response.into_body()).await;
-    let said = super::words(&said);
-    HttpOutcome::No(if said.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {said}") })
+    let text = body(response.into_body()).await;
+    let text = super::one_line(&text);
+    HttpOutcome::Failed(if text.is_empty() {
+        format!("HTTP {status}")
+    } else {
+        format!("HTTP {status}: {text}")
+    })
 }
 
 /// The start of a body. It is for people, so invalid UTF-8 is replaced and an unreadable rest is left out.

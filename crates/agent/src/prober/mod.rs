@@ -21,7 +21,7 @@ use crate::target::{ProbeRequest, Target};
 use slots::ProbeSlots;
 
 /// Longest text of a target that goes into a condition, in characters.
-const WORDS: usize = 200;
+const MAX_TEXT: usize = 200;
 
 /// Runs probes, each on its own connection. The number of slots limits the probes that run at a time.
 #[derive(Clone)]
@@ -32,30 +32,30 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// `places` is the maximum number of open connections; `cri` is the socket of the container runtime, or `None` if
+    /// `slots` is the maximum number of open connections; `cri` is the socket of the container runtime, or `None` if
     /// exec probes are off.
-    pub(crate) fn new(places: usize, cri: Option<PathBuf>) -> anyhow::Result<Self> {
-        Ok(Self { slots: ProbeSlots::new(places), tls: tls::connector()?, cri: cri.map(Arc::new) })
+    pub(crate) fn new(slots: usize, cri: Option<PathBuf>) -> anyhow::Result<Self> {
+        Ok(Self { slots: ProbeSlots::new(slots), tls: tls::connector()?, cri: cri.map(Arc::new) })
     }
 
     /// Runs a probe and returns its result. `hangs` means that the last probe of this target timed out.
-    pub(crate) async fn ask(&self, request: &ProbeRequest, hangs: bool) -> ProbeResult {
+    pub(crate) async fn probe(&self, request: &ProbeRequest, hangs: bool) -> ProbeResult {
         let limit = request.timeout;
-        let Ok(place) = tokio::time::timeout(limit, self.slots.acquire(hangs)).await else {
+        let Ok(slot) = tokio::time::timeout(limit, self.slots.acquire(hangs)).await else {
             return ProbeResult::Failed(
                 "the agent has too many open connections to targets that do not answer".to_owned(),
             );
         };
-        let answer = tokio::time::timeout(limit, self.put(request)).await;
-        drop(place);
+        let answer = tokio::time::timeout(limit, self.run(request)).await;
+        drop(slot);
         match answer {
             Ok(Ok(())) => ProbeResult::Passed,
-            Ok(Err(why)) => ProbeResult::Failed(words(&why)),
+            Ok(Err(why)) => ProbeResult::Failed(one_line(&why)),
             Err(_) => ProbeResult::TimedOut(limit),
         }
     }
 
-    async fn put(&self, request: &ProbeRequest) -> Result<(), String> {
+    async fn run(&self, request: &ProbeRequest) -> Result<(), String> {
         match &request.target {
             Target::Http { https, host, port, path, headers } => {
                 let first =
@@ -74,11 +74,11 @@ impl Prober {
 }
 
 /// The text of a target in a form fit for a condition: one line, limited length, no control characters for a terminal.
-fn words(text: &str) -> String {
+fn one_line(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let mut words: String = line.chars().filter(|c| !c.is_control()).take(WORDS).collect();
-    if line.chars().count() > WORDS {
-        words.push('…');
+    let mut kept: String = line.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
+    if line.chars().count() > MAX_TEXT {
+        kept.push('…');
     }
-    words
+    kept
 }

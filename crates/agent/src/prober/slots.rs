@@ -14,18 +14,18 @@ pub(super) struct ProbeSlots {
 
 impl ProbeSlots {
     /// Splits the slots: a quarter for hanging targets, the rest for all others.
-    pub(super) fn new(places: usize) -> Self {
-        let slow = (places / 4).max(1);
+    pub(super) fn new(slots: usize) -> Self {
+        let slow = (slots / 4).max(1);
         Self {
-            quick: Arc::new(Semaphore::new(places.saturating_sub(slow).max(1))),
+            quick: Arc::new(Semaphore::new(slots.saturating_sub(slow).max(1))),
             slow: Arc::new(Semaphore::new(slow)),
         }
     }
 
     /// Waits for a free slot.
     pub(super) async fn acquire(&self, hangs: bool) -> Option<SemaphorePermit<'_>> {
-        let lane = if hangs { &self.slow } else { &self.quick };
+        let pool = if hangs { &self.slow } else { &self.quick };
         // The semaphores are never closed, so this is never `None`.
-        lane.acquire().await.ok()
+        pool.acquire().await.ok()
     }
 }

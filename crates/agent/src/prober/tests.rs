@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::exec::{ExecSyncRequest, ExecSyncResponse};
 use super::health::{HealthCheckRequest, HealthCheckResponse};
-use super::{Prober, words};
+use super::{Prober, one_line};
 use crate::container_probe::ProbeResult;
 use crate::target::{ProbeRequest, Target};
 
@@ -28,8 +28,8 @@ fn prober() -> Prober {
     Prober::new(64, None).unwrap()
 }
 
-async fn ask(target: Target) -> ProbeResult {
-    prober().ask(&ProbeRequest { target, timeout: SECOND * 5 }, false).await
+async fn run(target: Target) -> ProbeResult {
+    prober().probe(&ProbeRequest { target, timeout: SECOND * 5 }, false).await
 }
 
 fn failed(why: &str) -> ProbeResult {
@@ -101,7 +101,7 @@ async fn the_http_status_decides_the_result() {
         ("/elsewhere", ProbeResult::Passed),
         ("/round", failed("stopped after 10 redirects")),
     ] {
-        assert_eq!(ask(http(address, path)).await, expected, "{path}");
+        assert_eq!(run(http(address, path)).await, expected, "{path}");
     }
 }
 
@@ -122,7 +122,7 @@ async fn http_headers_are_those_of_the_probe() {
             header("Accept", "text/plain"),
         ],
     };
-    assert_eq!(ask(target).await, failed("HTTP 418 I'm a teapot: db.example me text/plain 3+4 close"));
+    assert_eq!(run(target).await, failed("HTTP 418 I'm a teapot: db.example me text/plain 3+4 close"));
 }
 
 #[tokio::test]
@@ -158,11 +158,11 @@ async fn https_accepts_any_certificate() {
             path: "/".to_owned(),
             headers: Vec::new(),
         };
-        assert_eq!(ask(target).await, ProbeResult::Passed, "{host}");
+        assert_eq!(run(target).await, ProbeResult::Passed, "{host}");
     }
     let plain = application().await;
     let Target::Http { host, port, path, headers, .. } = http(plain, "/yes") else { panic!() };
-    let answer = ask(Target::Http { https: true, host, port, path, headers }).await;
+    let answer = run(Target::Http { https: true, host, port, path, headers }).await;
     assert!(
         matches!(&answer, ProbeResult::Failed(why) if why.starts_with("TLS handshake failed: ")),
         "{answer:?}"
@@ -173,27 +173,27 @@ async fn https_accepts_any_certificate() {
 async fn an_open_port_passes_the_tcp_probe() {
     let (listener, address) = listen().await;
     let target = || Target::Tcp { host: "127.0.0.1".to_owned(), port: address.port() };
-    assert_eq!(ask(target()).await, ProbeResult::Passed);
+    assert_eq!(run(target()).await, ProbeResult::Passed);
     drop(listener);
-    let answer = ask(target()).await;
+    let answer = run(target()).await;
     let expected = format!("cannot connect to 127.0.0.1:{}: ", address.port());
     assert!(matches!(&answer, ProbeResult::Failed(why) if why.starts_with(&expected)), "{answer:?}");
 }
 
 #[tokio::test]
 async fn an_invalid_http_response_fails() {
-    for said in ["", "hello\r\n\r\n", "HTTP/1.1 200"] {
+    for response in ["", "hello\r\n\r\n", "HTTP/1.1 200"] {
         let (listener, address) = listen().await;
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 1024];
             let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(said.as_bytes()).await;
+            let _ = stream.write_all(response.as_bytes()).await;
         });
-        let answer = ask(http(address, "/")).await;
+        let answer = run(http(address, "/")).await;
         assert!(
             matches!(&answer, ProbeResult::Failed(why) if why.starts_with("HTTP request failed: ")),
-            "{said} {answer:?}"
+            "{response} {answer:?}"
         );
     }
 }
@@ -205,17 +205,17 @@ async fn hanging_targets_delay_only_each_other() {
     let answers = application().await;
     let prober = Prober::new(8, None).unwrap();
     let request = |address| ProbeRequest { target: http(address, "/yes"), timeout: SECOND };
-    let first = prober.ask(&request(hangs), false).await;
+    let first = prober.probe(&request(hangs), false).await;
     assert_eq!(first, ProbeResult::TimedOut(SECOND));
     // From now on the target is known to hang. There are more such probes than slots.
     let hanging: Vec<_> = (0..50)
         .map(|_| {
             let (prober, request) = (prober.clone(), request(hangs));
-            tokio::spawn(async move { prober.ask(&request, true).await })
+            tokio::spawn(async move { prober.probe(&request, true).await })
         })
         .collect();
     for _ in 0..20 {
-        assert_eq!(prober.ask(&request(answers), false).await, ProbeResult::Passed);
+        assert_eq!(prober.probe(&request(answers), false).await, ProbeResult::Passed);
         assert!(!hanging.iter().all(tokio::task::JoinHandle::is_finished));
     }
     let mut open = 0;
@@ -308,10 +308,10 @@ async fn the_grpc_health_status_decides_the_result() {
         (address.port(), "other", failed("gRPC health fails with status 5: no such service")),
     ] {
         let target = Target::Grpc { host: "127.0.0.1".to_owned(), port, service: service.to_owned() };
-        assert_eq!(ask(target).await, expected, "{service}");
+        assert_eq!(run(target).await, expected, "{service}");
     }
     let target = Target::Grpc { host: "127.0.0.1".to_owned(), port: plain.port(), service: String::new() };
-    let answer = ask(target).await;
+    let answer = run(target).await;
     assert!(
         matches!(&answer, ProbeResult::Failed(why) if why.starts_with("gRPC call failed: ")),
         "{answer:?}"
@@ -379,25 +379,25 @@ async fn commands_go_to_the_container_runtime() {
         ("gone", failed("gone cannot be run: could not find container \"abc\": 100% gone")),
         ("nothing", failed("nothing cannot be run: executable file not found in $PATH")),
     ] {
-        assert_eq!(prober.ask(&request(command), false).await, expected, "{command}");
+        assert_eq!(prober.probe(&request(command), false).await, expected, "{command}");
     }
-    let off = self::prober().ask(&request("status"), false).await;
+    let off = self::prober().probe(&request("status"), false).await;
     assert_eq!(off, failed("exec probes are off on this node: the agent has no --cri-socket"));
-    let nobody =
-        Prober::new(8, Some(folder.path().join("none.sock"))).unwrap().ask(&request("status"), false).await;
+    let unreachable =
+        Prober::new(8, Some(folder.path().join("none.sock"))).unwrap().probe(&request("status"), false).await;
     let begins = "cannot reach the container runtime at ";
-    assert!(matches!(&nobody, ProbeResult::Failed(why) if why.starts_with(begins)), "{nobody:?}");
+    assert!(matches!(&unreachable, ProbeResult::Failed(why) if why.starts_with(begins)), "{unreachable:?}");
 }
 
 #[test]
 fn a_message_is_one_short_line_without_control_characters() {
     let long = "x".repeat(300);
-    for (said, expected) in [
+    for (text, expected) in [
         ("", String::new()),
         ("\n\n  syncing \n 2", "syncing".to_owned()),
         ("a\u{1b}[31mred\tb", "a[31mredb".to_owned()),
         (long.as_str(), format!("{}…", "x".repeat(200))),
     ] {
-        assert_eq!(words(said), expected);
+        assert_eq!(one_line(text), expected);
     }
 }

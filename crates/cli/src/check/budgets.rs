@@ -43,7 +43,7 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             format!("you need the verbs list and watch on it; without them it is unknown {unknown}"),
         );
     }
-    stand(view.engine(), &mut section);
+    conditions(view.engine(), &mut section);
     namespaces(client, view.engine(), &mut section).await;
     probes(&mut view, &mut section).await;
     native(client, view.engine(), &mut section).await;
@@ -52,7 +52,7 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
 }
 
 /// Checks the conditions of each budget.
-fn stand(engine: &mut Engine, section: &mut Section) {
+fn conditions(engine: &mut Engine, section: &mut Section) {
     let mut keys: Vec<BudgetKey> = engine.budgets().map(|budget| budget.key.clone()).collect();
     keys.sort();
     let mut well = 0;
@@ -103,11 +103,11 @@ async fn namespaces(client: &Client, engine: &Engine, section: &mut Section) {
 /// Checks that an agent runs every probe.
 async fn probes(view: &mut View, section: &mut Section) {
     // Only an agent that has a Lease is waited for.
-    let heard = |engine: &mut Engine| {
+    let renewed = |engine: &mut Engine| {
         engine.advance(view::now());
         !engine.pods().any(|pod| engine.probe_doubt(&pod.uid) == Some(ProbeDoubt::AgentStale))
     };
-    let silent = |engine: &mut Engine| {
+    let without_agent = |engine: &mut Engine| {
         engine.advance(view::now());
         let probed = engine.pods().filter(|pod| pod.probe.is_some());
         let doubts = probed.map(|pod| (pod.node.clone(), engine.probe_doubt(&pod.uid)));
@@ -116,8 +116,8 @@ async fn probes(view: &mut View, section: &mut Section) {
             .filter_map(|(node, _)| node.map(|node| node.to_string()))
             .collect::<BTreeSet<String>>()
     };
-    view.until(RENEWAL, heard).await;
-    let nodes: Vec<String> = silent(view.engine()).into_iter().collect();
+    view.until(RENEWAL, renewed).await;
+    let nodes: Vec<String> = without_agent(view.engine()).into_iter().collect();
     let probed = view.engine().pods().filter(|pod| pod.probe.is_some()).count();
     match (probed, nodes.is_empty()) {
         (0, _) => section.good("no pod has a disruption probe"),

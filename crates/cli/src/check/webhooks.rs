@@ -39,11 +39,11 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut entries = Vec::new();
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let url = format!("/apis/admissionregistration.k8s.io/v1/{}s", kind.to_lowercase());
-        let asked = match Request::new(url).get(NAME, &GetParams::default()) {
+        let found = match Request::new(url).get(NAME, &GetParams::default()) {
             Ok(request) => client.request::<Configuration>(request).await,
             Err(error) => Err(Error::BuildRequest(error)),
         };
-        match asked {
+        match found {
             Ok(configuration) => entries.extend(configuration.webhooks),
             Err(error) => missing(&mut section, kind, &error),
         }

@@ -44,7 +44,7 @@ const NODES: usize = 6;
 const STARTS: Duration = Duration::from_millis(2500);
 
 /// Time limit for each step of the setup.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster with a running server. It stops when this value is dropped.
 pub(super) struct DemoCluster {
@@ -66,7 +66,7 @@ impl DemoCluster {
         let identities = Identities::impersonating(client.clone());
         install_leader_worker_sets(&client).await?;
         let timing = Timing { start: STARTS, termination: Duration::from_millis(300) };
-        let actors = Actors::start(&identities, &ActorOptions { timing, ..ActorOptions::everyone() });
+        let actors = Actors::start(&identities, &ActorOptions { timing, ..ActorOptions::all() });
         for number in 1..=NODES {
             actors.nodes().add(&format!("node-{number}")).await?;
         }
@@ -142,7 +142,7 @@ impl DemoCluster {
     /// Answers the probe of the database, because no containers run in the pods. Returns the port.
     async fn answer(&self) -> Result<u16> {
         let green = self.green.clone();
-        let says = move || {
+        let handler = move || {
             let green = green.load(Ordering::Relaxed);
             std::future::ready(match green {
                 true => (StatusCode::OK, "green"),
@@ -151,7 +151,7 @@ impl DemoCluster {
         };
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let router = axum::Router::new().route("/disruptable", axum::routing::get(says));
+        let router = axum::Router::new().route("/disruptable", axum::routing::get(handler));
         tokio::spawn(axum::serve(listener, router).into_future());
         Ok(port)
     }
@@ -182,11 +182,11 @@ impl DemoCluster {
                 "selector": {"matchLabels": {"app": name}}, "template": template}});
             self.create("apps/v1", kind, Some(NAMESPACE), object).await?;
         }
-        self.rested().await
+        self.wait_until_ready().await
     }
 
     /// Waits until every pod of the demo is ready.
-    pub(super) async fn rested(&self) -> Result<()> {
+    pub(super) async fn wait_until_ready(&self) -> Result<()> {
         let all = GROUPS * SIZE + 3 + 3;
         self.until("every pod is ready", async || {
             let pods = self.witness.pods();
@@ -197,10 +197,10 @@ impl DemoCluster {
 
     /// Waits until a condition holds.
     pub(super) async fn until(&self, what: &str, is: impl AsyncFn() -> Result<bool>) -> Result<()> {
-        let ends = tokio::time::Instant::now() + PATIENCE;
+        let ends = tokio::time::Instant::now() + TIMEOUT;
         while !is().await? {
             if tokio::time::Instant::now() > ends {
-                bail!("timed out after {} s; waited until {what}", PATIENCE.as_secs());
+                bail!("timed out after {} s; waited until {what}", TIMEOUT.as_secs());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -220,7 +220,7 @@ impl DemoCluster {
         object.types = Some(kube::core::TypeMeta { api_version: version.to_owned(), kind: kind.to_owned() });
         let name = object.name_any();
         // The API server may need a moment to serve a new kind.
-        let ends = tokio::time::Instant::now() + PATIENCE;
+        let ends = tokio::time::Instant::now() + TIMEOUT;
         loop {
             match api.create(&PostParams::default(), &object).await {
                 Ok(_) => return Ok(()),

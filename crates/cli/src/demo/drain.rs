@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::cluster::{DemoCluster, NAMESPACE};
 use super::screen::Screen;
-use super::witness::Seen;
+use super::witness::ObservedPod;
 
 /// The retry interval of kubectl.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -25,10 +25,10 @@ pub(super) struct Drained {
 
 /// Drains a node.
 pub(super) async fn drain(cluster: &DemoCluster, screen: &Screen, node: &str) -> Result<Drained> {
-    screen.say(&format!("$ kubectl drain {node} --ignore-daemonsets"));
+    screen.print(&format!("$ kubectl drain {node} --ignore-daemonsets"));
     cordon(cluster, node, true).await?;
-    screen.say(&format!("node/{node} cordoned"));
-    let pods: Vec<Seen> =
+    screen.print(&format!("node/{node} cordoned"));
+    let pods: Vec<ObservedPod> =
         cluster.witness.pods().into_iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     let evictions = pods.iter().map(|pod| evict(cluster, screen, pod));
     let all = futures::future::try_join_all(evictions);
@@ -36,7 +36,7 @@ pub(super) async fn drain(cluster: &DemoCluster, screen: &Screen, node: &str) ->
         bail!("the drain of {node} did not end within {} s", LONGEST.as_secs())
     };
     let refusals = counts?.iter().sum();
-    screen.say(&format!("node/{node} drained"));
+    screen.print(&format!("node/{node} drained"));
     Ok(Drained { refusals })
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn cordon(cluster: &DemoCluster, node: &str, unschedulable: boo
 }
 
 /// Evicts a pod and waits until it is gone. Returns the number of denied evictions.
-async fn evict(cluster: &DemoCluster, screen: &Screen, pod: &Seen) -> Result<usize> {
+async fn evict(cluster: &DemoCluster, screen: &Screen, pod: &ObservedPod) -> Result<usize> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let name = &pod.name;
     let mut refusals = 0;
@@ -58,13 +58,13 @@ async fn evict(cluster: &DemoCluster, screen: &Screen, pod: &Seen) -> Result<usi
         if !cluster.witness.pods().iter().any(|there| there.uid == pod.uid) {
             break;
         }
-        screen.say(&format!("evicting pod {NAMESPACE}/{name}"));
+        screen.print(&format!("evicting pod {NAMESPACE}/{name}"));
         match pods.evict(name, &EvictParams::default()).await {
             Ok(_) => break,
             Err(kube::Error::Api(status)) if status.code == 404 => break,
             Err(kube::Error::Api(status)) if status.code == 429 => {
                 refusals += 1;
-                screen.say(&format!(
+                screen.print(&format!(
                     "error when evicting pods/\"{name}\" -n \"{NAMESPACE}\" (will retry after 5s): {}",
                     status.message
                 ));
@@ -77,6 +77,6 @@ async fn evict(cluster: &DemoCluster, screen: &Screen, pod: &Seen) -> Result<usi
     while cluster.witness.pods().iter().any(|there| there.uid == pod.uid) {
         changes.changed().await?;
     }
-    screen.say(&format!("pod/{name} evicted"));
+    screen.print(&format!("pod/{name} evicted"));
     Ok(refusals)
 }

@@ -4,13 +4,13 @@
 //! - [`witness`]: an independent watch of the pods.
 //! - [`picture`]: the pods as a picture of groups and nodes; [`screen`] shows it below the text.
 //! - [`drain`]: a drain, as kubectl does it.
-//! - [`scenes`]: the steps of the demo.
+//! - [`steps`]: the steps of the demo.
 
 mod cluster;
 mod drain;
 mod picture;
-mod scenes;
 mod screen;
+mod steps;
 mod witness;
 
 use std::process::ExitCode;
@@ -30,27 +30,28 @@ pub(crate) struct Args {
 /// Runs the demo, and keeps the cluster up until Ctrl-C.
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let screen = Screen::new();
-    screen.say("Starting a cluster in this process: 6 nodes. It needs no setup and leaves no files behind.");
+    screen
+        .print("Starting a cluster in this process: 6 nodes. It needs no setup and leaves no files behind.");
     let cluster = tokio::select! {
         cluster = DemoCluster::set(&screen) => cluster?,
         _ = tokio::signal::ctrl_c() => return Ok(ExitCode::FAILURE),
     };
     tokio::select! {
-        told = scenes::tell(&cluster, &screen) => told?,
+        outcome = steps::run(&cluster, &screen) => outcome?,
         _ = tokio::signal::ctrl_c() => return Ok(ExitCode::FAILURE),
     }
     if args.once {
-        screen.say("End of the demo: every step had the expected result.");
+        screen.print("End of the demo: every step had the expected result.");
         return Ok(ExitCode::SUCCESS);
     }
     let kubeconfig = cluster.kubeconfig()?;
     let kubeconfig = kubeconfig.display();
-    screen.say("");
-    screen.say("The cluster stays up until Ctrl-C. Try in another terminal:");
-    screen.say(&format!("  export KUBECONFIG={kubeconfig}"));
-    screen.say("  kubectl get dbu -A");
-    screen.say("  kubectl drain node-3 --ignore-daemonsets");
-    screen.say("  quorate explain node/node-3");
+    screen.print("");
+    screen.print("The cluster stays up until Ctrl-C. Try in another terminal:");
+    screen.print(&format!("  export KUBECONFIG={kubeconfig}"));
+    screen.print("  kubectl get dbu -A");
+    screen.print("  kubectl drain node-3 --ignore-daemonsets");
+    screen.print("  quorate explain node/node-3");
     tokio::signal::ctrl_c().await?;
     Ok(ExitCode::SUCCESS)
 }

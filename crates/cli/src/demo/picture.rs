@@ -1,28 +1,30 @@
 //! Groups and nodes as a picture. The marks show the same as the colours.
 
 use super::cluster::{GROUPS, SIZE};
-use super::witness::Seen;
+use super::witness::ObservedPod;
 
 /// Width of a node's column.
 const COLUMN: usize = 8;
 
 /// The rows of a picture: a header with the nodes, then one row for each group and one for each other app.
-pub(super) fn rows(pods: &[Seen], nodes: &[String]) -> Vec<String> {
+pub(super) fn rows(pods: &[ObservedPod], nodes: &[String]) -> Vec<String> {
     let head: String = nodes.iter().map(|node| format!("{node:^COLUMN$}")).collect();
     let mut rows = vec![format!("{:18}{head}", "")];
     for group in 0..GROUPS {
         let name = group.to_string();
-        let members: Vec<&Seen> = pods.iter().filter(|pod| pod.group.as_deref() == Some(&name)).collect();
+        let members: Vec<&ObservedPod> =
+            pods.iter().filter(|pod| pod.group.as_deref() == Some(&name)).collect();
         rows.push(row(&format!("llm group {group}"), &members, SIZE, nodes));
     }
     for (app, size) in [("db", 3), ("web", 3)] {
-        let members: Vec<&Seen> = pods.iter().filter(|pod| pod.group.is_none() && pod.app == app).collect();
+        let members: Vec<&ObservedPod> =
+            pods.iter().filter(|pod| pod.group.is_none() && pod.app == app).collect();
         rows.push(row(app, &members, size, nodes));
     }
     rows
 }
 
-fn row(name: &str, members: &[&Seen], size: usize, nodes: &[String]) -> String {
+fn row(name: &str, members: &[&ObservedPod], size: usize, nodes: &[String]) -> String {
     let ready = members.iter().filter(|pod| pod.ready).count();
     let state = health(ready, size);
     let cells: String = nodes
@@ -42,7 +44,7 @@ fn health(ready: usize, size: usize) -> String {
 }
 
 /// ● ready, ○ starting, × terminating.
-fn mark(pod: &Seen) -> char {
+fn mark(pod: &ObservedPod) -> char {
     match (pod.terminating, pod.ready) {
         (true, _) => '×',
         (false, true) => '●',
@@ -54,8 +56,8 @@ fn mark(pod: &Seen) -> char {
 mod tests {
     use super::*;
 
-    fn pod(group: &str, node: &str, ready: bool, terminating: bool) -> Seen {
-        Seen {
+    fn pod(group: &str, node: &str, ready: bool, terminating: bool) -> ObservedPod {
+        ObservedPod {
             name: "x".to_owned(),
             uid: "u".to_owned(),
             app: "llm".to_owned(),
@@ -101,10 +103,10 @@ mod tests {
         let (before, after): (Vec<&str>, Vec<&str>) = groups.partition(|line| line.contains(serves));
         assert_eq!((before.len(), after.len()), (GROUPS, GROUPS));
         for (group, (before, after)) in before.into_iter().zip(after).enumerate() {
-            let places: Vec<usize> =
+            let columns: Vec<usize> =
                 before.chars().enumerate().filter(|(_, found)| *found == serves).map(|(at, _)| at).collect();
-            assert_eq!(places.len(), SIZE, "{before}");
-            let gone = places.iter().filter(|at| (from..until).contains(*at)).count();
+            assert_eq!(columns.len(), SIZE, "{before}");
+            let gone = columns.iter().filter(|at| (from..until).contains(*at)).count();
             let broken = health(SIZE - gone, SIZE);
             // Under a budget of groups, one group at a time is down; at first it is group 0.
             let kept = if group == 0 { broken.clone() } else { health(SIZE, SIZE) };

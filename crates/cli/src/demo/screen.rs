@@ -29,7 +29,7 @@ impl Screen {
     }
 
     /// Prints a line.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn print(&self, line: &str) {
         let painted = if self.live.is_some() { paint(line) } else { line.to_owned() };
         match &self.live {
             // A closed terminal is not an error.
@@ -39,9 +39,9 @@ impl Screen {
     }
 
     /// Prints the title of a step.
-    pub(super) fn scene(&self, title: &str) {
-        self.say("");
-        self.say(&format!("── {title}"));
+    pub(super) fn print_heading(&self, title: &str) {
+        self.print("");
+        self.print(&format!("── {title}"));
     }
 
     /// Shows the picture from now on; does nothing if the output is not a terminal.

@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use quorate_kit::watch::{self, Source};
-use tokio::sync::watch as news;
+use tokio::sync::watch as watch_channel;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::cluster::{GROUP, SIZE};
 
 /// An observed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ObservedPod {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) app: String,
@@ -30,13 +30,13 @@ pub(super) struct Seen {
 #[derive(Clone)]
 pub(super) struct Witness {
     state: Arc<Mutex<State>>,
-    changed: Arc<news::Sender<u64>>,
+    changed: Arc<watch_channel::Sender<u64>>,
     _watching: Arc<AbortOnDropHandle<()>>,
 }
 
 #[derive(Default)]
 struct State {
-    pods: BTreeMap<String, Seen>,
+    pods: BTreeMap<String, ObservedPod>,
     /// The smallest number of whole groups since [`Witness::begin`].
     fewest: usize,
 }
@@ -44,13 +44,13 @@ struct State {
 impl Witness {
     pub(super) fn start(client: Client, namespace: &str) -> Self {
         let state = Arc::new(Mutex::new(State::default()));
-        let changed = Arc::new(news::Sender::new(0));
-        let (log, bell) = (state.clone(), changed.clone());
+        let changed = Arc::new(watch_channel::Sender::new(0));
+        let (log, notifier) = (state.clone(), changed.clone());
         let source = Source::<Pod>::namespaced(client, namespace);
         let watching = tokio::spawn(async move {
             watch::run(source, |event| {
                 log.lock().take(event);
-                bell.send_modify(|count| *count += 1);
+                notifier.send_modify(|count| *count += 1);
                 std::future::ready(())
             })
             .await;
@@ -59,8 +59,8 @@ impl Witness {
     }
 
     /// All pods, by name.
-    pub(super) fn pods(&self) -> Vec<Seen> {
-        let mut pods: Vec<Seen> = self.state.lock().pods.values().cloned().collect();
+    pub(super) fn pods(&self) -> Vec<ObservedPod> {
+        let mut pods: Vec<ObservedPod> = self.state.lock().pods.values().cloned().collect();
         pods.sort_by(|a, b| a.name.cmp(&b.name));
         pods
     }
@@ -93,7 +93,7 @@ impl Witness {
     }
 
     /// Notifies of every change.
-    pub(super) fn changes(&self) -> news::Receiver<u64> {
+    pub(super) fn changes(&self) -> watch_channel::Receiver<u64> {
         self.changed.subscribe()
     }
 }
@@ -103,9 +103,11 @@ impl State {
         match event {
             watch::Event::Listed(listed) => {
                 self.pods =
-                    listed.objects.iter().map(|pod| (pod.uid().unwrap_or_default(), seen(pod))).collect();
+                    listed.objects.iter().map(|pod| (pod.uid().unwrap_or_default(), observed(pod))).collect();
             }
-            watch::Event::Applied(pod) => drop(self.pods.insert(pod.uid().unwrap_or_default(), seen(&pod))),
+            watch::Event::Applied(pod) => {
+                drop(self.pods.insert(pod.uid().unwrap_or_default(), observed(&pod)));
+            }
             watch::Event::Deleted(pod) => drop(self.pods.remove(&pod.uid().unwrap_or_default())),
             watch::Event::Unreadable(_) | watch::Event::Bookmark(_) => return,
         }
@@ -113,11 +115,11 @@ impl State {
     }
 }
 
-fn seen(pod: &Pod) -> Seen {
+fn observed(pod: &Pod) -> ObservedPod {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let is_ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
     let terminating = pod.metadata.deletion_timestamp.is_some();
-    Seen {
+    ObservedPod {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
         app: pod.labels().get("app").cloned().unwrap_or_default(),
@@ -129,7 +131,7 @@ fn seen(pod: &Pod) -> Seen {
 }
 
 /// The number of groups whose pods all exist and are ready.
-fn whole<'a>(pods: impl Iterator<Item = &'a Seen>) -> usize {
+fn whole<'a>(pods: impl Iterator<Item = &'a ObservedPod>) -> usize {
     let mut ready: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods.filter(|pod| pod.ready) {
         if let Some(group) = &pod.group {

@@ -19,21 +19,24 @@ pub(super) struct Answer {
     #[serde(flatten)]
     pub(super) explained: Explained,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<UnlistedResource>,
 }
 
 /// A resource that the user may not list, and what is unknown without it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LeftOut {
+pub(super) struct UnlistedResource {
     pub(super) resource: String,
-    pub(super) hence: &'static str,
+    #[serde(rename = "hence")]
+    pub(super) unknown: &'static str,
 }
 
 impl Answer {
     pub(super) fn new(explained: Explained, unlisted: &[Unlisted]) -> Self {
-        let left_out =
-            |unlisted: &Unlisted| LeftOut { resource: unlisted.what.clone(), hence: unlisted.unknown };
+        let left_out = |unlisted: &Unlisted| UnlistedResource {
+            resource: unlisted.what.clone(),
+            unknown: unlisted.unknown,
+        };
         Self { explained, left_out: unlisted.iter().map(left_out).collect() }
     }
 }
@@ -103,7 +106,8 @@ pub(super) struct BudgetAnswer {
     pub(super) name: String,
     pub(super) kind: &'static str,
     pub(super) numbers: Numbers,
-    pub(super) standing: String,
+    #[serde(rename = "standing")]
+    pub(super) summary: String,
     /// The units that are down and use up the budget.
     pub(super) down: Vec<String>,
     pub(super) conditions: Vec<Condition>,
@@ -155,17 +159,17 @@ impl<'a> Explainer<'a> {
         let Some(pod) = self.engine.pod(key).cloned() else {
             bail!("there is no pod {} in namespace {}", key.name, key.namespace)
         };
-        Ok(self.judge(&pod))
+        Ok(self.pod_answer(&pod))
     }
 
     pub(super) fn node(&mut self, name: &str) -> Result<Explained> {
         let on_node = self.engine.pods().filter(|pod| pod.node.as_deref() == Some(name) && !pod.terminating);
-        let (stay, mut go): (Vec<Pod>, Vec<Pod>) = on_node.cloned().partition(stays_in_a_drain);
+        let (stay, mut go): (Vec<Pod>, Vec<Pod>) = on_node.cloned().partition(is_skipped_by_drain);
         if stay.is_empty() && go.is_empty() && !self.engine.knows_node(name) {
             bail!("there is no node {name}");
         }
         go.sort_by(|a, b| a.key.cmp(&b.key));
-        let pods = go.iter().map(|pod| self.judge(pod)).collect();
+        let pods = go.iter().map(|pod| self.pod_answer(pod)).collect();
         Ok(Explained::Node(NodeAnswer { node: name.to_owned(), pods, left: stay.len() }))
     }
 
@@ -181,7 +185,7 @@ impl<'a> Explainer<'a> {
         let mut keys: Vec<BudgetKey> =
             self.engine.budgets().map(|budget| budget.key.clone()).filter(wanted).collect();
         keys.sort();
-        keys.iter().filter_map(|key| self.standing(key)).collect()
+        keys.iter().filter_map(|key| self.budget_answer(key)).collect()
     }
 
     fn request(&self, pod: &Pod) -> Request {
@@ -197,11 +201,11 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn judge(&mut self, pod: &Pod) -> PodAnswer {
+    fn pod_answer(&mut self, pod: &Pod) -> PodAnswer {
         let request = self.request(pod);
         let decision = self.engine.decide(&request, self.now);
-        let asks_budgets = !matches!(&decision, Decision::Allow(Allow::NoEffect { .. } | Allow::Exempt(_)));
-        let budgets = match asks_budgets {
+        let needs_budgets = !matches!(&decision, Decision::Allow(Allow::NoEffect { .. } | Allow::Exempt(_)));
+        let budgets = match needs_budgets {
             true => self.engine.covering(&pod.uid),
             false => Vec::new(),
         };
@@ -222,11 +226,11 @@ impl<'a> Explainer<'a> {
             operation: self.operation.verb(),
             allowed: decision.is_allowed(),
             why,
-            budgets: budgets.iter().filter_map(|key| self.opinion(key, &request, &pod.uid)).collect(),
+            budgets: budgets.iter().filter_map(|key| self.budget_decision(key, &request, &pod.uid)).collect(),
         }
     }
 
-    fn opinion(&mut self, key: &BudgetKey, request: &Request, uid: &Uid) -> Option<BudgetDecision> {
+    fn budget_decision(&mut self, key: &BudgetKey, request: &Request, uid: &Uid) -> Option<BudgetDecision> {
         let (noun, numbers) = self.numbers(key)?;
         let (agrees, why) = match self.engine.decide_one(key, request, uid, self.now) {
             Ok(reason) => (true, sentence::agreement(reason, noun)),
@@ -241,7 +245,7 @@ impl<'a> Explainer<'a> {
         Some((noun, numbers(noun, units)))
     }
 
-    fn standing(&mut self, key: &BudgetKey) -> Option<BudgetAnswer> {
+    fn budget_answer(&mut self, key: &BudgetKey) -> Option<BudgetAnswer> {
         let noun = self.engine.budget(key).map(noun)?;
         let status = self.engine.status(key, self.now)?;
         let condition = |condition: &status::Condition| Condition {
@@ -255,24 +259,24 @@ impl<'a> Explainer<'a> {
             name: key.object.name.to_string(),
             kind: kind(key.kind),
             numbers: numbers(noun, status.units),
-            standing: sentence::summary(noun, status.units),
-            down: self.in_the_way(key, noun),
+            summary: sentence::summary(noun, status.units),
+            down: self.units_down(key, noun),
             conditions: status.conditions.iter().map(condition).collect(),
         })
     }
 
     /// The units that are down, in the words of the first denial that an exhausted budget causes.
-    fn in_the_way(&mut self, key: &BudgetKey, noun: Noun) -> Vec<String> {
+    fn units_down(&mut self, key: &BudgetKey, noun: Noun) -> Vec<String> {
         let pods: Vec<Pod> = self.engine.covered(key).into_iter().cloned().collect();
-        let refusal = pods.iter().find_map(|pod| {
+        let denial = pods.iter().find_map(|pod| {
             let request = Request { operation: Operation::Evict, object: None, ..self.request(pod) };
             match self.engine.decide_one(key, &request, &pod.uid, self.now).err()?.reason {
                 DenialReason::Exhausted(exhausted) => Some(exhausted),
                 _ => None,
             }
         });
-        let Some(refusal) = refusal else { return Vec::new() };
-        let Exhausted { down, .. } = *refusal;
+        let Some(denial) = denial else { return Vec::new() };
+        let Exhausted { down, .. } = *denial;
         down.iter().map(|unit| sentence::why_down(noun, unit, self.now)).collect()
     }
 }
@@ -312,6 +316,6 @@ fn no_effect(why: NoEffect) -> &'static str {
 }
 
 /// Whether `kubectl drain --ignore-daemonsets` skips a pod.
-fn stays_in_a_drain(pod: &Pod) -> bool {
+fn is_skipped_by_drain(pod: &Pod) -> bool {
     pod.controller().is_some_and(|owner| matches!(&*owner.kind.kind, "DaemonSet" | "Node"))
 }

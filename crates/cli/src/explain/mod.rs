@@ -1,10 +1,10 @@
 //! `quorate explain`: what a server would decide now, and why.
 //!
 //! It needs no server: it reads the same objects and applies the same rules. If the user may not list everything, the
-//! answer uses what the user can list, and a note says what is left out.
+//! answer uses what the user can list, and a note lists what is left out.
 
 mod answer;
-mod words;
+mod text;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::output::{self, Format};
 use answer::{Answer, Explained, Explainer};
 
 /// Time to wait for the Lease renewal of a probe agent: an agent is trusted from the first observed renewal on.
-const PATIENCE: Duration = Duration::from_secs(15);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Resource names of budgets. Budgets of both kinds with the same name are explained together, because both can cover
 /// a pod.
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let mut view = View::load(&cluster.client, gates, serve_pub, own, within).await?;
     let operation = args.operation;
     let concerned = concerned(&mut view, &subject, &namespace);
-    view.until(PATIENCE, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
+    view.until(AGENT_TIMEOUT, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
     let probed = !concerned.is_empty();
     let unlisted: Vec<Unlisted> =
         view.unlisted().iter().filter(|unlisted| probed || !unlisted.of_probes).cloned().collect();
@@ -115,11 +115,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let allowed = explained.is_allowed();
     let answer = Answer::new(explained, &unlisted);
     if args.output.is_none()
-        && let Some(note) = words::left_out(&answer.left_out)
+        && let Some(note) = text::note(&answer.left_out)
     {
         eprintln!("{note}");
     }
-    output::print(args.output, &answer, || words::told(&answer.explained, &namespace))?;
+    output::print(args.output, &answer, || text::render(&answer.explained, &namespace))?;
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }
 

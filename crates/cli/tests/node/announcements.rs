@@ -1,4 +1,4 @@
-//! The status of pods, as kubelets write it all the time and a controller once in a while.
+//! Writes of the pod status: kubelets write it often, controllers rarely.
 
 use quorate_testbed::eventually;
 use serde_json::Value;
@@ -6,21 +6,21 @@ use serde_json::Value;
 use crate::fixture::{NodeFixture, with_node};
 
 #[test]
-fn no_status_that_a_kubelet_writes_reaches_a_server() {
-    with_node(counted);
+fn status_writes_of_a_kubelet_do_not_call_the_webhook() {
+    with_node(status_writes);
 }
 
-/// Counted by the API server itself: a container that is ready by turns makes its kubelet write; the readiness gate of the
-/// same pod, which a controller closes, is the one write that a server hears of.
-async fn counted(fixture: NodeFixture) {
+/// The metrics of the API server count the calls. The kubelet writes each time the container becomes ready or unready;
+/// a controller closes the readiness gate of the same pod. Only the second write calls the webhook.
+async fn status_writes(fixture: NodeFixture) {
     fixture.gated_pod("web").await;
     fixture.budget_of(1, &["Evict", "Update"]).await;
     fixture.gate("web", "True").await.expect(200);
     fixture.run(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]).await;
-    let closes = async || fixture.gate("web", "False").await;
-    // From here on the API server knows that this namespace is protected.
-    eventually("the gate is not to be closed", || async {
-        let answer = closes().await;
+    let close_gate = async || fixture.gate("web", "False").await;
+    // Wait until the API server calls the webhook for this namespace.
+    eventually("closing the gate is denied", || async {
+        let answer = close_gate().await;
         if answer.code == 429 {
             return Ok(());
         }
@@ -39,26 +39,23 @@ async fn counted(fixture: NodeFixture) {
     }
     let after = Counts::of(&fixture).await;
     assert!(after.writes >= before.writes + 6.0, "{before:?} {after:?}");
-    assert!(
-        after.kept_out >= before.kept_out + 6.0,
-        "they are looked at, and let pass: {before:?} {after:?}"
-    );
-    assert_eq!(after.asked, before.asked, "{before:?} {after:?}");
+    assert!(after.excluded >= before.excluded + 6.0, "match conditions exclude them: {before:?} {after:?}");
+    assert_eq!(after.webhook_calls, before.webhook_calls, "{before:?} {after:?}");
 
-    assert_eq!(closes().await.code, 429);
-    let refused = Counts::of(&fixture).await;
-    assert_eq!(refused.asked, after.asked + 1.0, "{after:?} {refused:?}");
+    assert_eq!(close_gate().await.code, 429);
+    let denied = Counts::of(&fixture).await;
+    assert_eq!(denied.webhook_calls, after.webhook_calls + 1.0, "{after:?} {denied:?}");
 }
 
-/// What the API server has counted.
+/// Counts of the API server.
 #[derive(Debug)]
 struct Counts {
-    /// Writes of the status of pods.
+    /// Writes of the pod status.
     writes: f64,
-    /// Those of them about which a server was asked.
-    asked: f64,
-    /// Those that the match conditions kept out.
-    kept_out: f64,
+    /// Calls of the webhook for such writes.
+    webhook_calls: f64,
+    /// Writes that the match conditions excluded.
+    excluded: f64,
 }
 
 impl Counts {
@@ -76,8 +73,8 @@ impl Counts {
                 "apiserver_request_total",
                 &[r#"resource="pods""#, r#"subresource="status""#, r#"verb="PATCH""#],
             ),
-            asked: sum("apiserver_admission_webhook_request_total", &[webhook]),
-            kept_out: sum("apiserver_admission_match_condition_exclusions_total", &[webhook]),
+            webhook_calls: sum("apiserver_admission_webhook_request_total", &[webhook]),
+            excluded: sum("apiserver_admission_match_condition_exclusions_total", &[webhook]),
         }
     }
 }

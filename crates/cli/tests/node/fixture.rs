@@ -1,4 +1,4 @@
-//! Where these stories begin: a server, a real node, its agent, a namespace.
+//! The fixture of these tests: a server, a real node, its agent, a namespace.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::quorate::{NAMESPACE, Quorate, install, install_policy};
 
 pub(crate) const NODE: &str = "node-1";
 
-/// Tells a story on the ground.
+/// Runs a story on a cluster with one real node.
 pub(crate) fn with_node<F: Future<Output = ()>>(story: impl FnOnce(NodeFixture) -> F) {
     let lost_nodes_after = Some(Duration::from_secs(20));
     let options = Options { controllers: true, scheduler: true, lost_nodes_after, ..Options::default() };
     quorate_testbed::run_story(Backend::Real, Setup::Bare(options), async |cluster: Cluster| {
-        story(NodeFixture::set(cluster).await).await;
+        story(NodeFixture::new(cluster).await).await;
     });
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct NodeFixture {
 }
 
 impl NodeFixture {
-    async fn set(cluster: Cluster) -> Self {
+    async fn new(cluster: Cluster) -> Self {
         install(&cluster).await;
         install_policy(&cluster).await;
         let quorate = Quorate::start_with(&cluster, |_| {}).await;
@@ -56,7 +56,7 @@ impl NodeFixture {
         format!("/api/v1/namespaces/{}/pods", self.namespace)
     }
 
-    /// Runs a pod: a shell script as its one container, with a disruption probe. What it keeps in /data outlives the
+    /// Runs a pod with one container, which runs a shell script, and a disruption probe. Files in /data outlive the
     /// container.
     pub(crate) async fn pod(&self, name: &str, script: &str, probe: &Value) {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
@@ -70,7 +70,8 @@ impl NodeFixture {
         self.run(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=60s"]).await;
     }
 
-    /// Runs a pod with OpenKruise's readiness gate, which is ready unless there is a file /tmp/busy. It is not waited for.
+    /// Creates a pod with OpenKruise's readiness gate. Its container is ready unless the file /tmp/busy exists. Does
+    /// not wait for the pod.
     pub(crate) async fn gated_pod(&self, name: &str) {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "db"}},
             "spec": {"terminationGracePeriodSeconds": 0,
@@ -88,17 +89,17 @@ impl NodeFixture {
         self.wire.patch(&format!("{}/{pod}/status", self.pods()), Patch::Strategic, &status).await
     }
 
-    /// What the API server counts.
+    /// The metrics of the API server.
     pub(crate) async fn api_server_metrics(&self) -> Value {
         self.wire.get("/metrics").await.expect(200)
     }
 
-    /// Makes the budget of all pods here, and waits until it is enforced.
+    /// Creates a budget that covers all pods, and waits until it is enforced.
     pub(crate) async fn budget(&self, min_available: u32) {
         self.budget_of(min_available, &["Evict"]).await;
     }
 
-    /// Makes the budget of all pods here for some operations, and waits until it is enforced.
+    /// Creates a budget that covers all pods, for these operations, and waits until it is enforced.
     pub(crate) async fn budget_of(&self, min_available: u32, operations: &[&str]) {
         let path =
             format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets", self.namespace);
@@ -110,7 +111,7 @@ impl NodeFixture {
         self.run(&["wait", "--for=condition=Enforced", "dbu/db", "--timeout=60s"]).await;
     }
 
-    /// Waits until the budget counts so many healthy pods.
+    /// Waits until the budget counts this number of healthy pods.
     pub(crate) async fn healthy(&self, wanted: u32) {
         let path =
             format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets/db", self.namespace);
@@ -121,13 +122,13 @@ impl NodeFixture {
         .await;
     }
 
-    /// Waits until a pod says that it may be disrupted, or not.
-    pub(crate) async fn says(&self, pod: &str, status: &str) {
+    /// Waits until the condition `Disruptable` of a pod has this status.
+    pub(crate) async fn wait_disruptable(&self, pod: &str, status: &str) {
         let condition = format!("--for=condition=Disruptable={status}");
         self.run(&["wait", &condition, &format!("pod/{pod}"), "--timeout=60s"]).await;
     }
 
-    /// The condition of a pod.
+    /// The condition `Disruptable` of a pod.
     pub(crate) async fn condition(&self, pod: &str) -> Value {
         let pod = self.wire.get(&format!("{}/{pod}", self.pods())).await.expect(200);
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -139,7 +140,7 @@ impl NodeFixture {
         self.run(&[&["exec", pod, "--"], command].concat()).await;
     }
 
-    /// Asks to evict a pod.
+    /// Requests the eviction of a pod.
     pub(crate) async fn evict(&self, pod: &str) -> Answer {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
         self.wire.post(&format!("{}/{pod}/eviction", self.pods()), &body).await
@@ -155,7 +156,7 @@ impl NodeFixture {
         .await;
     }
 
-    /// Runs kubectl in the namespace; it must go well.
+    /// Runs kubectl in the namespace; it must succeed.
     pub(crate) async fn run(&self, args: &[&str]) -> String {
         let args = [&["--namespace", &self.namespace], args].concat();
         let printed = self.kubectl.run(&args).await.expect("kubectl");
@@ -163,21 +164,21 @@ impl NodeFixture {
         printed.stdout
     }
 
-    /// When the agent last said that it is alive.
+    /// When the agent last renewed its Lease.
     pub(crate) async fn renewed(&self) -> Value {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/quorate-agent-{NODE}");
         self.wire.get(&path).await.expect(200)["spec"]["renewTime"].clone()
     }
 
-    /// Tries to write the condition in the name of somebody who is not the agent.
-    pub(crate) async fn lie(&self, pod: &str) -> Answer {
+    /// Tries to write the condition as a user that is not the agent.
+    pub(crate) async fn forge_condition(&self, pod: &str) -> Answer {
         let status = json!({"status": {"conditions": [{"type": "Disruptable", "status": "True"}]}});
         self.wire.patch(&format!("{}/{pod}/status", self.pods()), Patch::Strategic, &status).await
     }
 }
 
 impl Drop for NodeFixture {
-    /// What the agent saw is half of what went wrong.
+    /// Prints the log of the agent if the test failed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("the agent's log:\n{}", self.agent.log_tail());

@@ -1,5 +1,5 @@
-//! What people live through with disruption probes of containers that really run: a real kubelet, containerd, the agent
-//! as a process of its own under its own rights, the policy in force.
+//! Tests of disruption probes with real containers: a real kubelet and containerd, the agent as its own process with
+//! its own RBAC rights, and the admission policy installed.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 

@@ -1,4 +1,4 @@
-//! Containers that say whether they may be disrupted.
+//! Disruption probes of real containers.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -9,16 +9,16 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::fixture::{NODE, NodeFixture, with_node};
 
-/// A container that runs until it is told to end.
+/// A container that runs until the file /tmp/end exists.
 const IDLE: &str = "until [ -e /tmp/end ]; do sleep 0.2; done";
 
 #[test]
-fn a_drain_waits_for_the_yes_of_every_container() {
+fn a_drain_waits_until_every_probe_succeeds() {
     with_node(drained);
 }
 
-/// A web server that has no page yet, a server that does not listen yet, a command that does not succeed yet: each pod
-/// says no, is ready, and stays until it says yes.
+/// A web server without the page, a server that does not listen, a command that fails: each pod is ready, but its probe
+/// fails, so it is not evicted until the probe succeeds.
 async fn drained(fixture: NodeFixture) {
     let often = |mut probe: serde_json::Value| {
         probe["periodSeconds"] = json!(1);
@@ -37,11 +37,11 @@ async fn drained(fixture: NodeFixture) {
     );
     let pods = ["http", "tcp", "exec"];
     for pod in pods {
-        fixture.says(pod, "False").await;
+        fixture.wait_disruptable(pod, "False").await;
     }
     fixture.budget(0).await;
-    let lie = fixture.lie("http").await;
-    assert_eq!(lie.code, 403, "only the agent writes it: {}", lie.body);
+    let forged = fixture.forge_condition("http").await;
+    assert_eq!(forged.code, 403, "only the agent writes it: {}", forged.body);
 
     let mut drain = fixture
         .kubectl
@@ -57,45 +57,45 @@ async fn drained(fixture: NodeFixture) {
         .spawn()
         .expect("kubectl");
     let mut lines = BufReader::new(drain.stderr.take().expect("its messages")).lines();
-    let mut refused: BTreeSet<&str> = BTreeSet::new();
-    while refused.len() < pods.len() {
-        let line = lines.next_line().await.expect("a line").expect("it goes on");
-        let Some((asked, why)) = line.split_once("denied the request: ") else { continue };
+    let mut denied: BTreeSet<&str> = BTreeSet::new();
+    while denied.len() < pods.len() {
+        let line = lines.next_line().await.expect("a line").expect("kubectl continues");
+        let Some((request, why)) = line.split_once("denied the request: ") else { continue };
         assert!(why.contains("its disruption probe says no"), "{line}");
-        refused.extend(pods.iter().filter(|pod| asked.contains(&format!("\"{pod}\""))));
+        denied.extend(pods.iter().filter(|pod| request.contains(&format!("\"{pod}\""))));
     }
-    // Nobody reads the rest, and a full pipe would stop it.
+    // A full pipe would block kubectl, so the rest is read and dropped.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    for (said, (pod, file)) in
+    for (index, (pod, file)) in
         [("http", "/tmp/www/may"), ("tcp", "/tmp/may"), ("exec", "/tmp/may")].into_iter().enumerate()
     {
-        // The others are where they were.
-        for other in &pods[said..] {
+        // The other pods are not disruptable yet.
+        for other in &pods[index..] {
             assert_eq!(fixture.condition(other).await["status"], "False");
         }
         fixture.inside(pod, &["touch", file]).await;
         fixture.gone(pod).await;
     }
-    assert!(drain.wait().await.expect("its end").success(), "the drain ends well");
+    assert!(drain.wait().await.expect("its end").success(), "the drain succeeds");
 }
 
 #[test]
-fn a_container_that_starts_again_is_asked_again() {
+fn the_probe_of_a_restarted_container_starts_over() {
     with_node(restarted);
 }
 
 async fn restarted(fixture: NodeFixture) {
-    // It always says yes; but nobody asks in the first seconds of a container.
+    // The probe always succeeds, but it does not run in the first seconds of a container.
     let probe = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 8, "periodSeconds": 1});
     fixture.pod("db", IDLE, &probe).await;
     fixture.budget(0).await;
     fixture.healthy(0).await;
     fixture.healthy(1).await;
-    fixture.says("db", "True").await;
+    fixture.wait_disruptable("db", "True").await;
     let before = fixture.condition("db").await["lastProbeTime"].clone();
 
     fixture.inside("db", &["touch", "/tmp/end"]).await;
-    // What it said was said by a container that is no more.
+    // The last result is of a container that no longer exists.
     fixture.healthy(0).await;
     fixture.healthy(1).await;
     let after = fixture.condition("db").await["lastProbeTime"].clone();
@@ -104,7 +104,7 @@ async fn restarted(fixture: NodeFixture) {
 }
 
 #[test]
-fn nobody_is_believed_beside_a_kubelet_that_stopped() {
+fn conditions_are_not_trusted_while_the_kubelet_is_stopped() {
     with_node(without_kubelet);
 }
 
@@ -118,16 +118,16 @@ async fn without_kubelet(fixture: NodeFixture) {
     let node = format!("node/{NODE}");
     fixture.run(&["wait", "--for=condition=Ready=Unknown", &node, "--timeout=100s"]).await;
     fixture.healthy(0).await;
-    // The agent is well, and the containers say yes.
+    // The agent still runs, and the probes succeed.
     let renewed = fixture.renewed().await;
-    eventually("the agent goes on", || async {
+    eventually("the agent renews its Lease", || async {
         let now = fixture.renewed().await;
         if now == renewed { Err(now) } else { Ok(()) }
     })
     .await;
     assert_eq!(fixture.condition("db-0").await["status"], "True");
-    let refused = fixture.evict("db-0").await;
-    assert_eq!(refused.code, 429, "{}", refused.body);
+    let denied = fixture.evict("db-0").await;
+    assert_eq!(denied.code, 429, "{}", denied.body);
 
     fixture.node.signal_kubelet("CONT").expect("a kubelet");
     fixture.healthy(2).await;

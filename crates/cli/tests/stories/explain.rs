@@ -152,7 +152,7 @@ async fn explain_reports_why_it_cannot_answer(cluster: Cluster) {
     assert_eq!((output.code, output.err.as_str()), (1, expected));
 
     // The embedded cluster has no authorization.
-    if cluster.place() == Backend::Real {
+    if cluster.backend() == Backend::Real {
         let output = explain(&cluster, &User::named("guest"), &["-A"]).await;
         let expected = "error: you may not list disruptionbudgets.policy.quorate.dev: \
                         the verbs list and watch on it are required\n";

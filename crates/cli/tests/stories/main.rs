@@ -47,11 +47,5 @@ mod witness;
 #[test]
 fn every_file_here_is_a_module() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories");
-    let main = include_str!("main.rs");
-    for entry in std::fs::read_dir(folder).expect("the folder of the suite") {
-        let name = entry.expect("a file").file_name().into_string().expect("a readable name");
-        let module = name.trim_end_matches(".rs");
-        let listed = main.contains(&format!("\nmod {module};\n"));
-        assert!(module == "main" || listed, "{name} is not a module of main.rs");
-    }
+    quorate_testbed::assert_every_file_is_a_module(folder.as_ref());
 }

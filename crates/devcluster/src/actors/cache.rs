@@ -67,8 +67,8 @@ pub(crate) struct ObjectCache<K> {
 struct Contents<K> {
     items: BTreeMap<Key, Item<K>>,
     by_owner: HashMap<String, BTreeSet<Key>>,
-    by_drawer: HashMap<String, BTreeSet<Key>>,
-    drawer: IndexKey<K>,
+    by_index: HashMap<String, BTreeSet<Key>>,
+    index: IndexKey<K>,
     tombstones: HashMap<String, Instant>,
     /// Number of relists. An own write records the number at its time.
     round: u64,
@@ -93,13 +93,13 @@ fn uid<K: Resource>(object: &K) -> &str {
 }
 
 impl<K: Cached> ObjectCache<K> {
-    pub(crate) fn new(drawer: IndexKey<K>) -> Self {
+    pub(crate) fn new(index: IndexKey<K>) -> Self {
         Self {
             contents: RwLock::new(Contents {
                 items: BTreeMap::new(),
                 by_owner: HashMap::new(),
-                by_drawer: HashMap::new(),
-                drawer,
+                by_index: HashMap::new(),
+                index,
                 tombstones: HashMap::new(),
                 round: 0,
                 incoming: None,
@@ -149,10 +149,10 @@ impl<K: Cached> ObjectCache<K> {
         contents.pick(contents.by_owner.get(owner))
     }
 
-    /// The objects for which the cache's `drawer` function returns this name.
-    pub(crate) fn in_drawer(&self, name: &str) -> Vec<Arc<K>> {
+    /// The objects for which the cache's `index` function returns this name.
+    pub(crate) fn by_index(&self, name: &str) -> Vec<Arc<K>> {
         let contents = self.contents.read();
-        contents.pick(contents.by_drawer.get(name))
+        contents.pick(contents.by_index.get(name))
     }
 
     /// Stores the response to an own write.
@@ -160,18 +160,18 @@ impl<K: Cached> ObjectCache<K> {
         let change = {
             let mut contents = self.contents.write();
             let round = contents.round;
-            contents.put(object, Some(round))
+            contents.insert(object, Some(round))
         };
-        self.tell(change);
+        self.notify(change);
     }
 
     /// Removes an object after the response to an own delete confirmed its removal.
     pub(crate) fn removed(&self, key: &Key, uid: &str) {
         let change = self.contents.write().remove(key, uid);
-        self.tell(change);
+        self.notify(change);
     }
 
-    fn tell(&self, changes: impl IntoIterator<Item = Change<K>>) {
+    fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {
         let listeners = self.listeners.read();
         for (before, after) in changes {
             for listener in listeners.iter() {
@@ -183,12 +183,12 @@ impl<K: Cached> ObjectCache<K> {
     fn take_in(&self, event: Event<K>) {
         match event {
             Event::Apply(object) => {
-                let change = self.contents.write().put(object, None);
-                self.tell(change);
+                let change = self.contents.write().insert(object, None);
+                self.notify(change);
             }
             Event::Delete(object) => {
                 let change = self.contents.write().remove(&Key::of(&object), uid(&object));
-                self.tell(change);
+                self.notify(change);
             }
             Event::Init => {
                 let mut contents = self.contents.write();
@@ -202,7 +202,7 @@ impl<K: Cached> ObjectCache<K> {
             }
             Event::InitDone => {
                 let changes = self.contents.write().replace();
-                self.tell(changes);
+                self.notify(changes);
                 self.filled.send_replace(true);
             }
         }
@@ -215,7 +215,7 @@ impl<K: Cached> Contents<K> {
         keys.filter_map(|key| self.items.get(key)).map(|item| item.object.clone()).collect()
     }
 
-    fn put(&mut self, object: K, own_write_in: Option<u64>) -> Option<Change<K>> {
+    fn insert(&mut self, object: K, own_write_in: Option<u64>) -> Option<Change<K>> {
         let key = Key::of(&object);
         if self.tombstones.contains_key(uid(&object)) {
             return None;
@@ -260,7 +260,7 @@ impl<K: Cached> Contents<K> {
             .collect();
         let mut changes: Vec<_> = missing.iter().filter_map(|(key, uid)| self.remove(key, uid)).collect();
         for object in incoming.into_values() {
-            changes.extend(self.put(Arc::unwrap_or_clone(object), None));
+            changes.extend(self.insert(Arc::unwrap_or_clone(object), None));
         }
         changes
     }
@@ -269,8 +269,8 @@ impl<K: Cached> Contents<K> {
         for owner in owners(object.as_ref()) {
             self.by_owner.entry(owner.to_owned()).or_default().insert(key.clone());
         }
-        if let Some(drawer) = (self.drawer)(object.as_ref()) {
-            self.by_drawer.entry(drawer).or_default().insert(key.clone());
+        if let Some(index) = (self.index)(object.as_ref()) {
+            self.by_index.entry(index).or_default().insert(key.clone());
         }
     }
 
@@ -279,8 +279,8 @@ impl<K: Cached> Contents<K> {
         for owner in owners(before.as_ref()) {
             forget(&mut self.by_owner, owner, key);
         }
-        if let Some(drawer) = (self.drawer)(before.as_ref()) {
-            forget(&mut self.by_drawer, &drawer, key);
+        if let Some(index) = (self.index)(before.as_ref()) {
+            forget(&mut self.by_index, &index, key);
         }
         Some(before)
     }
@@ -337,33 +337,33 @@ mod tests {
 
     fn cache() -> (ObjectCache<ConfigMap>, Arc<Mutex<Vec<String>>>) {
         let cache = ObjectCache::new(|_| None);
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let log = heard.clone();
+        let changes_seen = Arc::new(Mutex::new(Vec::new()));
+        let log = changes_seen.clone();
         cache.listen(move |before, after| {
             let show = |o: Option<&Arc<ConfigMap>>| {
                 o.map_or("-".to_owned(), |o| format!("{}@{}", o.name_any(), version(o.as_ref())))
             };
             log.lock().push(format!("{}>{}", show(before), show(after)));
         });
-        (cache, heard)
+        (cache, changes_seen)
     }
 
     #[test]
     fn own_writes_are_cached_at_once_and_a_late_watch_changes_nothing() {
-        let (cache, heard) = cache();
+        let (cache, changes_seen) = cache();
         cache.take_in(Event::Init);
         cache.take_in(Event::InitDone);
         cache.wrote(map("a", "1", 5));
         cache.wrote(map("a", "1", 7));
         cache.take_in(Event::Apply(map("a", "1", 5)));
         cache.take_in(Event::Apply(map("a", "1", 7)));
-        assert_eq!(*heard.lock(), ["->a@5", "a@5>a@7"]);
+        assert_eq!(*changes_seen.lock(), ["->a@5", "a@5>a@7"]);
         assert_eq!(cache.owned_by("owner").len(), 1);
     }
 
     #[test]
     fn a_removed_object_does_not_come_back_but_its_successor_does() {
-        let (cache, heard) = cache();
+        let (cache, changes_seen) = cache();
         cache.wrote(map("a", "1", 5));
         cache.removed(&Key::new("ns", "a"), "1");
         cache.take_in(Event::Apply(map("a", "1", 6)));
@@ -372,7 +372,7 @@ mod tests {
         cache.wrote(map("a", "2", 9));
         cache.take_in(Event::Delete(map("a", "1", 8)));
         assert!(cache.get(&Key::new("ns", "a")).is_some());
-        assert_eq!(*heard.lock(), ["->a@5", "a@5>-", "->a@9"]);
+        assert_eq!(*changes_seen.lock(), ["->a@5", "a@5>-", "->a@9"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::cache::Key;
 use super::queue::{Outcome, Queue};
-use super::request::Meaning;
+use super::request::ErrorExt;
 
 /// Number of keys that a controller reconciles in parallel.
 const AT_ONCE: usize = 8;

@@ -71,7 +71,7 @@ impl Identities {
 
     /// Uses this client, and therefore its user, for all users.
     #[must_use]
-    pub fn everyone_as(client: Client) -> Self {
+    pub fn single_user(client: Client) -> Self {
         Self::new(move |_| client.clone())
     }
 

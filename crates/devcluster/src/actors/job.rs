@@ -28,19 +28,19 @@ const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(&controller("job-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         control: PodControl::new(client, "job-controller", context.view.pods().clone()),
         kind: jobs(),
         jobs: context.view.jobs().clone(),
     });
     let wake = queue.clone();
-    acting.jobs.listen(move |before, after| {
+    reconciler.jobs.listen(move |before, after| {
         if let Some(job) = after.or(before) {
             wake.add(Key::of(job.as_ref()));
         }
     });
     let wake = queue.clone();
-    acting.control.pods.listen(move |before, after| {
+    reconciler.control.pods.listen(move |before, after| {
         if let Some(pod) = after.or(before)
             && let Some(owner) = pods::controller_of(pod.as_ref()).filter(|owner| owner.kind == "Job")
         {
@@ -48,23 +48,23 @@ pub(crate) fn start(context: &ActorContext) {
         }
     });
     context.tasks.spawn(async move {
-        acting.jobs.filled().await;
-        acting.control.pods.filled().await;
+        reconciler.jobs.filled().await;
+        reconciler.control.pods.filled().await;
         run("job", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
 }
 
-struct Acting {
+struct Reconciler {
     control: PodControl,
     kind: ApiResource,
     jobs: Arc<ObjectCache<Job>>,
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(job) = self.jobs.get(key) else { return Ok(None) };
         let before = job.status.clone().unwrap_or_default();

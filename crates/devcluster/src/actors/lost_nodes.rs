@@ -21,18 +21,18 @@ use super::identities::controller;
 use super::kubelet::stamp;
 use super::pods;
 use super::queue::Queue;
-use super::request::{self, Deleted, Meaning};
+use super::request::{self, Deleted, ErrorExt};
 use super::scheduler::tolerates;
 
 /// How long a node may be missing before its pods are removed.
 const QUARANTINE: Duration = Duration::from_secs(40);
 /// How long a pod without a toleration stays on a node that is not ready or unreachable. On a real cluster, admission
 /// adds this toleration to every pod.
-const UNSAID: Duration = Duration::from_secs(300);
+const DEFAULT_TOLERATION: Duration = Duration::from_secs(300);
 
 pub(crate) fn start(context: &ActorContext) {
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         // The real taint eviction controller also uses this name, not its own.
         taint_eviction: context.identities.client(&controller("node-controller")),
         pod_gc: context.identities.client(&controller("pod-garbage-collector")),
@@ -42,35 +42,35 @@ pub(crate) fn start(context: &ActorContext) {
         repelled: Mutex::default(),
     });
     let wake = queue.clone();
-    acting.pods.listen(move |_, after| {
+    reconciler.pods.listen(move |_, after| {
         if let Some(pod) = after.filter(|pod| pods::node_of(pod).is_some()) {
             wake.add(Key::of(pod.as_ref()));
         }
     });
-    let (wake, pods) = (queue.clone(), acting.pods.clone());
-    acting.nodes.listen(move |before, after| {
+    let (wake, pods) = (queue.clone(), reconciler.pods.clone());
+    reconciler.nodes.listen(move |before, after| {
         let taints =
             |node: &Arc<Node>| node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         if let Some(node) = after.or(before)
             && before.map(taints) != after.map(taints)
         {
-            for pod in pods.in_drawer(&node.name_any()) {
+            for pod in pods.by_index(&node.name_any()) {
                 wake.add(Key::of(pod.as_ref()));
             }
         }
     });
     context.tasks.spawn(async move {
-        acting.pods.filled().await;
-        acting.nodes.filled().await;
+        reconciler.pods.filled().await;
+        reconciler.nodes.filled().await;
         run("lost nodes", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
 }
 
-struct Acting {
+struct Reconciler {
     taint_eviction: Client,
     pod_gc: Client,
     pods: Arc<ObjectCache<Pod>>,
@@ -92,17 +92,17 @@ fn time_left(tolerations: &[Toleration], taint: &Taint, seen: Timestamp, now: Ti
     let since = taint.time_added.as_ref().map_or(seen, |time| time.0);
     let left =
         |all: Duration| Duration::try_from((since + all).duration_since(now)).unwrap_or(Duration::ZERO);
-    let bearing: Vec<_> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
-    if bearing.is_empty() {
-        let unsaid =
+    let tolerating: Vec<_> = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).collect();
+    if tolerating.is_empty() {
+        let has_default =
             ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].contains(&taint.key.as_str());
-        return Some(if unsaid { left(UNSAID) } else { Duration::ZERO });
+        return Some(if has_default { left(DEFAULT_TOLERATION) } else { Duration::ZERO });
     }
-    let limits = bearing.iter().filter_map(|toleration| toleration.toleration_seconds);
+    let limits = tolerating.iter().filter_map(|toleration| toleration.toleration_seconds);
     limits.min().map(|seconds| left(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(pod) = self.pods.get(key) else {
             self.repelled.lock().remove(key);

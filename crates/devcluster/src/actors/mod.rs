@@ -95,7 +95,7 @@ pub struct ActorOptions {
 impl ActorOptions {
     /// All actors, for an API server without other components.
     #[must_use]
-    pub fn everyone() -> Self {
+    pub fn all() -> Self {
         Self {
             scheduler: true,
             workloads: true,
@@ -117,7 +117,7 @@ impl ActorOptions {
             garbage_collection: false,
             lost_nodes: false,
             namespaces: false,
-            ..Self::everyone()
+            ..Self::all()
         }
     }
 }

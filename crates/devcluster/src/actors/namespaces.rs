@@ -16,38 +16,38 @@ use super::cache::{Key, ObjectCache};
 use super::controller::{Reconciled, run};
 use super::identities::controller;
 use super::queue::Queue;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 
 type Meta = PartialObjectMeta<DynamicObject>;
 
 /// The finalizer in `spec.finalizers`. It stays while the namespace may still contain objects.
 const FINALIZER: &str = "kubernetes";
 /// Interval of checks for objects that are still terminating.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long discovery results are cached. A newer kind may be missed once, but not twice.
 const DISCOVERED_FOR: Duration = Duration::from_secs(5);
 
 pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(&controller("namespace-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         client,
         namespaces: context.view.namespaces().clone(),
         discovered: Mutex::default(),
     });
     let wake = queue.clone();
-    acting.namespaces.listen(move |_, after| {
+    reconciler.namespaces.listen(move |_, after| {
         if let Some(namespace) = after.filter(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
             wake.add(Key::of(namespace.as_ref()));
         }
     });
     context.tasks.spawn(run("namespace", queue, move |key| {
-        let acting = acting.clone();
-        async move { acting.reconcile(&key).await }
+        let reconciler = reconciler.clone();
+        async move { reconciler.reconcile(&key).await }
     }));
 }
 
-struct Acting {
+struct Reconciler {
     client: Client,
     namespaces: Arc<ObjectCache<Namespace>>,
     discovered: Mutex<Option<(Instant, Arc<Vec<Kind>>)>>,
@@ -59,7 +59,7 @@ struct Kind {
     at_once: bool,
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(namespace) = self.namespaces.get(key) else { return Ok(None) };
         let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Acting {
             left += self.empty(&key.name, kind).await?;
         }
         if left > 0 {
-            return Ok(Some(LOOK_AGAIN));
+            return Ok(Some(RECHECK_INTERVAL));
         }
         let kept: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let mut whole = serde_json::to_value(namespace.as_ref()).map_err(Error::SerdeError)?;
@@ -116,10 +116,11 @@ impl Acting {
             Err(error) if error.is_not_found() => return Ok(0),
             Err(error) => return Err(error),
         };
-        let not_asked = present.iter().filter(|object| object.metadata.deletion_timestamp.is_none()).count();
-        if not_asked > 0 && kind.at_once {
+        let not_deleted =
+            present.iter().filter(|object| object.metadata.deletion_timestamp.is_none()).count();
+        if not_deleted > 0 && kind.at_once {
             api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
-        } else if not_asked > 0 {
+        } else if not_deleted > 0 {
             for object in &present {
                 match api.delete(&object.name_any(), &DeleteParams::background()).await {
                     Err(error) if !error.is_not_found() => return Err(error),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::cache::{Key, ObjectCache};
 use super::pods;
 use super::recorder::Recorder;
-use super::request::{self, Deleted, Meaning};
+use super::request::{self, Deleted, ErrorExt};
 
 /// Number of parallel requests in one reconciliation.
 const AT_ONCE: usize = 16;

@@ -150,7 +150,7 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
     }
 
     /// Processes every added key, at most `at_once` keys in parallel, forever.
-    pub(crate) async fn work<F, Fut>(self: Arc<Self>, at_once: usize, look: F)
+    pub(crate) async fn work<F, Fut>(self: Arc<Self>, at_once: usize, process: F)
     where
         F: Fn(T) -> Fut,
         Fut: Future<Output = Outcome> + Send + 'static,
@@ -164,20 +164,20 @@ impl<T: Ord + Clone + Send + 'static> Queue<T> {
                 key = self.next() => key,
                 Some(_) = running.join_next(), if !running.is_empty() => continue,
             };
-            let ticket = Ticket { queue: self.clone(), key: Some(key.clone()) };
-            let looking = look(key);
-            running.spawn(async move { ticket.close(&looking.await) });
+            let guard = ProcessingGuard { queue: self.clone(), key: Some(key.clone()) };
+            let processing = process(key);
+            running.spawn(async move { guard.close(&processing.await) });
         }
     }
 }
 
 /// Returns the key to the queue even if processing panics: one bad object must not stop its controller.
-struct Ticket<T: Ord + Clone + Send + 'static> {
+struct ProcessingGuard<T: Ord + Clone + Send + 'static> {
     queue: Arc<Queue<T>>,
     key: Option<T>,
 }
 
-impl<T: Ord + Clone + Send + 'static> Ticket<T> {
+impl<T: Ord + Clone + Send + 'static> ProcessingGuard<T> {
     fn close(mut self, outcome: &Outcome) {
         if let Some(key) = self.key.take() {
             self.queue.finish(key, outcome);
@@ -185,7 +185,7 @@ impl<T: Ord + Clone + Send + 'static> Ticket<T> {
     }
 }
 
-impl<T: Ord + Clone + Send + 'static> Drop for Ticket<T> {
+impl<T: Ord + Clone + Send + 'static> Drop for ProcessingGuard<T> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.queue.finish(key, &Outcome::Failed);

@@ -13,19 +13,19 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::cache::Key;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 
-/// Maximum burst of Events about one object. After the burst, one Event per `PAUSE` is recorded. The real recorders
-/// have the same limit, so that a set of a thousand pods does not record an Event for each pod.
-const IN_ONE_GO: f64 = 25.0;
-const PAUSE: Duration = Duration::from_secs(300);
+/// Maximum burst of Events about one object. After the burst, one Event per `REFILL_INTERVAL` is recorded. The real
+/// recorders have the same limit, so that a set of a thousand pods does not record an Event for each pod.
+const BURST: f64 = 25.0;
+const REFILL_INTERVAL: Duration = Duration::from_secs(300);
 /// Maximum size of the memory. If it is exceeded, all counts are dropped.
-const REMEMBERED: usize = 4096;
+const MAX_MEMORY: usize = 4096;
 
 #[derive(Default)]
 struct Memory {
     /// Recorded Events by content, with their count.
-    said: HashMap<String, (Key, i32)>,
+    recorded: HashMap<String, (Key, i32)>,
     /// Remaining Events per object, by UID, and the time of that value.
     left: HashMap<String, (f64, Instant)>,
 }
@@ -33,12 +33,12 @@ struct Memory {
 impl Memory {
     /// Whether another Event about this object may be recorded.
     fn allows(&mut self, uid: &str, now: Instant) -> bool {
-        if self.left.len() > REMEMBERED || self.said.len() > REMEMBERED {
+        if self.left.len() > MAX_MEMORY || self.recorded.len() > MAX_MEMORY {
             *self = Self::default();
         }
-        let (left, since) = self.left.entry(uid.to_owned()).or_insert((IN_ONE_GO, now));
-        let regained = now.duration_since(*since).as_secs_f64() / PAUSE.as_secs_f64();
-        *left = (*left + regained).min(IN_ONE_GO);
+        let (left, since) = self.left.entry(uid.to_owned()).or_insert((BURST, now));
+        let regained = now.duration_since(*since).as_secs_f64() / REFILL_INTERVAL.as_secs_f64();
+        *left = (*left + regained).min(BURST);
         *since = now;
         if *left < 1.0 {
             return false;
@@ -67,7 +67,7 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
-        self.say(about, kind, "Normal", reason, message).await;
+        self.record(about, kind, "Normal", reason, message).await;
     }
 
     pub(crate) async fn warn<K: Resource>(
@@ -77,10 +77,10 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
-        self.say(about, kind, "Warning", reason, message).await;
+        self.record(about, kind, "Warning", reason, message).await;
     }
 
-    async fn say<K: Resource>(
+    async fn record<K: Resource>(
         &self,
         about: &K,
         kind: &K::DynamicType,
@@ -96,7 +96,7 @@ impl Recorder {
             if !memory.allows(uid, Instant::now()) {
                 return;
             }
-            memory.said.get_mut(&what).map(|(event, count)| {
+            memory.recorded.get_mut(&what).map(|(event, count)| {
                 *count += 1;
                 (event.clone(), *count)
             })
@@ -124,7 +124,7 @@ impl Recorder {
         // Events are optional: a failed Event must not fail the reconciliation.
         match request::create::<Event>(&self.client, &(), &namespace, &event).await {
             Ok(_) => {
-                self.memory.lock().said.insert(what, (Key { namespace, name }, 1));
+                self.memory.lock().recorded.insert(what, (Key { namespace, name }, 1));
             }
             Err(error) => tracing::debug!(%error, reason, "event not recorded"),
         }
@@ -141,7 +141,7 @@ mod tests {
         assert!((0..25).all(|_| memory.allows("a", start)));
         assert!(!memory.allows("a", start));
         assert!(memory.allows("b", start));
-        assert!(memory.allows("a", start + PAUSE));
-        assert!(!memory.allows("a", start + PAUSE));
+        assert!(memory.allows("a", start + REFILL_INTERVAL));
+        assert!(!memory.allows("a", start + REFILL_INTERVAL));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(&controller("replicaset-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
     let sets = context.view.replica_sets().clone();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         control: PodControl::new(client, "replicaset-controller", context.view.pods().clone()),
         kind: replica_sets(),
         sets: sets.clone(),
@@ -40,17 +40,17 @@ pub(crate) fn start(context: &ActorContext) {
         }
     });
     let wake = queue.clone();
-    acting.control.pods.listen(move |before, after| {
+    reconciler.control.pods.listen(move |before, after| {
         for pod in [before, after].into_iter().flatten() {
             wake_owner(pod, &sets, &wake);
         }
     });
     context.tasks.spawn(async move {
-        acting.sets.filled().await;
-        acting.control.pods.filled().await;
+        reconciler.sets.filled().await;
+        reconciler.control.pods.filled().await;
         run("replicaset", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
@@ -72,13 +72,13 @@ fn wake_owner(pod: &Pod, sets: &ObjectCache<ReplicaSet>, queue: &Queue<Key>) {
     }
 }
 
-struct Acting {
+struct Reconciler {
     control: PodControl,
     kind: ApiResource,
     sets: Arc<ObjectCache<ReplicaSet>>,
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(set) = self.sets.get(key) else { return Ok(None) };
         let (uid, ending) = (pods::uid(set.as_ref()), set.metadata.deletion_timestamp.is_some());
@@ -140,8 +140,8 @@ fn plan(replicas: i32, mine: &[Arc<Pod>]) -> Plan {
         *on_node.entry(pods::node_of(pod).map(str::to_owned)).or_default() += 1;
     }
     active.sort_by_cached_key(|pod| {
-        let crowd = on_node.get(&pods::node_of(pod).map(str::to_owned)).copied().unwrap_or(0);
-        worth(pod, crowd)
+        let pods_on_node = on_node.get(&pods::node_of(pod).map(str::to_owned)).copied().unwrap_or(0);
+        deletion_rank(pod, pods_on_node)
     });
     active.truncate(active.len() - wanted);
     Plan { create: 0, delete: active }
@@ -150,7 +150,7 @@ fn plan(replicas: i32, mine: &[Arc<Pod>]) -> Plan {
 /// The order of deletion, lowest first. Pods that are unscheduled, pending or not ready come first. Then follow pods
 /// with a low deletion cost, on nodes with many pods of the set, ready only recently, with many restarts, and newly
 /// created.
-fn worth(pod: &Pod, crowd: usize) -> impl Ord + use<> {
+fn deletion_rank(pod: &Pod, pods_on_node: usize) -> impl Ord + use<> {
     let phase = match pods::phase(pod) {
         "Pending" => 0,
         "Unknown" => 1,
@@ -163,7 +163,7 @@ fn worth(pod: &Pod, crowd: usize) -> impl Ord + use<> {
         phase,
         pods::is_ready(pod),
         cost,
-        Reverse(crowd),
+        Reverse(pods_on_node),
         Reverse(ready_since.map(|time| time.0)),
         Reverse(pods::restarts(pod)),
         Reverse(pod.creation_timestamp().map(|time| time.0)),

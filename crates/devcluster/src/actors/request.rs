@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::cache::Key;
 
 /// The meaning of an API server error for a controller.
-pub(crate) trait Meaning {
+pub(crate) trait ErrorExt {
     /// The object does not exist.
     fn is_not_found(&self) -> bool;
     /// Another write came first, or a precondition failed.
@@ -25,7 +25,7 @@ pub(crate) trait Meaning {
     fn message(&self) -> String;
 }
 
-impl Meaning for Error {
+impl ErrorExt for Error {
     fn is_not_found(&self) -> bool {
         matches!(self, Error::Api(status) if status.code == 404)
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::cache::{Key, ObjectCache};
 use super::kinds::{ControllerRevision, controller_revisions};
 use super::pods;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 
 /// A short hash of JSON content. Its characters cannot form words.
 pub(crate) fn hash(content: &Value) -> String {

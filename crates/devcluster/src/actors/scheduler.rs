@@ -15,11 +15,11 @@ use super::ActorContext;
 use super::cache::{Key, ObjectCache};
 use super::identities::SCHEDULER;
 use super::kubelet::stamp;
-use super::loads::{Load, Loads, family};
+use super::loads::{Load, Loads, spread_group};
 use super::pods;
 use super::queue::{Outcome, Queue};
 use super::recorder::Recorder;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 
 /// Number of parallel bindings.
 const AT_ONCE: usize = 16;
@@ -56,14 +56,14 @@ pub(crate) fn start(context: &ActorContext) {
         scheduler.nodes.filled().await;
         let look = move |key: Key| {
             let scheduler = scheduler.clone();
-            async move { scheduler.place(&key).await }
+            async move { scheduler.schedule(&key).await }
         };
         queue.work(AT_ONCE, look).await;
     });
 }
 
 fn wake_all(pods: &ObjectCache<Pod>, queue: &Queue<Key>) {
-    for pod in pods.in_drawer("").iter().filter(|pod| is_waiting(pod)) {
+    for pod in pods.by_index("").iter().filter(|pod| is_waiting(pod)) {
         queue.add(Key::of(pod.as_ref()));
     }
 }
@@ -91,7 +91,7 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    async fn place(&self, key: &Key) -> Outcome {
+    async fn schedule(&self, key: &Key) -> Outcome {
         let Some(pod) = self.pods.get(key).filter(|pod| is_waiting(pod)) else { return Outcome::Done };
         let uid = pods::uid(pod.as_ref()).to_owned();
         let chosen = {
@@ -124,9 +124,9 @@ impl Scheduler {
     }
 
     fn choose(&self, pod: &Pod, loads: &Loads) -> Result<String, String> {
-        let family = family(pod);
+        let spread_group = spread_group(pod);
         let nodes = self.nodes.all();
-        let loads = nodes.iter().map(|node| (node.as_ref(), loads.of(&node.name_any(), family)));
+        let loads = nodes.iter().map(|node| (node.as_ref(), loads.of(&node.name_any(), spread_group)));
         choose(pod, &loads.collect::<Vec<_>>())
     }
 
@@ -172,7 +172,7 @@ fn choose(pod: &Pod, nodes: &[(&Node, Load)]) -> Result<String, String> {
     let mut fitting = Vec::new();
     for (node, load) in nodes {
         match obstacle(pod, node, *load) {
-            None => fitting.push((load.kin, load.pods, node.name_any())),
+            None => fitting.push((load.same_group, load.pods, node.name_any())),
             Some(reason) => *reasons.entry(reason).or_default() += 1,
         }
     }
@@ -227,8 +227,8 @@ fn affinity_allows(pod: &Pod, node: &Node) -> bool {
         let labels = term.match_expressions.iter().flatten().all(|wanted| holds(wanted, node.labels()));
         let name = std::collections::BTreeMap::from([("metadata.name".to_owned(), node.name_any())]);
         let fields = term.match_fields.iter().flatten().all(|wanted| holds(wanted, &name));
-        let says_something = term.match_expressions.is_some() || term.match_fields.is_some();
-        says_something && labels && fields
+        let is_not_empty = term.match_expressions.is_some() || term.match_fields.is_some();
+        is_not_empty && labels && fields
     })
 }
 
@@ -289,8 +289,10 @@ mod tests {
     }
 
     fn chosen(pod: &Pod, nodes: &[(&Node, usize, usize)]) -> Result<String, String> {
-        let nodes: Vec<_> =
-            nodes.iter().map(|(node, pods, kin)| (*node, Load { pods: *pods, kin: *kin })).collect();
+        let nodes: Vec<_> = nodes
+            .iter()
+            .map(|(node, pods, same_group)| (*node, Load { pods: *pods, same_group: *same_group }))
+            .collect();
         choose(pod, &nodes)
     }
 

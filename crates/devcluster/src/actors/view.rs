@@ -66,7 +66,7 @@ impl View {
         })
     }
 
-    /// Pods, indexed by node. The drawer with the empty name has the pods without a node.
+    /// Pods, indexed by node. The index key `""` has the pods without a node.
     pub(crate) fn pods(&self) -> &Arc<ObjectCache<Pod>> {
         self.pods.get_or_init(|| {
             self.start(Api::all(self.client.clone()), |pod| {
@@ -115,15 +115,11 @@ impl View {
     }
 
     /// Starts a cache that is not shared: for a kind that only one actor reads.
-    pub(crate) fn start<K: Cached>(
-        &self,
-        api: Api<K>,
-        drawer: fn(&K) -> Option<String>,
-    ) -> Arc<ObjectCache<K>>
+    pub(crate) fn start<K: Cached>(&self, api: Api<K>, index: fn(&K) -> Option<String>) -> Arc<ObjectCache<K>>
     where
         K::DynamicType: Clone + Send + Sync,
     {
-        let cache = Arc::new(ObjectCache::new(drawer));
+        let cache = Arc::new(ObjectCache::new(index));
         self.tasks.spawn(fill(cache.clone(), api));
         cache
     }

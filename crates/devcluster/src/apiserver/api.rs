@@ -222,7 +222,7 @@ pub(crate) fn metadata_only(object: &Value, kind: &str) -> Value {
 }
 
 /// The parts of a call that faults can match.
-pub(crate) fn asked(call: &Call) -> RequestInfo<'_> {
+pub(crate) fn request_info(call: &Call) -> RequestInfo<'_> {
     RequestInfo {
         verb: call.verb.text(),
         group: &call.served.resource.group,

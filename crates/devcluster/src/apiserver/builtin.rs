@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::options::WorkloadApi;
-use super::resource::{Nature, Registry, Resource, StatusMeta};
+use super::resource::{Registry, Resource, ResourceRules, StatusMeta};
 
 /// Deserializes a value into its type and serializes it again. This checks the types and drops unknown fields.
 type ThroughType = fn(Value) -> Result<Value, String>;
@@ -445,7 +445,7 @@ fn resource(row: &'static BuiltIn) -> Resource {
         versions: owned(row.versions),
         storage_version: row.versions.first().copied().unwrap_or("v1").to_owned(),
         table: table_id(group_of_table, row.plural),
-        nature: Nature::BuiltIn(row),
+        rules: ResourceRules::BuiltIn(row),
     }
 }
 

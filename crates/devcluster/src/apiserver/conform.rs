@@ -8,7 +8,7 @@ use super::object::{self, as_map};
 use super::options::WorkloadApi;
 use super::protobuf;
 use super::request::Call;
-use super::resource::Nature;
+use super::resource::ResourceRules;
 use super::strategy;
 
 /// How a client wants the server to handle unknown fields.
@@ -68,15 +68,15 @@ impl Api {
         value = served.store_form(value);
         numbers_to_quantities(&mut value, false);
         let mut unknown = Vec::new();
-        match &served.resource.nature {
-            Nature::BuiltIn(builtin) => {
+        match &served.resource.rules {
+            ResourceRules::BuiltIn(builtin) => {
                 if let Some(through_type) = builtin.through_type {
                     value =
                         self.through_type(builtin.kind, &served.version, &value, through_type, &mut unknown)?;
                 }
                 strategy::default(&served.resource, &mut value);
             }
-            Nature::Custom(custom) => {
+            ResourceRules::Custom(custom) => {
                 let meta: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta =
                     serde_json::from_value(value["metadata"].take()).map_err(|e| {
                         let kind = &served.resource.kind;

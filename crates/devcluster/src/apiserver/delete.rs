@@ -381,8 +381,8 @@ impl Api {
 }
 
 /// The grace period of a pod. It is zero if no kubelet will confirm the termination.
-fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
-    let grace = asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
+fn pod_grace(pod: &Value, requested: Option<i64>) -> i64 {
+    let grace = requested.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
     let unscheduled = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
     let terminal = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if unscheduled || terminal {

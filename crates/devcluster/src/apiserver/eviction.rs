@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::admission::{Attributes, Operation};
-use super::api::{Api, Reply, asked};
+use super::api::{Api, Reply, request_info};
 use super::conform::parse_body;
 use super::delete::DeleteOptions;
 use super::failure::{About, Failure, FieldError, Outcome};
@@ -71,19 +71,19 @@ impl Api {
                 // The pod may be running by the time of the deletion. Its budget then applies, so pin the version.
                 options.version = Some(pod.revision.to_string());
             }
-            match self.condemn_and_delete(call, &options).await {
+            match self.mark_and_delete(call, &options).await {
                 Err(failure) if failure.reason() == "Conflict" && !caller_pins && attempt < ATTEMPTS => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 done => return done,
             }
         };
-        let budget = self.ask_budget(call, &pod, options.dry_run).await?;
+        let budget = self.charge_budget(call, &pod, options.dry_run).await?;
         let mut options = options;
         if matches!(budget, Budget::Unready) {
             options.version = Some(pod.revision.to_string());
         }
-        match self.condemn_and_delete(call, &options).await {
+        match self.mark_and_delete(call, &options).await {
             Err(failure)
                 if failure.reason() == "Conflict" && matches!(budget, Budget::Unready) && !caller_pins =>
             {
@@ -106,7 +106,7 @@ impl Api {
         budgets
     }
 
-    async fn ask_budget(self: &Arc<Self>, call: &Call, pod: &Stored, dry_run: bool) -> Outcome<Budget> {
+    async fn charge_budget(self: &Arc<Self>, call: &Call, pod: &Stored, dry_run: bool) -> Outcome<Budget> {
         let budgets = self.budgets_of(pod);
         let first = match budgets.as_slice() {
             [] => return Ok(Budget::Paid),
@@ -196,8 +196,8 @@ impl Api {
             form: Form::Object,
             body: serde_json::to_vec(&budget).map(Into::into).unwrap_or_default(),
         };
-        for (_, fault) in self.faults.strike(&asked(&write)) {
-            if let Some(failure) = fault.refusal(&asked(&write)) {
+        for (_, fault) in self.faults.strike(&request_info(&write)) {
+            if let Some(failure) = fault.refusal(&request_info(&write)) {
                 return Err(failure);
             }
         }
@@ -205,18 +205,18 @@ impl Api {
     }
 
     /// Sets the `DisruptionTarget` condition on the pod, then deletes it. Neither write goes through admission.
-    async fn condemn_and_delete(self: &Arc<Self>, call: &Call, options: &DeleteOptions) -> Outcome<()> {
+    async fn mark_and_delete(self: &Arc<Self>, call: &Call, options: &DeleteOptions) -> Outcome<()> {
         let resource = &call.served.resource;
         let mut options = options.clone();
         if !options.dry_run {
             loop {
                 let pod = self.current(call)?;
                 options.check(resource, &pod)?;
-                let condemned = condemned(&pod.value, &self.clock.now_text());
+                let with_disruption_target = with_disruption_target(&pod.value, &self.clock.now_text());
                 match self.store.put(
                     &resource.table,
                     &pod.key,
-                    condemned,
+                    with_disruption_target,
                     super::store::Expect::At(pod.revision),
                 ) {
                     Ok(stored) => {
@@ -358,7 +358,7 @@ fn set_not_allowed(status: &mut serde_json::Map<String, Value>, generation: i64,
     let Some(list) = list.as_array_mut() else { return };
     let was_false = list.iter().find(|c| c["type"] == "DisruptionAllowed" && c["status"] == "False");
     let since = was_false.map_or(json!(now), |c| c["lastTransitionTime"].clone());
-    let place = list.iter().position(|c| c["type"] == "DisruptionAllowed");
+    let index = list.iter().position(|c| c["type"] == "DisruptionAllowed");
     let condition = json!({
         "type": "DisruptionAllowed",
         "status": "False",
@@ -367,14 +367,14 @@ fn set_not_allowed(status: &mut serde_json::Map<String, Value>, generation: i64,
         "observedGeneration": generation,
         "lastTransitionTime": since,
     });
-    match place {
-        Some(place) => list[place] = condition,
+    match index {
+        Some(index) => list[index] = condition,
         None => list.push(condition),
     }
 }
 
 /// The pod with the condition that states why it is deleted.
-fn condemned(pod: &Value, now: &str) -> Value {
+fn with_disruption_target(pod: &Value, now: &str) -> Value {
     let mut pod = pod.clone();
     let status = map_mut(&mut pod, "status");
     let list = status.entry("conditions").or_insert_with(|| json!([]));

@@ -59,46 +59,46 @@ impl RequestFilter {
     /// Requests with this verb.
     pub fn verb(self, verb: &str) -> Self {
         let verb = verb.to_owned();
-        self.and(move |asked| asked.verb == verb)
+        self.and(move |request| request.verb == verb)
     }
 
     /// Requests that write.
     pub fn writes(self) -> Self {
-        self.and(|asked| !matches!(asked.verb, "get" | "list" | "watch"))
+        self.and(|request| !matches!(request.verb, "get" | "list" | "watch"))
     }
 
     /// Requests to this resource, by its plural.
     pub fn resource(self, plural: &str) -> Self {
         let plural = plural.to_owned();
-        self.and(move |asked| asked.resource == plural)
+        self.and(move |request| request.resource == plural)
     }
 
     /// Requests to this subresource.
     pub fn subresource(self, subresource: &str) -> Self {
         let subresource = subresource.to_owned();
-        self.and(move |asked| asked.subresource == subresource)
+        self.and(move |request| request.subresource == subresource)
     }
 
     /// Requests in this namespace.
     pub fn namespace(self, namespace: &str) -> Self {
         let namespace = namespace.to_owned();
-        self.and(move |asked| asked.namespace == namespace)
+        self.and(move |request| request.namespace == namespace)
     }
 
     /// Requests for the object with this name.
     pub fn name(self, name: &str) -> Self {
         let name = name.to_owned();
-        self.and(move |asked| asked.name == name)
+        self.and(move |request| request.name == name)
     }
 
     /// Requests of this user.
     pub fn user(self, user: &str) -> Self {
         let user = user.to_owned();
-        self.and(move |asked| asked.user == user)
+        self.and(move |request| request.user == user)
     }
 
-    fn matches(&self, asked: &RequestInfo<'_>) -> bool {
-        self.tests.iter().all(|test| test(asked))
+    fn matches(&self, request: &RequestInfo<'_>) -> bool {
+        self.tests.iter().all(|test| test(request))
     }
 }
 
@@ -151,13 +151,13 @@ pub(crate) enum End {
 struct Rule {
     id: u64,
     which: RequestFilter,
-    what: What,
+    what: RuleFault,
     left: Option<usize>,
     hits: watch::Sender<usize>,
 }
 
 #[derive(Clone)]
-enum What {
+enum RuleFault {
     Request(Fault),
     Watch(WatchFault),
     Discovery { group: String, resource: Option<String> },
@@ -258,7 +258,7 @@ impl Faults {
         Self { inner: Arc::new(inner) }
     }
 
-    fn install(&self, rules: Vec<(RequestFilter, What)>) -> FaultGuard {
+    fn install(&self, rules: Vec<(RequestFilter, RuleFault)>) -> FaultGuard {
         let hits = watch::Sender::new(0);
         let seen = hits.subscribe();
         let mut ids = Vec::new();
@@ -276,18 +276,18 @@ impl Faults {
 
     /// Applies a fault to the selected requests.
     pub fn requests(&self, which: RequestFilter, fault: Fault) -> FaultGuard {
-        self.install(vec![(which, What::Request(fault))])
+        self.install(vec![(which, RuleFault::Request(fault))])
     }
 
     /// Applies a fault to the selected watches, both active and new ones.
     pub fn watches(&self, which: RequestFilter, fault: WatchFault) -> FaultGuard {
-        self.install(vec![(which, What::Watch(fault))])
+        self.install(vec![(which, RuleFault::Watch(fault))])
     }
 
     /// Omits a group, or one resource of the group, from discovery. Its objects are still served. A real API server
     /// behaves like this just after its start, or while an aggregated API server does not respond.
     pub fn partial_discovery(&self, group: &str, resource: Option<&str>) -> FaultGuard {
-        let what = What::Discovery { group: group.to_owned(), resource: resource.map(str::to_owned) };
+        let what = RuleFault::Discovery { group: group.to_owned(), resource: resource.map(str::to_owned) };
         self.install(vec![(RequestFilter::any(), what)])
     }
 
@@ -295,8 +295,8 @@ impl Faults {
     pub fn partition(&self, user: &str) -> FaultGuard {
         let which = RequestFilter::any().user(user);
         let mut guard = self.install(vec![
-            (which.clone(), What::Request(Fault::Hang)),
-            (which.clone(), What::Watch(WatchFault::Hold)),
+            (which.clone(), RuleFault::Request(Fault::Hang)),
+            (which.clone(), RuleFault::Watch(WatchFault::Hold)),
         ]);
         guard.end_watches = Some(which);
         guard
@@ -326,12 +326,12 @@ impl Faults {
     }
 
     /// The faults for this request, delays first. Counts one hit for each.
-    pub(crate) fn strike(&self, asked: &RequestInfo<'_>) -> Vec<(u64, Fault)> {
+    pub(crate) fn strike(&self, request: &RequestInfo<'_>) -> Vec<(u64, Fault)> {
         let mut state = self.inner.state.lock();
         let mut struck = Vec::new();
         for rule in &mut state.rules {
-            let What::Request(fault) = &rule.what else { continue };
-            if rule.left == Some(0) || !rule.which.matches(asked) {
+            let RuleFault::Request(fault) = &rule.what else { continue };
+            if rule.left == Some(0) || !rule.which.matches(request) {
                 continue;
             }
             rule.left = rule.left.map(|left| left - 1);
@@ -343,10 +343,10 @@ impl Faults {
     }
 
     /// The active fault for this watch.
-    pub(crate) fn on_watch(&self, asked: &RequestInfo<'_>) -> Option<WatchFault> {
+    pub(crate) fn on_watch(&self, request: &RequestInfo<'_>) -> Option<WatchFault> {
         let state = self.inner.state.lock();
         state.rules.iter().find_map(|rule| match &rule.what {
-            What::Watch(fault) if rule.which.matches(asked) => {
+            RuleFault::Watch(fault) if rule.which.matches(request) => {
                 rule.hits.send_if_modified(|hits| {
                     *hits += 1;
                     true
@@ -362,7 +362,7 @@ impl Faults {
         let state = self.inner.state.lock();
         let mut hidden = false;
         for rule in &state.rules {
-            let What::Discovery { group: of, resource: only } = &rule.what else { continue };
+            let RuleFault::Discovery { group: of, resource: only } = &rule.what else { continue };
             if of == group && only.as_deref() == resource {
                 rule.hits.send_modify(|hits| *hits += 1);
                 hidden = true;
@@ -377,9 +377,9 @@ impl Faults {
     }
 
     /// How a watch that started at `mark` was ended since then, if it was.
-    pub(crate) fn ended_since(&self, mark: u64, asked: &RequestInfo<'_>) -> Option<End> {
+    pub(crate) fn ended_since(&self, mark: u64, request: &RequestInfo<'_>) -> Option<End> {
         let state = self.inner.state.lock();
-        state.ends.iter().find(|(id, which, _)| *id > mark && which.matches(asked)).map(|(_, _, how)| *how)
+        state.ends.iter().find(|(id, which, _)| *id > mark && which.matches(request)).map(|(_, _, how)| *how)
     }
 
     /// Notifies of every change to the faults.
@@ -404,24 +404,24 @@ impl Faults {
 
 impl Fault {
     /// The error response of this fault, if it has one.
-    pub(crate) fn refusal(&self, asked: &RequestInfo<'_>) -> Option<Failure> {
-        let about = super::failure::About { group: asked.group, resource: asked.resource };
+    pub(crate) fn refusal(&self, request: &RequestInfo<'_>) -> Option<Failure> {
+        let about = super::failure::About { group: request.group, resource: request.resource };
         Some(match self {
-            Self::Conflict => Failure::modified(about, asked.name),
+            Self::Conflict => Failure::modified(about, request.name),
             Self::Forbidden => {
-                let place = match asked.namespace {
+                let scope = match request.namespace {
                     "" => "at the cluster scope".to_owned(),
                     namespace => format!("in the namespace {namespace:?}"),
                 };
-                let resource = match asked.subresource {
-                    "" => asked.resource.to_owned(),
-                    subresource => format!("{}/{subresource}", asked.resource),
+                let resource = match request.subresource {
+                    "" => request.resource.to_owned(),
+                    subresource => format!("{}/{subresource}", request.resource),
                 };
-                let (user, verb, group) = (asked.user, asked.verb, asked.group);
+                let (user, verb, group) = (request.user, request.verb, request.group);
                 let why = format!(
-                    "User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}"
+                    "User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {scope}"
                 );
-                Failure::forbidden(about, asked.name, &why)
+                Failure::forbidden(about, request.name, &why)
             }
             Self::TooManyRequests { retry_after } => Failure::too_many_requests(
                 "the server has received too many requests and has asked us to try again later",

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
 
-use super::api::{Api, Reply, asked};
+use super::api::{Api, Reply, request_info};
 use super::discovery;
 use super::failure::{Failure, Outcome};
 use super::faults::Fault;
@@ -80,7 +80,7 @@ where
         call.body = read(body).await?;
     }
     let mut lose_reply = false;
-    for (rule, fault) in api.faults.strike(&asked(&call)) {
+    for (rule, fault) in api.faults.strike(&request_info(&call)) {
         match fault {
             Fault::Delay(by) => tokio::time::sleep(by).await,
             Fault::LoseReply => lose_reply = true,
@@ -90,7 +90,7 @@ where
                 return Ok(Answer::Nothing);
             }
             refusal => {
-                if let Some(failure) = refusal.refusal(&asked(&call)) {
+                if let Some(failure) = refusal.refusal(&request_info(&call)) {
                     return Err(failure);
                 }
             }

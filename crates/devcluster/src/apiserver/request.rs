@@ -77,10 +77,10 @@ impl Query {
 
     /// Whether this is a dry run. The only allowed value is `All`.
     pub(crate) fn dry_run(&self) -> Outcome<bool> {
-        let mut asked = false;
+        let mut dry_run = false;
         for (_, value) in self.0.iter().filter(|(k, _)| k == "dryRun") {
             match value.as_str() {
-                "All" => asked = true,
+                "All" => dry_run = true,
                 "" => {}
                 other => {
                     return Err(Failure::invalid(
@@ -92,7 +92,7 @@ impl Query {
                 }
             }
         }
-        Ok(asked)
+        Ok(dry_run)
     }
 }
 

@@ -27,12 +27,12 @@ pub(crate) struct Resource {
     /// The version in which objects are stored.
     pub(crate) storage_version: String,
     pub(crate) table: TableId,
-    pub(crate) nature: Nature,
+    pub(crate) rules: ResourceRules,
 }
 
 /// The source of a resource's rules.
 #[derive(Debug)]
-pub(crate) enum Nature {
+pub(crate) enum ResourceRules {
     BuiltIn(&'static BuiltIn),
     Custom(Arc<CustomType>),
 }
@@ -61,16 +61,16 @@ impl Resource {
     }
 
     pub(crate) fn builtin(&self) -> Option<&'static BuiltIn> {
-        match &self.nature {
-            Nature::BuiltIn(builtin) => Some(builtin),
-            Nature::Custom(_) => None,
+        match &self.rules {
+            ResourceRules::BuiltIn(builtin) => Some(builtin),
+            ResourceRules::Custom(_) => None,
         }
     }
 
     pub(crate) fn custom(&self) -> Option<&Arc<CustomType>> {
-        match &self.nature {
-            Nature::Custom(custom) => Some(custom),
-            Nature::BuiltIn(_) => None,
+        match &self.rules {
+            ResourceRules::Custom(custom) => Some(custom),
+            ResourceRules::BuiltIn(_) => None,
         }
     }
 
@@ -100,9 +100,9 @@ impl Resource {
 
     /// Whether the status has its own subresource, and which metadata a status write may change.
     pub(crate) fn status_rule(&self, version: &str) -> Option<StatusMeta> {
-        match &self.nature {
-            Nature::BuiltIn(builtin) => builtin.status,
-            Nature::Custom(custom) => {
+        match &self.rules {
+            ResourceRules::BuiltIn(builtin) => builtin.status,
+            ResourceRules::Custom(custom) => {
                 custom.version(version).filter(|v| v.has_status).map(|_| StatusMeta::KeepAll)
             }
         }
@@ -110,9 +110,9 @@ impl Resource {
 
     /// The paths that a field selector may use.
     pub(crate) fn selectable_fields(&self, version: &str) -> Vec<&str> {
-        match &self.nature {
-            Nature::BuiltIn(builtin) => builtin.fields.to_vec(),
-            Nature::Custom(custom) => custom
+        match &self.rules {
+            ResourceRules::BuiltIn(builtin) => builtin.fields.to_vec(),
+            ResourceRules::Custom(custom) => custom
                 .version(version)
                 .map(|v| v.selectable_fields.iter().map(String::as_str).collect())
                 .unwrap_or_default(),
@@ -125,9 +125,9 @@ impl Resource {
         if self.status_rule(version).is_some() {
             all.push("status");
         }
-        match &self.nature {
-            Nature::BuiltIn(builtin) => all.extend(builtin.subresources),
-            Nature::Custom(custom) => {
+        match &self.rules {
+            ResourceRules::BuiltIn(builtin) => all.extend(builtin.subresources),
+            ResourceRules::Custom(custom) => {
                 if custom.version(version).is_some_and(|v| v.scale.is_some()) {
                     all.push("scale");
                 }

@@ -11,7 +11,7 @@ use super::failure::{Failure, FieldError, Outcome};
 use super::object::{self, map_mut};
 use super::patching::{self, Patch};
 use super::request::{Call, Verb};
-use super::resource::Nature;
+use super::resource::ResourceRules;
 use super::selector::Labels;
 use super::table::JsonPath;
 use super::update::Written;
@@ -160,7 +160,7 @@ impl Api {
         self.admit_validating(&attributes, Some(&after), Some(&before), &mut warnings).await?;
         let pinned = call.verb == Verb::Update && !version.is_empty();
         let done = self
-            .rewrite_unasked(&plain, &mut warnings, |object| {
+            .rewrite_without_admission(&plain, &mut warnings, |object| {
                 let mut next = object.clone();
                 if !pinned {
                     object::unset_meta(&mut next, "resourceVersion");
@@ -213,13 +213,13 @@ struct ScalePaths {
 
 impl ScalePaths {
     fn of(call: &Call) -> Option<Self> {
-        match &call.served.resource.nature {
-            Nature::BuiltIn(_) => Some(Self {
+        match &call.served.resource.rules {
+            ResourceRules::BuiltIn(_) => Some(Self {
                 wanted: vec!["spec".into(), "replicas".into()],
                 seen: JsonPath::parse(".status.replicas")?,
                 selector: JsonPath::parse(".spec.selector"),
             }),
-            Nature::Custom(custom) => {
+            ResourceRules::Custom(custom) => {
                 let scale = custom.version(&call.served.version)?.scale.as_ref()?;
                 Some(Self {
                     wanted: scale.wanted.fields()?.into_iter().map(str::to_owned).collect(),

@@ -77,7 +77,7 @@ impl Api {
     }
 
     /// Same as `rewrite`, but without webhooks: they were already called for the subresource.
-    pub(crate) async fn rewrite_unasked(
+    pub(crate) async fn rewrite_without_admission(
         self: &Arc<Self>,
         call: &Call,
         warnings: &mut Vec<String>,
@@ -91,7 +91,7 @@ impl Api {
         call: &Call,
         warnings: &mut Vec<String>,
         propose: impl Fn(&Value) -> Outcome<Value>,
-        ask: bool,
+        admission: bool,
     ) -> Outcome<Written> {
         for attempt in 1.. {
             let current = self.current(call)?;
@@ -101,7 +101,7 @@ impl Api {
                 && (call.verb == Verb::Update
                     || object::resource_version(&proposed) != current.revision.to_string());
             warnings.clear();
-            match self.rewrite_once(call, &current, proposed, warnings, ask).await {
+            match self.rewrite_once(call, &current, proposed, warnings, admission).await {
                 Err(RewriteError::Raced) if !pinned && attempt < PATCH_ATTEMPTS => {}
                 Err(RewriteError::Raced) => {
                     return Err(Failure::modified(call.served.resource.about(), &call.name));
@@ -119,7 +119,7 @@ impl Api {
         current: &Arc<Stored>,
         proposed: Value,
         warnings: &mut Vec<String>,
-        ask: bool,
+        admission: bool,
     ) -> Result<Written, RewriteError> {
         let resource = &call.served.resource;
         let old = &current.value;
@@ -131,7 +131,7 @@ impl Api {
             _ => json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
         };
         let attributes = Attributes::of(call, Operation::Update, &call.name).with_options(options);
-        if ask
+        if admission
             && let Some(patched) = self.admit_mutating(&attributes, Some(&value), Some(old), warnings).await?
         {
             let patched = self.conform(call, call.served.present_value(patched), warnings)?;
@@ -144,7 +144,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(Failure::invalid(&resource.group, &resource.kind, &call.name, &errors).into());
         }
-        if ask {
+        if admission {
             self.admit_validating(&attributes, Some(&value), Some(old), warnings).await?;
         }
         if call.dry_run {
@@ -206,7 +206,7 @@ impl Api {
         strategy::prepare_update(resource, &call.subresource, old, &mut value);
         if resource.counts_generations()
             && call.subresource != "status"
-            && wants_changed(old, &value, rule.is_some())
+            && counted_field_changed(old, &value, rule.is_some())
         {
             object::set_meta(&mut value, "generation", object::generation(old) + 1);
         }
@@ -306,7 +306,7 @@ fn check_preconditions(call: &Call, current: &Stored, proposed: &Value) -> Outco
 }
 
 /// Whether a field changed that the generation counts: any field except metadata and, if it is a subresource, status.
-fn wants_changed(old: &Value, new: &Value, status_apart: bool) -> bool {
+fn counted_field_changed(old: &Value, new: &Value, status_apart: bool) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return true };
     let counted = |field: &str| field != "metadata" && !(status_apart && field == "status");
     old.keys().chain(new.keys()).filter(|field| counted(field)).any(|field| old.get(field) != new.get(field))

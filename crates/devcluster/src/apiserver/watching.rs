@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::api::{Api, Reply, asked, metadata_only};
+use super::api::{Api, Reply, metadata_only, request_info};
 use super::failure::{Failure, FieldError, Outcome};
 use super::faults::{End, WatchFault};
 use super::read::{Selection, parse_version};
@@ -57,8 +57,8 @@ impl Start {
             "" => None,
             text => Some(parse_version(text)?),
         };
-        let asked_for_initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
-        if asked_for_initial.is_some() && query.text("resourceVersionMatch") != "NotOlderThan" {
+        let send_initial_events = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
+        if send_initial_events.is_some() && query.text("resourceVersionMatch") != "NotOlderThan" {
             return Err(Failure::invalid(
                 "meta.k8s.io",
                 "ListOptions",
@@ -69,7 +69,7 @@ impl Start {
                 )],
             ));
         }
-        if asked_for_initial.is_none() && !query.text("resourceVersionMatch").is_empty() {
+        if send_initial_events.is_none() && !query.text("resourceVersionMatch").is_empty() {
             return Err(Failure::invalid(
                 "meta.k8s.io",
                 "ListOptions",
@@ -83,8 +83,8 @@ impl Start {
         let from_state = matches!(version, None | Some(0));
         Ok(Self {
             version,
-            initial_events: asked_for_initial.unwrap_or(from_state),
-            end_mark: asked_for_initial == Some(true),
+            initial_events: send_initial_events.unwrap_or(from_state),
+            end_mark: send_initial_events == Some(true),
         })
     }
 }
@@ -156,12 +156,12 @@ impl Watching {
             }
             self.changed.borrow_and_update();
             self.faults_changed.borrow_and_update();
-            match self.api.faults.ended_since(self.faults_mark, &asked(&self.call)) {
+            match self.api.faults.ended_since(self.faults_mark, &request_info(&self.call)) {
                 Some(End::Close) => return None,
                 Some(End::Expire) => return Some(self.expire("the watch was ended on demand")),
                 None => {}
             }
-            let fault = self.api.faults.on_watch(&asked(&self.call));
+            let fault = self.api.faults.on_watch(&request_info(&self.call));
             if fault != Some(WatchFault::Hold) {
                 if let Some(chunk) = self.ready_chunk(fault) {
                     if let Some(WatchFault::Delay(by)) = fault {

@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use quorate_devcluster::apiserver::Server;
 use serde_json::{Value, json};
 
-use crate::stage::{admin, dynamic, get, object, post, refusal, server};
+use crate::fixture::{admin, dynamic, get, object, post, refusal, server};
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -211,7 +211,7 @@ async fn removing_a_definition_removes_its_objects() {
     let api = dynamic(&client, "example.com", "v1", "Gadget", "gadgets");
     api.create(&PostParams::default(), &gadget("a", json!({}))).await.unwrap();
     let delete = http::Request::delete(format!("{PATH}/gadgets.example.com"));
-    assert_eq!(crate::stage::raw(&client, delete, String::new()).await.0, 200);
+    assert_eq!(crate::fixture::raw(&client, delete, String::new()).await.0, 200);
     assert_eq!(refusal(api.get("a").await).message, "the server could not find the requested resource");
     post(&client, PATH, definition()).await;
     assert_eq!(refusal(api.get("a").await).message, "gadgets.example.com \"a\" not found");

@@ -6,7 +6,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::stage::{
+use crate::fixture::{
     admin, budgets, delete_now, evict, object, pod, pods, post, raw, refusal, running, server,
 };
 

@@ -4,7 +4,7 @@ use kube::api::PostParams;
 use quorate_devcluster::apiserver::{Fault, RequestFilter};
 use serde_json::{Value, json};
 
-use crate::stage::{admin, budget, budgets, evict, pod, pods, post, refusal, running, server};
+use crate::fixture::{admin, budget, budgets, evict, pod, pods, post, refusal, running, server};
 
 fn numbers(allowed: i64, current: i64, desired: i64) -> Value {
     json!({"disruptionsAllowed": allowed, "currentHealthy": current, "desiredHealthy": desired, "expectedPods": 3})
@@ -30,8 +30,8 @@ async fn pods_that_no_budget_counts_are_evicted_at_once() {
         assert_eq!(evict(&client, &name, json!({}), "").await.0, 201);
         assert_eq!(refusal(pods(&client).get(&name).await).code, 404);
     }
-    let (code, status) = evict(&client, "nobody", json!({}), "").await;
-    assert_eq!((code, status["message"].as_str().unwrap()), (404, "pods \"nobody\" not found"));
+    let (code, status) = evict(&client, "missing", json!({}), "").await;
+    assert_eq!((code, status["message"].as_str().unwrap()), (404, "pods \"missing\" not found"));
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn preconditions_names_and_versions_are_checked() {
     assert_eq!(code, 400);
     let (code, _) = post(&client, path, json!({"metadata": {"name": "a"}, "deleteOptions": {"ignoreStoreReadErrorWithClusterBreakingPotential": true}})).await;
     assert_eq!(code, 422);
-    let (code, _) = crate::stage::get(&client, path, "").await;
+    let (code, _) = crate::fixture::get(&client, path, "").await;
     assert_eq!(code, 405);
     assert!(pods(&client).get("a").await.unwrap().metadata.deletion_timestamp.is_none());
     let right = json!({"preconditions": {"uid": made.metadata.uid, "resourceVersion": made.metadata.resource_version}});

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
 use quorate_devcluster::apiserver::{Fault, RequestFilter, WatchFault};
 use serde_json::json;
 
-use crate::stage::{admin, budgets, pod, pods, refusal, server};
+use crate::fixture::{admin, budgets, pod, pods, refusal, server};
 
 #[tokio::test]
 async fn selected_requests_fail_the_requested_number_of_times() {
@@ -49,8 +49,8 @@ async fn a_forbidden_verb_of_a_kind_is_rejected_as_by_rbac() {
     let guard = server.faults().requests(lists, Fault::Forbidden);
     let status = refusal(pods(&client).list(&ListParams::default()).await);
     assert_eq!((status.code, status.reason.as_str()), (403, "Forbidden"));
-    let says = r#"pods is forbidden: User "kubernetes-admin" cannot list resource "pods" in API group "" in the namespace "default""#;
-    assert_eq!(status.message, says);
+    let expected = r#"pods is forbidden: User "kubernetes-admin" cannot list resource "pods" in API group "" in the namespace "default""#;
+    assert_eq!(status.message, expected);
     // Other verbs and other kinds are not affected.
     pods(&client).get("a").await.unwrap();
     budgets(&client).list(&ListParams::default()).await.unwrap();
@@ -61,8 +61,8 @@ async fn a_forbidden_verb_of_a_kind_is_rejected_as_by_rbac() {
     let mut guard = server.faults().requests(RequestFilter::any().verb("watch"), Fault::Forbidden);
     let refused = everywhere.watch(&WatchParams::default(), "0").await.map(drop);
     let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
-    let says = r#"pods is forbidden: User "kubernetes-admin" cannot watch resource "pods" in API group "" at the cluster scope"#;
-    assert_eq!((status.code, status.message.as_str()), (403, says));
+    let expected = r#"pods is forbidden: User "kubernetes-admin" cannot watch resource "pods" in API group "" at the cluster scope"#;
+    assert_eq!((status.code, status.message.as_str()), (403, expected));
     guard.struck(1).await;
 }
 
@@ -122,15 +122,15 @@ async fn a_partitioned_user_gets_no_response_until_the_fault_ends() {
     let jane = server.client_as("jane", &[]).unwrap();
     let stream = pods(&jane).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
     let mut guard = server.faults().partition("jane");
-    let asking = tokio::spawn({
+    let call = tokio::spawn({
         let pods = pods(&jane);
         async move { pods.get("a").await }
     });
     guard.struck(1).await;
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
-    assert!(!asking.is_finished());
+    assert!(!call.is_finished());
     drop(guard);
-    assert!(!matches!(asking.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))), "the connection broke");
+    assert!(!matches!(call.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))), "the connection broke");
     assert_eq!(stream.collect::<Vec<_>>().await.len(), 0, "and so did the watch");
     pods(&jane).get("a").await.unwrap();
 }
@@ -218,14 +218,14 @@ async fn a_hanging_request_breaks_when_the_fault_ends() {
     let server = server().await;
     let client = admin(&server);
     let mut guard = server.faults().requests(RequestFilter::any().verb("create"), Fault::Hang);
-    let asking = tokio::spawn({
+    let call = tokio::spawn({
         let pods = pods(&client);
         async move { pods.create(&PostParams::default(), &pod("a")).await }
     });
     guard.struck(1).await;
-    assert!(!asking.is_finished());
+    assert!(!call.is_finished());
     drop(guard);
-    assert!(!matches!(asking.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))));
+    assert!(!matches!(call.await.unwrap(), Ok(_) | Err(kube::Error::Api(_))));
     assert_eq!(refusal(pods(&client).get("a").await).code, 404, "the request was not executed");
 }
 

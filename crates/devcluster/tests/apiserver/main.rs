@@ -11,19 +11,28 @@ mod crds;
 mod crud;
 mod evictions;
 mod faults;
+mod fixture;
 mod served;
-mod stage;
 mod watches;
 mod webhooks;
 
 /// A test file that is not declared as a module would never run.
 #[test]
 fn every_file_is_a_module() {
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver");
-    let main = std::fs::read_to_string(here.join("main.rs")).unwrap();
-    for entry in std::fs::read_dir(&here).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let module = name.trim_end_matches(".rs");
-        assert!(module == "main" || main.contains(&format!("mod {module};")), "{name} is not compiled in");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver");
+    assert_modules(&folder, &folder.join("main.rs"));
+}
+
+fn assert_modules(folder: &std::path::Path, root: &std::path::Path) {
+    let source = std::fs::read_to_string(root).unwrap();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if path == root {
+            continue;
+        }
+        assert!(source.contains(&format!("mod {name};\n")), "{} is not compiled in", path.display());
+        if path.is_dir() {
+            assert_modules(&path, &path.join("mod.rs"));
+        }
     }
 }

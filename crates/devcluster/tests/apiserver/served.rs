@@ -5,7 +5,7 @@ use kube::api::{Api, ListParams, PostParams};
 use quorate_devcluster::apiserver::{Options, Server, WorkloadApi};
 use serde_json::json;
 
-use crate::stage::{admin, dynamic, get, object, pod, pods, post, raw, refusal, running, server};
+use crate::fixture::{admin, dynamic, get, object, pod, pods, post, raw, refusal, running, server};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 

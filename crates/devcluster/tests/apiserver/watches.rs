@@ -7,14 +7,14 @@ use kube::runtime::watcher;
 use quorate_devcluster::apiserver::RequestFilter;
 use serde_json::{Value, json};
 
-use crate::stage::{admin, delete_now, get, pod, pods, server};
+use crate::fixture::{admin, delete_now, get, pod, pods, server};
 
 async fn label(client: &kube::Client, name: &str, value: &str) {
     let patch = Patch::Merge(json!({"metadata": {"labels": {"app": value}}}));
     pods(client).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-fn said(event: &WatchEvent<Pod>) -> String {
+fn summary(event: &WatchEvent<Pod>) -> String {
     match event {
         WatchEvent::Added(p) => format!("added {}", p.metadata.name.as_deref().unwrap()),
         WatchEvent::Modified(p) => format!("modified {}", p.metadata.name.as_deref().unwrap()),
@@ -37,7 +37,7 @@ async fn a_selector_turns_changes_into_added_and_deleted_events() {
     label(&client, "a", "web").await;
     delete_now(&client, "a").await;
     let events: Vec<_> = stream.take(5).try_collect().await.unwrap();
-    let events: Vec<String> = events.iter().map(said).collect();
+    let events: Vec<String> = events.iter().map(summary).collect();
     assert_eq!(events, ["added a", "deleted a", "added a", "modified a", "deleted a"]);
 }
 
@@ -49,7 +49,7 @@ async fn initial_events_end_with_a_marked_bookmark() {
     pods(&client).create(&PostParams::default(), &pod("b")).await.unwrap();
     let stream = pods(&client).watch(&WatchParams::default().initial_events(), "0").await.unwrap();
     let events: Vec<_> = stream.take(3).try_collect().await.unwrap();
-    let texts: Vec<String> = events.iter().map(said).collect();
+    let texts: Vec<String> = events.iter().map(summary).collect();
     assert_eq!(texts, ["added a", "added b", "bookmark 1"]);
     let WatchEvent::Bookmark(mark) = &events[2] else { panic!("no bookmark") };
     assert_eq!(mark.metadata.annotations["k8s.io/initial-events-end"], "true");
@@ -68,7 +68,7 @@ async fn a_watch_from_an_old_version_expires_in_the_stream() {
     let late = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
     for stream in [live.boxed(), late.boxed()] {
         let events: Vec<_> = stream.try_collect().await.unwrap();
-        assert_eq!(events.iter().map(said).collect::<Vec<_>>(), ["error 410"], "and then it ends");
+        assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), ["error 410"], "and then it ends");
     }
 }
 
@@ -114,7 +114,7 @@ async fn cut_watches_end_and_others_continue() {
     assert!(cut.try_collect::<Vec<_>>().await.unwrap().is_empty());
     pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
     let kept: Vec<_> = kept.take(1).try_collect().await.unwrap();
-    assert_eq!(said(&kept[0]), "added a");
+    assert_eq!(summary(&kept[0]), "added a");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn bookmarks_carry_the_global_revision() {
     let from = server.revision().to_string();
     let stream = pods(&client).watch(&WatchParams::default(), &from).await.unwrap();
     let namespace: Value = json!({"metadata": {"name": "elsewhere"}});
-    crate::stage::post(&client, "/api/v1/namespaces", namespace).await;
+    crate::fixture::post(&client, "/api/v1/namespaces", namespace).await;
     let now = server.revision();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -148,7 +148,7 @@ async fn the_last_bookmark_comes_before_the_watch_ends() {
     let params = WatchParams::default().timeout(5);
     let stream = pods(&client).watch(&params, &server.revision().to_string()).await.unwrap();
     let events: Vec<_> = stream.try_collect().await.unwrap();
-    assert_eq!(events.iter().map(said).collect::<Vec<_>>(), ["bookmark 0"]);
+    assert_eq!(events.iter().map(summary).collect::<Vec<_>>(), ["bookmark 0"]);
 }
 
 #[tokio::test]
@@ -162,7 +162,8 @@ async fn a_new_kind_has_no_history_before_its_definition() {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
         },
     });
-    crate::stage::post(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await;
+    crate::fixture::post(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        .await;
     let (code, event) = get(&client, "/apis/example.com/v1/things?watch=1&resourceVersion=1", "").await;
     assert_eq!((code, &event["type"], &event["object"]["code"]), (200, &json!("ERROR"), &json!(410)));
 }

@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::stage::{Webhook, admin, evict, pod, pods, post, refusal, running, server};
+use crate::fixture::{Webhook, admin, evict, pod, pods, post, refusal, running, server};
 
 fn allow() -> Value {
     json!({"allowed": true})
@@ -35,17 +35,17 @@ async fn the_denial_of_an_eviction_reaches_the_client_word_for_word() {
         (Some("TooManyRequests"), Some("Failure"))
     );
     assert_eq!(status["details"]["causes"][0]["message"], "why");
-    let asked = hook.asked.lock()[0].clone();
-    assert_eq!(asked["kind"], json!({"group": "policy", "version": "v1", "kind": "Eviction"}));
-    assert_eq!(asked["resource"], json!({"group": "", "version": "v1", "resource": "pods"}));
-    assert_eq!(asked["subResource"], "eviction");
-    assert_eq!(asked["operation"], "CREATE");
-    assert_eq!((asked["name"].as_str(), asked["namespace"].as_str()), (Some("a"), Some("default")));
-    assert_eq!(asked["oldObject"], json!(null));
-    assert_eq!(asked["object"]["deleteOptions"]["gracePeriodSeconds"], 5);
-    assert_eq!(asked["dryRun"], false);
-    assert_eq!(asked["userInfo"]["username"], "kubernetes-admin");
-    assert!(asked["userInfo"]["groups"].as_array().unwrap().contains(&json!("system:authenticated")));
+    let request = hook.requests.lock()[0].clone();
+    assert_eq!(request["kind"], json!({"group": "policy", "version": "v1", "kind": "Eviction"}));
+    assert_eq!(request["resource"], json!({"group": "", "version": "v1", "resource": "pods"}));
+    assert_eq!(request["subResource"], "eviction");
+    assert_eq!(request["operation"], "CREATE");
+    assert_eq!((request["name"].as_str(), request["namespace"].as_str()), (Some("a"), Some("default")));
+    assert_eq!(request["oldObject"], json!(null));
+    assert_eq!(request["object"]["deleteOptions"]["gracePeriodSeconds"], 5);
+    assert_eq!(request["dryRun"], false);
+    assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
+    assert!(request["userInfo"]["groups"].as_array().unwrap().contains(&json!("system:authenticated")));
 }
 
 #[tokio::test]
@@ -57,8 +57,8 @@ async fn an_eviction_calls_webhooks_once_and_its_delete_does_not() {
     hook.register(&client, false, json!({})).await;
     assert_eq!(evict(&client, "a", json!({}), "").await.0, 201);
     assert_eq!(evict(&client, "missing", json!({}), "").await.0, 404);
-    let asked = hook.asked.lock();
-    let operations: Vec<_> = asked
+    let requests = hook.requests.lock();
+    let operations: Vec<_> = requests
         .iter()
         .map(|r| (r["operation"].as_str().unwrap(), r["subResource"].as_str().unwrap()))
         .collect();
@@ -78,25 +78,29 @@ async fn deletes_call_webhooks_with_the_old_object_and_twice_without_grace() {
     hook.register(&client, false, json!({})).await;
     pods(&client).delete("a", &DeleteParams::default()).await.unwrap();
     pods(&client).delete("a", &DeleteParams::default()).await.unwrap();
-    assert_eq!(hook.asked.lock().len(), 1, "a repeat that does not shorten the grace period is not reviewed");
+    assert_eq!(
+        hook.requests.lock().len(),
+        1,
+        "a repeat that does not shorten the grace period is not reviewed"
+    );
     pods(&client).delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
     {
-        let asked = hook.asked.lock();
-        assert_eq!(asked.len(), 3, "once to mark, once to remove");
-        assert_eq!(asked[0]["object"], json!(null));
-        assert_eq!(asked[0]["oldObject"]["metadata"]["uid"], json!(made.metadata.uid));
-        assert!(asked[0]["oldObject"]["metadata"].get("deletionTimestamp").is_none());
-        assert!(asked[2]["oldObject"]["metadata"].get("deletionTimestamp").is_some());
-        assert_eq!(asked[2]["options"]["gracePeriodSeconds"], 0);
-        assert_eq!(asked[0]["options"]["kind"], "DeleteOptions");
+        let requests = hook.requests.lock();
+        assert_eq!(requests.len(), 3, "once to mark, once to remove");
+        assert_eq!(requests[0]["object"], json!(null));
+        assert_eq!(requests[0]["oldObject"]["metadata"]["uid"], json!(made.metadata.uid));
+        assert!(requests[0]["oldObject"]["metadata"].get("deletionTimestamp").is_none());
+        assert!(requests[2]["oldObject"]["metadata"].get("deletionTimestamp").is_some());
+        assert_eq!(requests[2]["options"]["gracePeriodSeconds"], 0);
+        assert_eq!(requests[0]["options"]["kind"], "DeleteOptions");
     }
     running(&client, "b", true).await;
-    hook.asked.lock().clear();
+    hook.requests.lock().clear();
     pods(&client).delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    let asked = hook.asked.lock();
-    assert_eq!(asked.len(), 1);
-    assert!(asked[0].get("name").is_none(), "deletecollection has no name");
-    assert_eq!(asked[0]["oldObject"]["metadata"]["name"], "b");
+    let requests = hook.requests.lock();
+    assert_eq!(requests.len(), 1);
+    assert!(requests[0].get("name").is_none(), "deletecollection has no name");
+    assert_eq!(requests[0]["oldObject"]["metadata"]["name"], "b");
 }
 
 #[tokio::test]
@@ -150,7 +154,7 @@ async fn the_failure_policy_applies_to_an_unreachable_webhook() {
     let server = server().await;
     let client = admin(&server);
     let hook = Webhook::start(|_| allow()).await;
-    let nowhere = json!({"clientConfig": {"url": "https://127.0.0.1:1/ask"}});
+    let nowhere = json!({"clientConfig": {"url": "https://127.0.0.1:1/review"}});
     let mut ignoring = nowhere.clone();
     ignoring["failurePolicy"] = "Ignore".into();
     hook.register(&client, false, ignoring).await;
@@ -160,7 +164,7 @@ async fn the_failure_policy_applies_to_an_unreachable_webhook() {
     assert_eq!((status.code, status.reason.as_str()), (500, "InternalError"));
     assert_eq!(
         status.message,
-        "Internal error occurred: failed calling webhook \"hook.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/ask?timeout=10s\": dial tcp 127.0.0.1:1: connect: connection refused"
+        "Internal error occurred: failed calling webhook \"hook.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/review?timeout=10s\": dial tcp 127.0.0.1:1: connect: connection refused"
     );
 }
 
@@ -204,7 +208,7 @@ async fn a_condition_that_cannot_be_evaluated_fails_closed() {
     let broken = json!({"matchConditions": [{"name": "x", "expression": "object.spec.nothing == 'y'"}]});
     hook.register(&client, false, broken).await;
     assert_eq!(refusal(pods(&client).create(&PostParams::default(), &pod("a")).await).code, 403);
-    assert!(hook.asked.lock().is_empty());
+    assert!(hook.requests.lock().is_empty());
 }
 
 #[tokio::test]
@@ -217,7 +221,7 @@ async fn namespaces_are_selected_by_label() {
     let label = http::Request::patch("/api/v1/namespaces/default")
         .header("content-type", "application/merge-patch+json");
     let body = json!({"metadata": {"labels": {"enforced": "yes"}}}).to_string();
-    assert_eq!(crate::stage::raw(&client, label, body).await.0, 200);
+    assert_eq!(crate::fixture::raw(&client, label, body).await.0, 200);
     assert_eq!(refusal(pods(&client).create(&PostParams::default(), &pod("b")).await).code, 400);
 }
 
@@ -226,7 +230,7 @@ async fn a_service_is_resolved_through_its_endpoints() {
     let server = server().await;
     let client = admin(&server);
     let hook = Webhook::start(|_| json!({"allowed": false, "status": {"message": "found"}})).await;
-    let config = json!({"clientConfig": {"url": null, "service": {"namespace": "default", "name": "hook", "path": "/ask"}}});
+    let config = json!({"clientConfig": {"url": null, "service": {"namespace": "default", "name": "hook", "path": "/review"}}});
     hook.register(&client, false, config).await;
     let status = refusal(pods(&client).create(&PostParams::default(), &pod("a")).await);
     assert!(status.message.ends_with("service \"hook\" not found"), "{}", status.message);

@@ -59,16 +59,16 @@ mod tests {
             "objectRef": {"resource": "disruptionbudgets", "subresource": "status", "namespace": "web",
                 "name": "web", "apiGroup": "policy.quorate.dev"},
         });
-        let told = |event: &serde_json::Value| used(&event.to_string());
+        let recorded = |event: &serde_json::Value| used(&event.to_string());
         let expected = "quorate-system/quorate-server patch policy.quorate.dev disruptionbudgets/status web";
-        assert_eq!(told(&event).as_deref(), Some(expected));
+        assert_eq!(recorded(&event).as_deref(), Some(expected));
         event["responseStatus"]["code"] = json!(403);
-        assert_eq!(told(&event), None);
+        assert_eq!(recorded(&event), None);
         let listed = json!({
             "verb": "list", "user": {"username": "system:serviceaccount:a:b"}, "objectRef": {"resource": "pods"},
         });
-        assert_eq!(told(&listed).as_deref(), Some("a/b list - pods -"));
+        assert_eq!(recorded(&listed).as_deref(), Some("a/b list - pods -"));
         let other = json!({"verb": "get", "user": {"username": "admin"}, "objectRef": {"resource": "pods"}});
-        assert_eq!(told(&other), None);
+        assert_eq!(recorded(&other), None);
     }
 }

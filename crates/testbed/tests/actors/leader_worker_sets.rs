@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::cast::{Scene, is_ready};
+use crate::fixture::{Fixture, is_ready};
 
 mod alone {
     use super::{a_group_that_loses_a_worker_is_recreated, a_rollout_with_surge_keeps_enough_groups};
@@ -65,23 +65,23 @@ fn by_group<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeMap<String, Vec
 }
 
 async fn a_group_that_loses_a_worker_is_recreated(cluster: Cluster) {
-    let scene = Scene::set(cluster, "groups").await;
-    scene.create(llm(&json!({}))).await;
-    let before = by_group(&scene.ready(OF_LLM, 9).await);
+    let fixture = Fixture::new(cluster, "groups").await;
+    fixture.create(llm(&json!({}))).await;
+    let before = by_group(&fixture.ready(OF_LLM, 9).await);
     assert_eq!(before.keys().collect::<Vec<_>>(), ["0", "1", "2"]);
     for members in before.values() {
         assert_eq!(members.iter().map(|(index, _)| index.as_str()).collect::<Vec<_>>(), ["0", "1", "2"]);
     }
-    scene.pods().delete("llm-1-2", &DeleteParams::default()).await.unwrap();
+    fixture.pods().delete("llm-1-2", &DeleteParams::default()).await.unwrap();
     let after = eventually("all pods of group 1 are new", || async {
-        let after = by_group(&scene.ready(OF_LLM, 9).await);
+        let after = by_group(&fixture.ready(OF_LLM, 9).await);
         let old: Vec<_> = after["1"].iter().filter(|member| before["1"].contains(member)).cloned().collect();
         if old.is_empty() { Ok(after) } else { Err(old) }
     })
     .await;
     assert_eq!(after["0"], before["0"]);
     assert_eq!(after["2"], before["2"]);
-    let api = scene.api(&llm(&json!({})));
+    let api = fixture.api(&llm(&json!({})));
     eventually("the status counts groups", || async {
         let status = api.get("llm").await.unwrap().data["status"].clone();
         if status["readyReplicas"] == 3 && status["replicas"] == 3 { Ok(()) } else { Err(status) }
@@ -90,15 +90,15 @@ async fn a_group_that_loses_a_worker_is_recreated(cluster: Cluster) {
 }
 
 async fn a_rollout_with_surge_keeps_enough_groups(cluster: Cluster) {
-    let scene = Scene::set(cluster, "surge").await;
+    let fixture = Fixture::new(cluster, "surge").await;
     let strategy = json!({"replicas": 2, "rolloutStrategy": {"type": "RollingUpdate",
         "rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": 1}}});
-    let api = scene.api(&llm(&json!({})));
-    scene.create(llm(&strategy)).await;
-    scene.ready(OF_LLM, 6).await;
+    let api = fixture.api(&llm(&json!({})));
+    fixture.create(llm(&strategy)).await;
+    fixture.ready(OF_LLM, 6).await;
     // A watch delivers every event from here on, so that short-lived states are seen, too.
-    let wire = scene.cluster.wire();
-    let path = format!("/api/v1/namespaces/{}/pods", scene.namespace);
+    let wire = fixture.cluster.wire();
+    let path = format!("/api/v1/namespaces/{}/pods", fixture.namespace);
     let list = wire.get(&path).await.expect(200);
     let items: Vec<Pod> = serde_json::from_value(list["items"].clone()).expect("pods");
     let mut pods: BTreeMap<String, Pod> = items.into_iter().map(|pod| (pod.uid().unwrap(), pod)).collect();

@@ -10,11 +10,11 @@
 #![allow(clippy::wildcard_imports, reason = "the inner test modules use everything in their file")]
 
 mod budgets;
-mod cast;
-mod gate;
+mod delete_webhook;
+mod faults;
+mod fixture;
 mod leader_worker_sets;
 mod nodes;
 mod ownership;
 mod runs_to_end;
-mod trouble;
 mod workloads;

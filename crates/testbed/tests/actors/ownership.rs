@@ -5,7 +5,7 @@ use kube::api::DeleteParams;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::cast::{Scene, template};
+use crate::fixture::{Fixture, template};
 
 mod alone {
     use super::*;
@@ -54,7 +54,7 @@ fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-async fn owned(scene: &Scene, name: &str, owners: &[(&str, &str)], more: Value) {
+async fn owned(fixture: &Fixture, name: &str, owners: &[(&str, &str)], more: Value) {
     let references: Vec<_> = owners
         .iter()
         .map(|(name, uid)| {
@@ -68,12 +68,12 @@ async fn owned(scene: &Scene, name: &str, owners: &[(&str, &str)], more: Value) 
             object["metadata"][field] = value.clone();
         }
     }
-    scene.create(object).await;
+    fixture.create(object).await;
 }
 
-async fn gone(scene: &Scene, name: &str) {
+async fn gone(fixture: &Fixture, name: &str) {
     eventually(&format!("{name} is gone"), || async {
-        match scene.api(&map(name)).get_opt(name).await.unwrap() {
+        match fixture.api(&map(name)).get_opt(name).await.unwrap() {
             None => Ok(()),
             Some(object) => Err(object.metadata),
         }
@@ -82,32 +82,32 @@ async fn gone(scene: &Scene, name: &str) {
 }
 
 async fn dependents_are_deleted_after_their_owner(cluster: Cluster) {
-    let scene = Scene::set(cluster, "background").await;
-    let owner = scene.create(map("owner")).await.uid().unwrap();
-    let other = scene.create(map("other")).await.uid().unwrap();
-    owned(&scene, "child", &[("owner", &owner)], json!({})).await;
-    let child = scene.api(&map("child")).get("child").await.unwrap().uid().unwrap();
-    owned(&scene, "grandchild", &[("child", &child)], json!({})).await;
-    owned(&scene, "shared", &[("owner", &owner), ("other", &other)], json!({})).await;
-    scene.api(&map("owner")).delete("owner", &DeleteParams::background()).await.unwrap();
-    gone(&scene, "child").await;
-    gone(&scene, "grandchild").await;
+    let fixture = Fixture::new(cluster, "background").await;
+    let owner = fixture.create(map("owner")).await.uid().unwrap();
+    let other = fixture.create(map("other")).await.uid().unwrap();
+    owned(&fixture, "child", &[("owner", &owner)], json!({})).await;
+    let child = fixture.api(&map("child")).get("child").await.unwrap().uid().unwrap();
+    owned(&fixture, "grandchild", &[("child", &child)], json!({})).await;
+    owned(&fixture, "shared", &[("owner", &owner), ("other", &other)], json!({})).await;
+    fixture.api(&map("owner")).delete("owner", &DeleteParams::background()).await.unwrap();
+    gone(&fixture, "child").await;
+    gone(&fixture, "grandchild").await;
     eventually("the shared object keeps only its other owner", || async {
-        let shared = scene.api(&map("shared")).get("shared").await.unwrap();
+        let shared = fixture.api(&map("shared")).get("shared").await.unwrap();
         let owners: Vec<_> = shared.owner_references().iter().map(|owner| owner.name.clone()).collect();
         if owners == ["other"] { Ok(()) } else { Err(owners) }
     })
     .await;
     // An object whose owner never existed is deleted, too.
-    owned(&scene, "stray", &[("nobody", "00000000-0000-0000-0000-000000000000")], json!({})).await;
-    gone(&scene, "stray").await;
+    owned(&fixture, "orphan", &[("missing", "00000000-0000-0000-0000-000000000000")], json!({})).await;
+    gone(&fixture, "orphan").await;
 }
 
 async fn foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) {
-    let scene = Scene::set(cluster, "foreground").await;
-    let owner = scene.create(map("owner")).await.uid().unwrap();
-    owned(&scene, "child", &[("owner", &owner)], json!({"finalizers": ["example.com/hold"]})).await;
-    let api = scene.api(&map("owner"));
+    let fixture = Fixture::new(cluster, "foreground").await;
+    let owner = fixture.create(map("owner")).await.uid().unwrap();
+    owned(&fixture, "child", &[("owner", &owner)], json!({"finalizers": ["example.com/hold"]})).await;
+    let api = fixture.api(&map("owner"));
     api.delete("owner", &DeleteParams::foreground()).await.unwrap();
     eventually("the child is terminating", || async {
         let child = api.get("child").await.unwrap();
@@ -118,35 +118,35 @@ async fn foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) {
     assert_eq!(waiting.finalizers(), ["foregroundDeletion"]);
     let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
     api.patch("child", &Default::default(), &free).await.unwrap();
-    gone(&scene, "child").await;
-    gone(&scene, "owner").await;
+    gone(&fixture, "child").await;
+    gone(&fixture, "owner").await;
 }
 
 async fn orphan_deletion_removes_the_owner_reference(cluster: Cluster) {
-    let scene = Scene::set(cluster, "orphans").await;
-    let owner = scene.create(map("owner")).await.uid().unwrap();
-    owned(&scene, "child", &[("owner", &owner)], json!({})).await;
-    scene.api(&map("owner")).delete("owner", &DeleteParams::orphan()).await.unwrap();
-    gone(&scene, "owner").await;
-    let child = scene.api(&map("child")).get("child").await.unwrap();
+    let fixture = Fixture::new(cluster, "orphans").await;
+    let owner = fixture.create(map("owner")).await.uid().unwrap();
+    owned(&fixture, "child", &[("owner", &owner)], json!({})).await;
+    fixture.api(&map("owner")).delete("owner", &DeleteParams::orphan()).await.unwrap();
+    gone(&fixture, "owner").await;
+    let child = fixture.api(&map("child")).get("child").await.unwrap();
     assert!(child.owner_references().is_empty());
 }
 
 async fn a_namespace_is_deleted_with_its_contents(cluster: Cluster) {
-    let scene = Scene::set(cluster, "ending").await;
+    let fixture = Fixture::new(cluster, "ending").await;
     let set = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
         "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});
-    scene.create(set).await;
-    scene.create(map("config")).await;
-    scene.ready("app=web", 3).await;
-    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(scene.client.clone());
-    namespaces.delete(&scene.namespace, &DeleteParams::default()).await.unwrap();
+    fixture.create(set).await;
+    fixture.create(map("config")).await;
+    fixture.ready("app=web", 3).await;
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(fixture.client.clone());
+    namespaces.delete(&fixture.namespace, &DeleteParams::default()).await.unwrap();
     eventually("the namespace is gone", || async {
-        match namespaces.get_opt(&scene.namespace).await.unwrap() {
+        match namespaces.get_opt(&fixture.namespace).await.unwrap() {
             None => Ok(()),
             Some(namespace) => Err(namespace.status),
         }
     })
     .await;
-    assert!(scene.list("").await.is_empty());
+    assert!(fixture.list("").await.is_empty());
 }

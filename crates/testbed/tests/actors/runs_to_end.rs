@@ -6,7 +6,7 @@ use quorate_devcluster::apiserver::WorkloadApi;
 use quorate_testbed::{Backend, Cluster, Options, Setup, eventually, run_story};
 use serde_json::json;
 
-use crate::cast::Scene;
+use crate::fixture::Fixture;
 
 mod alone {
     use super::*;
@@ -31,13 +31,13 @@ fn a_gang_on_the_embedded_workload_api() {
 }
 
 async fn an_indexed_job_completes_with_all_its_indexes(cluster: Cluster) {
-    let scene = Scene::set(cluster, "job").await;
+    let fixture = Fixture::new(cluster, "job").await;
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {
         "parallelism": 2, "completions": 2, "completionMode": "Indexed",
         "template": {"metadata": {"labels": {"app": "train"}},
             "spec": {"restartPolicy": "Never", "containers": [{"name": "app", "image": "train:1"}]}}}});
-    scene.create(job.clone()).await;
-    let pods = scene.ready("app=train", 2).await;
+    fixture.create(job.clone()).await;
+    let pods = fixture.ready("app=train", 2).await;
     let mut indexes: Vec<_> = pods
         .iter()
         .map(|pod| pod.annotations()["batch.kubernetes.io/job-completion-index"].clone())
@@ -45,9 +45,9 @@ async fn an_indexed_job_completes_with_all_its_indexes(cluster: Cluster) {
     indexes.sort();
     assert_eq!(indexes, ["0", "1"]);
     for pod in &pods {
-        scene.kubelets.finish(&scene.namespace, &pod.name_any(), 0).unwrap();
+        fixture.kubelets.finish(&fixture.namespace, &pod.name_any(), 0).unwrap();
     }
-    let api = scene.api(&job);
+    let api = fixture.api(&job);
     let status = eventually("the job is complete", || async {
         let status = api.get("train").await.unwrap().data["status"].clone();
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -59,14 +59,14 @@ async fn an_indexed_job_completes_with_all_its_indexes(cluster: Cluster) {
 }
 
 async fn the_pods_of_a_gang_name_their_group(cluster: Cluster) {
-    let scene = Scene::private(cluster, "gang").await;
+    let fixture = Fixture::private(cluster, "gang").await;
     let gang = Gang::new("train", 2, 2);
-    let api = scene.cluster.kubernetes().workload_api();
+    let api = fixture.cluster.kubernetes().workload_api();
     for object in gang.workload(api).into_iter().chain(gang.stateful_sets(api)) {
-        scene.create(object).await;
+        fixture.create(object).await;
     }
-    scene.ready("gang=train", 4).await;
-    let pods = scene.api(&json!({"apiVersion": "v1", "kind": "Pod"}));
+    fixture.ready("gang=train", 4).await;
+    let pods = fixture.api(&json!({"apiVersion": "v1", "kind": "Pod"}));
     for name in ["train-0-0", "train-0-1"] {
         let pod = pods.get(name).await.unwrap();
         let spec = &pod.data["spec"];

@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::cast::{Scene, describe, is_ready, template};
+use crate::fixture::{Fixture, describe, is_ready, template};
 
 mod alone {
     use super::*;
@@ -47,27 +47,27 @@ mod beside {
 }
 
 async fn a_replica_set_keeps_its_number_of_pods(cluster: Cluster) {
-    let scene = Scene::set(cluster, "replicas").await;
+    let fixture = Fixture::new(cluster, "replicas").await;
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"}, "spec": {
         "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template(json!({"app": "web"}), "web:1")}});
-    scene.create(set.clone()).await;
-    let pods = scene.ready("app=web", 3).await;
+    fixture.create(set.clone()).await;
+    let pods = fixture.ready("app=web", 3).await;
     let nodes: std::collections::BTreeSet<_> =
         pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
     assert_eq!(nodes.len(), 3, "spread over the nodes");
 
     let lost = pods[0].name_any();
-    scene.pods().delete(&lost, &DeleteParams::default()).await.unwrap();
+    fixture.pods().delete(&lost, &DeleteParams::default()).await.unwrap();
     let after = eventually("the pod is replaced", || async {
-        let pods = scene.ready("app=web", 3).await;
+        let pods = fixture.ready("app=web", 3).await;
         if pods.iter().any(|pod| pod.name_any() == lost) { Err(()) } else { Ok(pods) }
     })
     .await;
     assert_eq!(after.len(), 3);
 
-    let api = scene.api(&set);
+    let api = fixture.api(&set);
     api.patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 1}}))).await.unwrap();
-    scene.ready("app=web", 1).await;
+    fixture.ready("app=web", 1).await;
     eventually("the status has the new number", || async {
         let status = api.get("web").await.unwrap().data["status"].clone();
         if status["readyReplicas"] == 1 && status["replicas"] == 1 { Ok(()) } else { Err(status) }
@@ -76,27 +76,27 @@ async fn a_replica_set_keeps_its_number_of_pods(cluster: Cluster) {
 }
 
 async fn a_stateful_set_keeps_the_names_of_its_pods(cluster: Cluster) {
-    let scene = Scene::set(cluster, "members").await;
+    let fixture = Fixture::new(cluster, "members").await;
     let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
         "replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
         "template": template(json!({"app": "db"}), "db:1")}});
-    scene.create(set.clone()).await;
-    let pods = scene.ready("app=db", 3).await;
+    fixture.create(set.clone()).await;
+    let pods = fixture.ready("app=db", 3).await;
     let created: Vec<_> = pods.iter().map(|pod| (pod.name_any(), pod.uid().unwrap())).collect();
     assert_eq!(created.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["db-0", "db-1", "db-2"]);
 
-    scene.pods().delete("db-1", &DeleteParams::default()).await.unwrap();
+    fixture.pods().delete("db-1", &DeleteParams::default()).await.unwrap();
     eventually("db-1 is another pod with the same name", || async {
-        let pods = scene.ready("app=db", 3).await;
+        let pods = fixture.ready("app=db", 3).await;
         if pods[1].name_any() == "db-1" && pods[1].uid().unwrap() != created[1].1 { Ok(()) } else { Err(()) }
     })
     .await;
 
-    let api = scene.api(&set);
+    let api = fixture.api(&set);
     let image = json!({"spec": {"template": template(json!({"app": "db"}), "db:2")}});
     api.patch("db", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
     eventually("all pods run the new image", || async {
-        let pods = scene.ready("app=db", 3).await;
+        let pods = fixture.ready("app=db", 3).await;
         let images: Vec<_> =
             pods.iter().map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
         if images.iter().all(|image| image.as_deref() == Some("db:2")) { Ok(()) } else { Err(images) }
@@ -112,46 +112,47 @@ async fn a_stateful_set_keeps_the_names_of_its_pods(cluster: Cluster) {
 
 /// Not run with the real controllers: they do create volume claims.
 async fn a_stateful_set_with_volume_claims_gets_an_event(cluster: Cluster) {
-    let scene = Scene::set(cluster, "volumes").await;
+    let fixture = Fixture::new(cluster, "volumes").await;
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}});
     let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
         "replicas": 1, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
         "volumeClaimTemplates": [claim], "template": template(json!({"app": "db"}), "db:1")}});
-    scene.create(set).await;
-    let events = scene.api(&json!({"apiVersion": "v1", "kind": "Event"}));
+    fixture.create(set).await;
+    let events = fixture.api(&json!({"apiVersion": "v1", "kind": "Event"}));
     let message = eventually("an event reports it", || async {
         let events = events.list(&ListParams::default()).await.unwrap();
-        let told = events.iter().find(|event| event.data["reason"] == "FailedCreate");
-        told.map(|event| event.data["message"].clone()).ok_or(())
+        let event = events.iter().find(|event| event.data["reason"] == "FailedCreate");
+        event.map(|event| event.data["message"].clone()).ok_or(())
     })
     .await;
     assert_eq!(message, "volumeClaimTemplates are not supported here: this cluster makes no volumes");
-    assert_eq!(describe(&scene.list("app=db").await), [""; 0]);
+    assert_eq!(describe(&fixture.list("app=db").await), [""; 0]);
 }
 
-fn asked_for(set: &DynamicObject) -> i64 {
+fn desired_replicas(set: &DynamicObject) -> i64 {
     set.data["spec"]["replicas"].as_i64().expect("a number")
 }
 
 async fn a_rollout_stays_within_surge_and_unavailable(cluster: Cluster) {
-    let scene = Scene::set(cluster, "rollout").await;
+    let fixture = Fixture::new(cluster, "rollout").await;
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
         "replicas": 5, "selector": {"matchLabels": {"app": "web"}},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
         "template": template(json!({"app": "web"}), "web:1")}});
-    scene.create(deployment.clone()).await;
-    scene.ready("app=web", 5).await;
-    let api = scene.api(&deployment);
+    fixture.create(deployment.clone()).await;
+    fixture.ready("app=web", 5).await;
+    let api = fixture.api(&deployment);
     let image = json!({"spec": {"template": template(json!({"app": "web"}), "web:2")}});
     api.patch("web", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
-    let sets = scene.api(&json!({"apiVersion": "apps/v1", "kind": "ReplicaSet"}));
+    let sets = fixture.api(&json!({"apiVersion": "apps/v1", "kind": "ReplicaSet"}));
     eventually("all run the new image, with never less than four or more than six", || async {
         // The replicas of the ReplicaSets respect the upper bound. Their pods follow a moment later, and the new pods
         // may come before the old ones end.
-        let asked: i64 = sets.list(&ListParams::default()).await.unwrap().iter().map(asked_for).sum();
-        assert!(asked <= 6, "{asked}");
-        let pods = scene.list("app=web").await;
+        let desired: i64 =
+            sets.list(&ListParams::default()).await.unwrap().iter().map(desired_replicas).sum();
+        assert!(desired <= 6, "{desired}");
+        let pods = fixture.list("app=web").await;
         let ready = pods.iter().filter(|pod| is_ready(pod)).count();
         assert!(ready >= 4, "{:?}", describe(&pods));
         let new = |pod: &&k8s_openapi::api::core::v1::Pod| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_testbed::{Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, deployment, pod, stateful_set, text};
+use crate::fixtures::{TestNamespace, deployment, pod, stateful_set, text};
 
 stories!(Controllers:
     min_available_counts_the_existing_pods,
@@ -26,7 +26,7 @@ stories!(Controllers:
 /// Allowed, healthy, desired, expected.
 type Counts = (i64, i64, i64, i64);
 
-impl Space {
+impl TestNamespace {
     async fn make_budget(&self, spec: Value) {
         let mut spec = spec;
         if spec.get("selector").is_none() {
@@ -88,38 +88,38 @@ fn replica_set(name: &str, replicas: u32) -> Value {
 }
 
 async fn min_available_counts_the_existing_pods(cluster: Cluster) {
-    let space = Space::new(&cluster, "minimum").await;
-    space.make_budget(json!({"minAvailable": 3})).await;
-    space.await_counts((0, 0, 3, 0)).await;
+    let ns = TestNamespace::new(&cluster, "minimum").await;
+    ns.make_budget(json!({"minAvailable": 3})).await;
+    ns.await_counts((0, 0, 3, 0)).await;
     for (index, expected) in [(0, 1, 3, 1), (0, 2, 3, 2), (0, 3, 3, 3), (1, 4, 3, 4)].into_iter().enumerate()
     {
-        space.pod(&format!("pod-{index}"), "Running", Some(true)).await;
-        space.await_counts(expected).await;
+        ns.pod(&format!("pod-{index}"), "Running", Some(true)).await;
+        ns.await_counts(expected).await;
     }
-    space.set_phase("pod-0", "Running", Some(false)).await;
-    let budget = space.await_counts((0, 3, 3, 4)).await;
+    ns.set_phase("pod-0", "Running", Some(false)).await;
+    let budget = ns.await_counts((0, 3, 3, 4)).await;
     assert_eq!(condition(&budget, "DisruptionAllowed")["reason"], "InsufficientPods");
 }
 
 async fn an_empty_selector_counts_all_pods(cluster: Cluster) {
-    let space = Space::new(&cluster, "everybody").await;
-    space.make_budget(json!({"minAvailable": 1, "selector": {}})).await;
-    space.await_counts((0, 0, 1, 0)).await;
-    space.pod("one", "Running", Some(true)).await;
-    space.await_counts((0, 1, 1, 1)).await;
-    space.pod("two", "Running", Some(true)).await;
-    let budget = space.await_counts((1, 2, 1, 2)).await;
+    let ns = TestNamespace::new(&cluster, "allpods").await;
+    ns.make_budget(json!({"minAvailable": 1, "selector": {}})).await;
+    ns.await_counts((0, 0, 1, 0)).await;
+    ns.pod("one", "Running", Some(true)).await;
+    ns.await_counts((0, 1, 1, 1)).await;
+    ns.pod("two", "Running", Some(true)).await;
+    let budget = ns.await_counts((1, 2, 1, 2)).await;
     assert_eq!(condition(&budget, "DisruptionAllowed")["reason"], "SufficientPods");
 }
 
 async fn pods_without_a_controller_do_not_count_for_max_unavailable(cluster: Cluster) {
-    let space = Space::new(&cluster, "ofnobody").await;
-    space.make_budget(json!({"maxUnavailable": 1})).await;
-    space.await_counts((0, 0, 0, 0)).await;
-    space.pod("one", "Running", Some(true)).await;
-    space.await_counts((0, 1, 0, 0)).await;
+    let ns = TestNamespace::new(&cluster, "unmanaged").await;
+    ns.make_budget(json!({"maxUnavailable": 1})).await;
+    ns.await_counts((0, 0, 0, 0)).await;
+    ns.pod("one", "Running", Some(true)).await;
+    ns.await_counts((0, 1, 0, 0)).await;
     eventually("an event reports it", || async {
-        let events = space.wire.get(&space.core("events")).await.expect(200);
+        let events = ns.wire.get(&ns.core("events")).await.expect(200);
         let reasons: Vec<String> = events["items"]
             .as_array()
             .into_iter()
@@ -132,52 +132,52 @@ async fn pods_without_a_controller_do_not_count_for_max_unavailable(cluster: Clu
 }
 
 async fn max_unavailable_counts_from_the_scale_of_the_controller(cluster: Cluster) {
-    let space = Space::new(&cluster, "maximum").await;
-    let path = space.path("apps/v1", "replicasets");
-    space.wire.post(&path, &replica_set("web", 7)).await.expect(201);
-    space.make_ready("app%3Dweb", 7).await;
-    space.make_budget(json!({"maxUnavailable": 2})).await;
-    space.await_counts((2, 7, 5, 7)).await;
+    let ns = TestNamespace::new(&cluster, "maximum").await;
+    let path = ns.path("apps/v1", "replicasets");
+    ns.wire.post(&path, &replica_set("web", 7)).await.expect(201);
+    ns.make_ready("app%3Dweb", 7).await;
+    ns.make_budget(json!({"maxUnavailable": 2})).await;
+    ns.await_counts((2, 7, 5, 7)).await;
     let patch = json!({"spec": {"replicas": 5}});
-    space.wire.patch(&format!("{path}/web"), Patch::Merge, &patch).await.expect(200);
-    space.await_counts((2, 5, 3, 5)).await;
+    ns.wire.patch(&format!("{path}/web"), Patch::Merge, &patch).await.expect(200);
+    ns.await_counts((2, 5, 3, 5)).await;
 }
 
 async fn percentages_round_up(cluster: Cluster) {
-    let space = Space::new(&cluster, "percent").await;
-    space.wire.post(&space.path("apps/v1", "replicasets"), &replica_set("web", 7)).await.expect(201);
-    space.make_ready("app%3Dweb", 7).await;
-    space.make_budget(json!({"maxUnavailable": "30%"})).await;
-    space.await_counts((3, 7, 4, 7)).await;
+    let ns = TestNamespace::new(&cluster, "percent").await;
+    ns.wire.post(&ns.path("apps/v1", "replicasets"), &replica_set("web", 7)).await.expect(201);
+    ns.make_ready("app%3Dweb", 7).await;
+    ns.make_budget(json!({"maxUnavailable": "30%"})).await;
+    ns.await_counts((3, 7, 4, 7)).await;
     let patch = json!({"spec": {"maxUnavailable": null, "minAvailable": "28%"}});
-    space.wire.patch(&space.budgets("/foo"), Patch::Merge, &patch).await.expect(200);
-    space.await_counts((5, 7, 2, 7)).await;
+    ns.wire.patch(&ns.budgets("/foo"), Patch::Merge, &patch).await.expect(200);
+    ns.await_counts((5, 7, 2, 7)).await;
     // A pod without a controller counts as healthy, but not as expected.
-    space.pod("rogue", "Running", Some(true)).await;
-    space.await_counts((6, 8, 2, 7)).await;
+    ns.pod("rogue", "Running", Some(true)).await;
+    ns.await_counts((6, 8, 2, 7)).await;
 }
 
 async fn the_scale_of_a_stateful_set_counts(cluster: Cluster) {
-    let space = Space::new(&cluster, "stateful").await;
+    let ns = TestNamespace::new(&cluster, "stateful").await;
     let mut set = stateful_set("db", 3);
     set["spec"]["podManagementPolicy"] = json!("Parallel");
     set["spec"]["template"]["metadata"]["labels"]["a"] = json!("true");
-    space.wire.post(&space.path("apps/v1", "statefulsets"), &set).await.expect(201);
-    space.make_budget(json!({"minAvailable": "34%"})).await;
-    let pods = space.make_ready("app%3Ddb", 3).await;
-    space.await_counts((1, 3, 2, 3)).await;
-    space.set_phase(&pods[1], "Running", Some(false)).await;
-    space.await_counts((0, 2, 2, 3)).await;
+    ns.wire.post(&ns.path("apps/v1", "statefulsets"), &set).await.expect(201);
+    ns.make_budget(json!({"minAvailable": "34%"})).await;
+    let pods = ns.make_ready("app%3Ddb", 3).await;
+    ns.await_counts((1, 3, 2, 3)).await;
+    ns.set_phase(&pods[1], "Running", Some(false)).await;
+    ns.await_counts((0, 2, 2, 3)).await;
 }
 
 async fn the_scale_of_a_deployment_counts(cluster: Cluster) {
-    let space = Space::new(&cluster, "behind").await;
+    let ns = TestNamespace::new(&cluster, "behind").await;
     let mut object = deployment("web", 3);
     object["spec"]["template"]["metadata"]["labels"]["a"] = json!("true");
-    space.wire.post(&space.path("apps/v1", "deployments"), &object).await.expect(201);
-    space.make_ready("app%3Dweb", 3).await;
-    space.make_budget(json!({"maxUnavailable": 1})).await;
-    space.await_counts((1, 3, 2, 3)).await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &object).await.expect(201);
+    ns.make_ready("app%3Dweb", 3).await;
+    ns.make_budget(json!({"maxUnavailable": 1})).await;
+    ns.await_counts((1, 3, 2, 3)).await;
 }
 
 /// Creates a kind with or without the subresource `scale`, and one object of this kind.
@@ -198,19 +198,19 @@ async fn owner(cluster: &Cluster, scaled: bool) -> (crate::crd_schema::Widgets, 
 
 async fn the_scale_of_a_custom_resource_counts(cluster: Cluster) {
     let (widgets, reference) = owner(&cluster, true).await;
-    let space = &widgets.space;
-    space.make_budget(json!({"maxUnavailable": 5})).await;
+    let ns = &widgets.ns;
+    ns.make_budget(json!({"maxUnavailable": 5})).await;
     for name in ["a", "b", "c", "d"] {
         let mut object = pod(name);
         object["metadata"]["ownerReferences"] = json!([reference]);
-        space.create("pods", &object).await;
-        space.set_phase(name, "Running", Some(true)).await;
+        ns.create("pods", &object).await;
+        ns.set_phase(name, "Running", Some(true)).await;
     }
     // A real controller manager discovers a new kind within half a minute, and reconciles again when a pod changes.
-    let counted = || tokio::time::timeout(Duration::from_secs(1), space.await_counts((0, 4, 5, 10)));
+    let counted = || tokio::time::timeout(Duration::from_secs(1), ns.await_counts((0, 4, 5, 10)));
     for round in 0.. {
         let patch = json!({"metadata": {"annotations": {"round": round.to_string()}}});
-        space.wire.patch(&space.core("pods/a"), Patch::Merge, &patch).await.expect(200);
+        ns.wire.patch(&ns.core("pods/a"), Patch::Merge, &patch).await.expect(200);
         if counted().await.is_ok() {
             return;
         }
@@ -219,81 +219,77 @@ async fn the_scale_of_a_custom_resource_counts(cluster: Cluster) {
 
 async fn a_controller_without_scale_is_an_error(cluster: Cluster) {
     let (widgets, reference) = owner(&cluster, false).await;
-    let space = &widgets.space;
+    let ns = &widgets.ns;
     let mut object = pod("one");
     object["metadata"]["ownerReferences"] = json!([reference]);
-    space.create("pods", &object).await;
-    space.set_phase("one", "Running", Some(true)).await;
-    space.make_budget(json!({"maxUnavailable": 5})).await;
+    ns.create("pods", &object).await;
+    ns.set_phase("one", "Running", Some(true)).await;
+    ns.make_budget(json!({"maxUnavailable": 5})).await;
     eventually("the budget reports that it cannot count", || async {
-        let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+        let budget = ns.wire.get(&ns.budgets("/foo")).await.expect(200);
         let failed = condition(&budget, "DisruptionAllowed");
         if failed["reason"] == "SyncFailed" && failed["status"] == "False" { Ok(()) } else { Err(budget) }
     })
     .await;
-    assert_eq!(space.evict("one").await.code, 429);
+    assert_eq!(ns.evict("one").await.code, 429);
 }
 
 async fn an_evicted_pod_is_deducted_until_its_deletion_is_seen(cluster: Cluster) {
-    let space = Space::new(&cluster, "takenoff").await;
+    let ns = TestNamespace::new(&cluster, "takenoff").await;
     for name in ["a", "b", "c"] {
-        space.pod(name, "Running", Some(true)).await;
+        ns.pod(name, "Running", Some(true)).await;
     }
-    space.make_budget(json!({"minAvailable": 2})).await;
-    space.await_counts((1, 3, 2, 3)).await;
-    space.evict("a").await.expect(201);
-    let budget = space.await_counts((0, 2, 2, 2)).await;
+    ns.make_budget(json!({"minAvailable": 2})).await;
+    ns.await_counts((1, 3, 2, 3)).await;
+    ns.evict("a").await.expect(201);
+    let budget = ns.await_counts((0, 2, 2, 2)).await;
     assert_eq!(budget["status"].get("disruptedPods"), None, "the pod is gone, and so is its entry");
-    assert_eq!(space.evict("b").await.code, 429);
+    assert_eq!(ns.evict("b").await.code, 429);
 }
 
 async fn an_old_disrupted_pods_entry_is_dropped(cluster: Cluster) {
-    let space = Space::new(&cluster, "oldentry").await;
+    let ns = TestNamespace::new(&cluster, "oldentry").await;
     for name in ["a", "b"] {
-        space.pod(name, "Running", Some(true)).await;
+        ns.pod(name, "Running", Some(true)).await;
     }
-    space.make_budget(json!({"minAvailable": 1})).await;
-    space.await_counts((1, 2, 1, 2)).await;
+    ns.make_budget(json!({"minAvailable": 1})).await;
+    ns.await_counts((1, 2, 1, 2)).await;
     let patch =
         json!({"status": {"disruptedPods": {"a": "2020-01-01T00:00:00Z", "none": "2020-01-01T00:00:00Z"}}});
-    space.wire.patch(&space.budgets("/foo/status"), Patch::Merge, &patch).await.expect(200);
+    ns.wire.patch(&ns.budgets("/foo/status"), Patch::Merge, &patch).await.expect(200);
     eventually("both entries are gone", || async {
-        let budget = space.wire.get(&space.budgets("/foo")).await.expect(200);
+        let budget = ns.wire.get(&ns.budgets("/foo")).await.expect(200);
         if budget["status"].get("disruptedPods").is_none() { Ok(()) } else { Err(budget) }
     })
     .await;
-    space.await_counts((1, 2, 1, 2)).await;
+    ns.await_counts((1, 2, 1, 2)).await;
 }
 
 async fn other_conditions_are_kept(cluster: Cluster) {
-    let space = Space::new(&cluster, "kept").await;
-    space.make_budget(json!({"minAvailable": 1})).await;
-    space.await_counts((0, 0, 1, 0)).await;
+    let ns = TestNamespace::new(&cluster, "kept").await;
+    ns.make_budget(json!({"minAvailable": 1})).await;
+    ns.await_counts((0, 0, 1, 0)).await;
     let foreign = json!({"type": "BudgetConfigured", "status": "True", "reason": "ValidConfig", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let patch = json!([{"op": "add", "path": "/status/conditions/-", "value": foreign}]);
-    space.wire.patch(&space.budgets("/foo/status"), Patch::Json, &patch).await.expect(200);
-    space.pod("one", "Running", Some(true)).await;
-    space.pod("two", "Running", Some(true)).await;
-    let budget = space.await_counts((1, 2, 1, 2)).await;
+    ns.wire.patch(&ns.budgets("/foo/status"), Patch::Json, &patch).await.expect(200);
+    ns.pod("one", "Running", Some(true)).await;
+    ns.pod("two", "Running", Some(true)).await;
+    let budget = ns.await_counts((1, 2, 1, 2)).await;
     assert_eq!(condition(&budget, "BudgetConfigured")["reason"], "ValidConfig");
     assert_eq!(budget["status"]["conditions"].as_array().map(Vec::len), Some(2));
 }
 
 async fn a_changed_budget_is_reconciled(cluster: Cluster) {
-    let space = Space::new(&cluster, "again").await;
-    space.pod("one", "Running", Some(true)).await;
-    space.pod("two", "Running", Some(true)).await;
-    space.make_budget(json!({"minAvailable": 2})).await;
-    space.await_counts((0, 2, 2, 2)).await;
-    space
-        .wire
-        .patch(&space.budgets("/foo"), Patch::Merge, &json!({"spec": {"minAvailable": 1}}))
-        .await
-        .expect(200);
-    space.await_counts((1, 2, 1, 2)).await;
+    let ns = TestNamespace::new(&cluster, "again").await;
+    ns.pod("one", "Running", Some(true)).await;
+    ns.pod("two", "Running", Some(true)).await;
+    ns.make_budget(json!({"minAvailable": 2})).await;
+    ns.await_counts((0, 2, 2, 2)).await;
+    ns.wire.patch(&ns.budgets("/foo"), Patch::Merge, &json!({"spec": {"minAvailable": 1}})).await.expect(200);
+    ns.await_counts((1, 2, 1, 2)).await;
     // Delete the pod instead of changing its label: a pod whose label no longer matches is noticed only with the next
     // event of a pod that still matches.
-    space.wire.delete(&space.core("pods/two"), &json!({})).await.expect(200);
-    space.await_counts((0, 1, 1, 1)).await;
+    ns.wire.delete(&ns.core("pods/two"), &json!({})).await.expect(200);
+    ns.await_counts((0, 1, 1, 1)).await;
 }

@@ -4,7 +4,7 @@
 use quorate_testbed::{Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, deployment, encoded, pod, stateful_set, text, uid_of};
+use crate::fixtures::{TestNamespace, deployment, encoded, pod, stateful_set, text, uid_of};
 
 stories!(Controllers:
     a_deployment_creates_a_replica_set_that_creates_pods,
@@ -21,7 +21,7 @@ stories!(Controllers:
     template_owner_references_do_not_reach_the_pods,
 );
 
-impl Space {
+impl TestNamespace {
     /// Waits until exactly `count` pods have this label and none is terminating. Returns them.
     async fn await_pods(&self, selector: &str, count: usize) -> Vec<Value> {
         let path = self.core(&format!("pods?labelSelector={}", encoded(selector)));
@@ -48,11 +48,10 @@ fn pod_names(pods: &[Value]) -> Vec<&str> {
 }
 
 async fn a_deployment_creates_a_replica_set_that_creates_pods(cluster: Cluster) {
-    let space = Space::new(&cluster, "deploy").await;
-    let made =
-        space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
-    let pods = space.await_pods("app=web", 2).await;
-    let sets = space.wire.get(&space.path("apps/v1", "replicasets")).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "deploy").await;
+    let made = ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
+    let pods = ns.await_pods("app=web", 2).await;
+    let sets = ns.wire.get(&ns.path("apps/v1", "replicasets")).await.expect(200);
     let set = &sets["items"][0];
     assert_eq!(text(set, "/metadata/ownerReferences/0/uid"), uid_of(&made));
     let hash = text(set, "/metadata/labels/pod-template-hash");
@@ -65,10 +64,10 @@ async fn a_deployment_creates_a_replica_set_that_creates_pods(cluster: Cluster) 
         assert!(text(pod, "/metadata/name").starts_with(&format!("web-{hash}-")), "{pod}");
     }
     for pod in pod_names(&pods) {
-        space.set_phase(pod, "Running", Some(true)).await;
+        ns.set_phase(pod, "Running", Some(true)).await;
     }
     eventually("the deployment reports its pods as ready", || async {
-        let object = space.wire.get(&space.path("apps/v1", "deployments/web")).await.expect(200);
+        let object = ns.wire.get(&ns.path("apps/v1", "deployments/web")).await.expect(200);
         let status = &object["status"];
         let known = status["readyReplicas"] == 2
             && status["availableReplicas"] == 2
@@ -80,189 +79,189 @@ async fn a_deployment_creates_a_replica_set_that_creates_pods(cluster: Cluster) 
 }
 
 async fn a_deleted_pod_is_replaced(cluster: Cluster) {
-    let space = Space::new(&cluster, "replaced").await;
-    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
-    let before = space.await_pods("app=web", 2).await;
+    let ns = TestNamespace::new(&cluster, "replaced").await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
+    let before = ns.await_pods("app=web", 2).await;
     let gone = text(&before[0], "/metadata/name");
-    space.wire.delete(&space.core(&format!("pods/{gone}")), &json!({})).await.expect(200);
+    ns.wire.delete(&ns.core(&format!("pods/{gone}")), &json!({})).await.expect(200);
     eventually("another pod replaces it", || async {
-        let now = space.await_pods("app=web", 2).await;
+        let now = ns.await_pods("app=web", 2).await;
         if pod_names(&now).contains(&gone) { Err(gone.to_owned()) } else { Ok(()) }
     })
     .await;
 }
 
 async fn a_deployment_is_scaled_down(cluster: Cluster) {
-    let space = Space::new(&cluster, "down").await;
-    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 3)).await.expect(201);
-    let before = space.await_pods("app=web", 3).await;
+    let ns = TestNamespace::new(&cluster, "down").await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 3)).await.expect(201);
+    let before = ns.await_pods("app=web", 3).await;
     // Scaling down keeps the ready pod.
     let kept = text(&before[1], "/metadata/name");
-    space.set_phase(kept, "Running", Some(true)).await;
+    ns.set_phase(kept, "Running", Some(true)).await;
     eventually("the deployment reports it", || async {
-        let object = space.wire.get(&space.path("apps/v1", "deployments/web")).await.expect(200);
+        let object = ns.wire.get(&ns.path("apps/v1", "deployments/web")).await.expect(200);
         if object["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(object["status"].clone()) }
     })
     .await;
     let scale = json!({"spec": {"replicas": 1}});
-    space.wire.patch(&space.path("apps/v1", "deployments/web/scale"), Patch::Merge, &scale).await.expect(200);
-    assert_eq!(pod_names(&space.await_pods("app=web", 1).await), [kept]);
+    ns.wire.patch(&ns.path("apps/v1", "deployments/web/scale"), Patch::Merge, &scale).await.expect(200);
+    assert_eq!(pod_names(&ns.await_pods("app=web", 1).await), [kept]);
 }
 
 async fn a_rollout_waits_for_ready_pods(cluster: Cluster) {
-    let space = Space::new(&cluster, "rollout").await;
+    let ns = TestNamespace::new(&cluster, "rollout").await;
     let mut object = deployment("web", 2);
     object["spec"]["strategy"] =
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
-    space.wire.post(&space.path("apps/v1", "deployments"), &object).await.expect(201);
-    for pod in pod_names(&space.await_pods("app=web", 2).await) {
-        space.set_phase(pod, "Running", Some(true)).await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &object).await.expect(201);
+    for pod in pod_names(&ns.await_pods("app=web", 2).await) {
+        ns.set_phase(pod, "Running", Some(true)).await;
     }
     let patch = json!({"spec": {"template": {"metadata": {"labels": {"version": "new"}}}}});
-    space.wire.patch(&space.path("apps/v1", "deployments/web"), Patch::Merge, &patch).await.expect(200);
+    ns.wire.patch(&ns.path("apps/v1", "deployments/web"), Patch::Merge, &patch).await.expect(200);
     for ready in 1..=2 {
         // One pod more than desired, and no pod less, until the new pod is ready.
         let new = eventually(&format!("new pod {ready} exists"), || async {
-            let all = space.await_pods("app=web", 3).await;
+            let all = ns.await_pods("app=web", 3).await;
             let fresh = all.iter().find(|pod| {
                 pod["metadata"]["labels"]["version"] == "new" && pod["status"]["phase"] == "Pending"
             });
             fresh.cloned().ok_or("not yet")
         })
         .await;
-        space.set_phase(text(&new, "/metadata/name"), "Running", Some(true)).await;
+        ns.set_phase(text(&new, "/metadata/name"), "Running", Some(true)).await;
     }
-    space.await_pods("app=web,version=new", 2).await;
-    space.await_pods("app=web", 2).await;
+    ns.await_pods("app=web,version=new", 2).await;
+    ns.await_pods("app=web", 2).await;
 }
 
 async fn a_stateful_set_creates_its_pods_one_after_another(cluster: Cluster) {
-    let space = Space::new(&cluster, "ordered").await;
-    space.wire.post(&space.path("apps/v1", "statefulsets"), &stateful_set("db", 3)).await.expect(201);
+    let ns = TestNamespace::new(&cluster, "ordered").await;
+    ns.wire.post(&ns.path("apps/v1", "statefulsets"), &stateful_set("db", 3)).await.expect(201);
     for count in 1..=3 {
-        let pods = space.await_pods("app=db", count).await;
+        let pods = ns.await_pods("app=db", count).await;
         let expected: Vec<String> = (0..count).map(|index| format!("db-{index}")).collect();
         assert_eq!(pod_names(&pods), expected);
         let newest = &pods[count - 1];
         assert_eq!(text(newest, "/metadata/labels/apps.kubernetes.io~1pod-index"), (count - 1).to_string());
         assert_eq!(text(newest, "/metadata/labels/statefulset.kubernetes.io~1pod-name"), expected[count - 1]);
-        space.set_phase(&expected[count - 1], "Running", Some(true)).await;
+        ns.set_phase(&expected[count - 1], "Running", Some(true)).await;
     }
     let scale = json!({"spec": {"replicas": 1}});
-    space.wire.patch(&space.path("apps/v1", "statefulsets/db/scale"), Patch::Merge, &scale).await.expect(200);
-    assert_eq!(pod_names(&space.await_pods("app=db", 1).await), ["db-0"]);
+    ns.wire.patch(&ns.path("apps/v1", "statefulsets/db/scale"), Patch::Merge, &scale).await.expect(200);
+    assert_eq!(pod_names(&ns.await_pods("app=db", 1).await), ["db-0"]);
 }
 
 async fn a_stateful_set_recreates_a_pod_with_the_same_name(cluster: Cluster) {
-    let space = Space::new(&cluster, "samename").await;
-    space.wire.post(&space.path("apps/v1", "statefulsets"), &stateful_set("db", 1)).await.expect(201);
-    let first = space.await_pods("app=db", 1).await;
-    space.wire.delete(&space.core("pods/db-0"), &json!({})).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "samename").await;
+    ns.wire.post(&ns.path("apps/v1", "statefulsets"), &stateful_set("db", 1)).await.expect(201);
+    let first = ns.await_pods("app=db", 1).await;
+    ns.wire.delete(&ns.core("pods/db-0"), &json!({})).await.expect(200);
     eventually("db-0 is another pod", || async {
-        let pods = space.await_pods("app=db", 1).await;
+        let pods = ns.await_pods("app=db", 1).await;
         if uid_of(&pods[0]) == uid_of(&first[0]) { Err("the same") } else { Ok(()) }
     })
     .await;
 }
 
 async fn dependents_are_deleted_with_their_owner(cluster: Cluster) {
-    let space = Space::new(&cluster, "owned").await;
-    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
-    space.await_pods("app=web", 2).await;
+    let ns = TestNamespace::new(&cluster, "owned").await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
+    ns.await_pods("app=web", 2).await;
     let background = json!({"propagationPolicy": "Background"});
-    space.wire.delete(&space.path("apps/v1", "deployments/web"), &background).await.expect(200);
-    space.await_pods("app=web", 0).await;
+    ns.wire.delete(&ns.path("apps/v1", "deployments/web"), &background).await.expect(200);
+    ns.await_pods("app=web", 0).await;
     eventually("the replica set is gone, too", || async {
-        let sets = space.wire.get(&space.path("apps/v1", "replicasets")).await.expect(200);
+        let sets = ns.wire.get(&ns.path("apps/v1", "replicasets")).await.expect(200);
         if sets["items"] == json!([]) { Ok(()) } else { Err(sets) }
     })
     .await;
 }
 
 async fn orphaned_dependents_stay(cluster: Cluster) {
-    let space = Space::new(&cluster, "orphaned").await;
+    let ns = TestNamespace::new(&cluster, "orphaned").await;
     let mut set = deployment("web", 2);
     set["kind"] = json!("ReplicaSet");
-    space.wire.post(&space.path("apps/v1", "replicasets"), &set).await.expect(201);
-    space.await_pods("app=web", 2).await;
-    let path = space.path("apps/v1", "replicasets/web");
-    space.wire.delete(&path, &json!({"propagationPolicy": "Orphan"})).await.expect(200);
-    space.await_gone(&path).await;
-    let left = space.await_pods("app=web", 2).await;
+    ns.wire.post(&ns.path("apps/v1", "replicasets"), &set).await.expect(201);
+    ns.await_pods("app=web", 2).await;
+    let path = ns.path("apps/v1", "replicasets/web");
+    ns.wire.delete(&path, &json!({"propagationPolicy": "Orphan"})).await.expect(200);
+    ns.await_gone(&path).await;
+    let left = ns.await_pods("app=web", 2).await;
     assert!(left.iter().all(|pod| pod["metadata"].get("ownerReferences").is_none()), "{left:#?}");
 }
 
 async fn foreground_deletion_waits_for_dependents(cluster: Cluster) {
-    let space = Space::new(&cluster, "foreground").await;
+    let ns = TestNamespace::new(&cluster, "foreground").await;
     let mut set = deployment("web", 1);
     set["kind"] = json!("ReplicaSet");
     set["spec"]["template"]["metadata"]["finalizers"] = json!(["example.com/held"]);
-    space.wire.post(&space.path("apps/v1", "replicasets"), &set).await.expect(201);
-    let pods = space.await_pods("app=web", 1).await;
-    let pod = space.core(&format!("pods/{}", text(&pods[0], "/metadata/name")));
-    let path = space.path("apps/v1", "replicasets/web");
-    space.wire.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.expect(200);
+    ns.wire.post(&ns.path("apps/v1", "replicasets"), &set).await.expect(201);
+    let pods = ns.await_pods("app=web", 1).await;
+    let pod = ns.core(&format!("pods/{}", text(&pods[0], "/metadata/name")));
+    let path = ns.path("apps/v1", "replicasets/web");
+    ns.wire.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.expect(200);
     eventually("the pod is terminating", || async {
-        let pod = space.wire.get(&pod).await.expect(200);
+        let pod = ns.wire.get(&pod).await.expect(200);
         if pod["metadata"].get("deletionTimestamp").is_some() { Ok(()) } else { Err(pod) }
     })
     .await;
-    assert_eq!(space.code(&path).await, 200, "the owner waits");
-    space.wire.patch(&pod, Patch::Merge, &json!({"metadata": {"finalizers": null}})).await.expect(200);
-    space.await_gone(&path).await;
+    assert_eq!(ns.code(&path).await, 200, "the owner waits");
+    ns.wire.patch(&pod, Patch::Merge, &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    ns.await_gone(&path).await;
 }
 
 async fn a_pod_with_two_owners_waits_for_both(cluster: Cluster) {
-    let space = Space::new(&cluster, "owners").await;
+    let ns = TestNamespace::new(&cluster, "owners").await;
     let mut object = pod("one");
     let mut references = Vec::new();
     for name in ["first", "second"] {
-        let owner = space.config_map(name, json!({})).await;
+        let owner = ns.config_map(name, json!({})).await;
         references
             .push(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid_of(&owner)}));
     }
     object["metadata"]["ownerReferences"] = json!(references);
-    space.create("pods", &object).await;
-    space.wire.delete(&space.core("configmaps/first"), &json!({})).await.expect(200);
+    ns.create("pods", &object).await;
+    ns.wire.delete(&ns.core("configmaps/first"), &json!({})).await.expect(200);
     eventually("the reference to the first owner is removed", || async {
-        let pod = space.wire.get(&space.core("pods/one")).await.expect(200);
+        let pod = ns.wire.get(&ns.core("pods/one")).await.expect(200);
         let left = pod["metadata"]["ownerReferences"].as_array().map(Vec::len);
         if left == Some(1) { Ok(()) } else { Err(pod) }
     })
     .await;
-    space.wire.delete(&space.core("configmaps/second"), &json!({})).await.expect(200);
-    space.await_gone(&space.core("pods/one")).await;
+    ns.wire.delete(&ns.core("configmaps/second"), &json!({})).await.expect(200);
+    ns.await_gone(&ns.core("pods/one")).await;
 }
 
 async fn a_namespace_is_deleted_with_its_contents(cluster: Cluster) {
-    let space = Space::new(&cluster, "endspace").await;
-    space.create("pods", &pod("one")).await;
+    let ns = TestNamespace::new(&cluster, "endspace").await;
+    ns.create("pods", &pod("one")).await;
     let mut held = crate::fixtures::config_map("held", json!({}));
     held["metadata"]["finalizers"] = json!(["example.com/held"]);
-    space.create("configmaps", &held).await;
-    let path = format!("/api/v1/namespaces/{}", space.name);
-    space.wire.delete(&path, &json!({})).await.expect(200);
-    let ending = space.wire.get(&path).await.expect(200);
+    ns.create("configmaps", &held).await;
+    let path = format!("/api/v1/namespaces/{}", ns.name);
+    ns.wire.delete(&path, &json!({})).await.expect(200);
+    let ending = ns.wire.get(&path).await.expect(200);
     assert_eq!(ending["status"]["phase"], "Terminating");
-    space.await_gone(&space.core("pods/one")).await;
-    let late = space.wire.post(&space.core("pods"), &pod("late")).await;
+    ns.await_gone(&ns.core("pods/one")).await;
+    let late = ns.wire.post(&ns.core("pods"), &pod("late")).await;
     assert_eq!((late.code, late.reason()), (403, "Forbidden"));
     assert_eq!(late.body["details"]["causes"][0]["reason"], "NamespaceTerminating");
     let patch = json!({"metadata": {"finalizers": null}});
-    space.wire.patch(&space.core("configmaps/held"), Patch::Merge, &patch).await.expect(200);
-    space.await_gone(&path).await;
+    ns.wire.patch(&ns.core("configmaps/held"), Patch::Merge, &patch).await.expect(200);
+    ns.await_gone(&path).await;
 }
 
 async fn template_owner_references_do_not_reach_the_pods(cluster: Cluster) {
-    let space = Space::new(&cluster, "template").await;
-    let owner = space.config_map("owner", json!({})).await;
+    let ns = TestNamespace::new(&cluster, "template").await;
+    let owner = ns.config_map("owner", json!({})).await;
     let mut set = deployment("web", 1);
     set["kind"] = json!("ReplicaSet");
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid_of(&owner)});
     set["spec"]["template"]["metadata"]["ownerReferences"] = json!([reference]);
-    let made = space.wire.post(&space.path("apps/v1", "replicasets"), &set).await.expect(201);
+    let made = ns.wire.post(&ns.path("apps/v1", "replicasets"), &set).await.expect(201);
     assert_eq!(made["spec"]["template"]["metadata"]["ownerReferences"], json!([reference]));
-    let pods = space.await_pods("app=web", 1).await;
+    let pods = ns.await_pods("app=web", 1).await;
     let owners = pods[0]["metadata"]["ownerReferences"].as_array().expect("owners");
     assert_eq!((owners.len(), text(&owners[0], "/kind")), (1, "ReplicaSet"));
 }

@@ -3,7 +3,7 @@
 use quorate_testbed::{Answer, Cluster, Patch, Wire, eventually, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::Space;
+use crate::fixtures::TestNamespace;
 
 stories!(ApiServer:
     unknown_fields_are_pruned,
@@ -22,7 +22,7 @@ stories!(ApiServer:
 /// A custom kind for one test.
 pub(crate) struct Widgets {
     pub(crate) wire: Wire,
-    pub(crate) space: Space,
+    pub(crate) ns: TestNamespace,
     pub(crate) plural: String,
     pub(crate) group: String,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Widgets {
 impl Widgets {
     /// Creates the kind with `spec` as the schema of its spec, and waits until it is served.
     pub(crate) async fn new(cluster: &Cluster, spec: Value, version: Value) -> Self {
-        let space = Space::new(cluster, "widgets").await;
-        let group = format!("{}.example.com", space.name);
-        let widgets = Self { wire: cluster.wire(), space, plural: "widgets".to_owned(), group };
+        let ns = TestNamespace::new(cluster, "widgets").await;
+        let group = format!("{}.example.com", ns.name);
+        let widgets = Self { wire: cluster.wire(), ns, plural: "widgets".to_owned(), group };
         widgets.wire.post(CRDS, &widgets.definition(spec, version)).await.expect(201);
         widgets.await_served().await;
         widgets
@@ -61,7 +61,7 @@ impl Widgets {
     }
 
     pub(crate) fn path(&self, rest: &str) -> String {
-        self.space.path(&format!("{}/v1", self.group), &format!("{}{rest}", self.plural))
+        self.ns.path(&format!("{}/v1", self.group), &format!("{}{rest}", self.plural))
     }
 
     pub(crate) fn object(&self, name: &str, spec: &Value) -> Value {
@@ -162,7 +162,7 @@ async fn limits_are_enforced(cluster: Cluster) {
         json!({}),
     )
     .await;
-    for (spec, said) in [
+    for (spec, expected) in [
         (
             json!({"size": 0}),
             "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
@@ -180,8 +180,8 @@ async fn limits_are_enforced(cluster: Cluster) {
         (json!({"tags": ["a", "b"]}), "spec.tags: Too many: 2: must have at most 1 item"),
     ] {
         let answer = widgets.create("one", spec).await;
-        assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{said}");
-        assert!(answer.message().contains(said), "{}\n{said}", answer.message());
+        assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{expected}");
+        assert!(answer.message().contains(expected), "{}\n{expected}", answer.message());
     }
     let good = json!({"size": 10, "mode": "Fast", "code": "abc", "tags": ["a"]});
     widgets.create("one", good).await.expect(201);

@@ -6,12 +6,12 @@ use quorate_api::{crds, slim};
 use quorate_testbed::{Cluster, Patch, eventually, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, deployment, text};
+use crate::fixtures::{TestNamespace, deployment, text};
 
 stories!(ApiServer:
-    budgets_are_accepted_or_rejected_as_the_cases_say,
-    workloads_are_accepted_or_rejected_as_the_cases_say,
-    openkruise_budgets_are_accepted_or_rejected_as_the_cases_say,
+    budgets_are_accepted_or_rejected_as_in_the_cases,
+    workloads_are_accepted_or_rejected_as_in_the_cases,
+    openkruise_budgets_are_accepted_or_rejected_as_in_the_cases,
     openkruise_budgets_are_printed_as_by_openkruise,
     missing_fields_of_a_budget_are_defaulted,
     a_budget_with_all_fields_is_stored_unchanged,
@@ -27,68 +27,68 @@ const WORKLOADS: &str = "scheduling.quorate.dev/v1alpha1";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// A namespace in a cluster that serves Quorate's kinds.
-async fn space(cluster: &Cluster, stem: &str) -> Space {
-    let space = Space::new(cluster, stem).await;
+async fn ns(cluster: &Cluster, stem: &str) -> TestNamespace {
+    let ns = TestNamespace::new(cluster, stem).await;
     for crd in crds::all() {
         let name = crd.metadata.name.clone().expect("a name");
-        let answer = space.wire.post(DEFINITIONS, &serde_json::to_value(&crd).expect("JSON")).await;
+        let answer = ns.wire.post(DEFINITIONS, &serde_json::to_value(&crd).expect("JSON")).await;
         // Another test may have created it first.
         assert!([201, 409].contains(&answer.code), "{name}: {answer:?}");
         let path = format!("{DEFINITIONS}/{name}");
-        let kinds = space.path(&format!("{}/v1alpha1", crd.spec.group), &crd.spec.names.plural);
+        let kinds = ns.path(&format!("{}/v1alpha1", crd.spec.group), &crd.spec.names.plural);
         eventually(&format!("{name} is served"), async || {
-            let stored = space.wire.get(&path).await.body;
+            let stored = ns.wire.get(&path).await.body;
             let conditions = stored["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let is = |kind: &str, status: &str| {
                 conditions.iter().any(|c| c["type"] == kind && c["status"] == status)
             };
             assert!(!is("NonStructuralSchema", "True"), "{conditions:?}");
-            let served = space.wire.get(&kinds).await.code == 200;
+            let served = ns.wire.get(&kinds).await.code == 200;
             if is("Established", "True") && served { Ok(()) } else { Err(conditions) }
         })
         .await;
     }
-    space
+    ns
 }
 
 fn yaml(text: &str) -> Value {
     serde_yaml_ng::from_str(text).expect("YAML")
 }
 
-async fn budgets_are_accepted_or_rejected_as_the_cases_say(cluster: Cluster) {
+async fn budgets_are_accepted_or_rejected_as_in_the_cases(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/disruptionbudgets.yaml"));
-    let space = space(&cluster, "dbu").await;
-    try_cases(&space, BUDGETS, "DisruptionBudget", "disruptionbudgets", &cases).await;
+    let ns = ns(&cluster, "dbu").await;
+    try_cases(&ns, BUDGETS, "DisruptionBudget", "disruptionbudgets", &cases).await;
 }
 
-async fn workloads_are_accepted_or_rejected_as_the_cases_say(cluster: Cluster) {
+async fn workloads_are_accepted_or_rejected_as_in_the_cases(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/workloads.yaml"));
-    let space = space(&cluster, "qwl").await;
-    try_cases(&space, WORKLOADS, "Workload", "workloads", &cases).await;
+    let ns = ns(&cluster, "qwl").await;
+    try_cases(&ns, WORKLOADS, "Workload", "workloads", &cases).await;
 }
 
-async fn openkruise_budgets_are_accepted_or_rejected_as_the_cases_say(cluster: Cluster) {
+async fn openkruise_budgets_are_accepted_or_rejected_as_in_the_cases(cluster: Cluster) {
     let cases = yaml(include_str!("../../../api/tests/data/podunavailablebudgets.yaml"));
-    let space = space(&cluster, "pub").await;
-    try_cases(&space, KRUISE, "PodUnavailableBudget", "podunavailablebudgets", &cases).await;
+    let ns = ns(&cluster, "pub").await;
+    try_cases(&ns, KRUISE, "PodUnavailableBudget", "podunavailablebudgets", &cases).await;
 }
 
 async fn openkruise_budgets_are_printed_as_by_openkruise(cluster: Cluster) {
-    let space = space(&cluster, "printedpub").await;
-    let path = space.path(KRUISE, "podunavailablebudgets");
+    let ns = ns(&cluster, "printedpub").await;
+    let path = ns.path(KRUISE, "podunavailablebudgets");
     let budget = json!({
         "apiVersion": KRUISE, "kind": "PodUnavailableBudget", "metadata": {"name": "web"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
     });
-    space.wire.post(&path, &budget).await.expect(201);
+    ns.wire.post(&path, &budget).await.expect(201);
     // The status as OpenKruise writes it, without the fields of Quorate.
     let status = json!({
         "unavailableAllowed": 1, "currentAvailable": 4, "desiredAvailable": 3, "totalReplicas": 5,
         "disruptedPods": {"web-0": "2026-11-15T21:00:00Z"}, "observedGeneration": 1,
     });
     let patch = json!({"status": status});
-    space.wire.patch(&format!("{path}/web/status"), Patch::Merge, &patch).await.expect(200);
-    let table = space.wire.table(&path).await.expect(200);
+    ns.wire.patch(&format!("{path}/web/status"), Patch::Merge, &patch).await.expect(200);
+    let table = ns.wire.table(&path).await.expect(200);
     let columns = table["columnDefinitions"].as_array().into_iter().flatten();
     let names: Vec<_> = columns.map(|column| text(column, "/name")).collect();
     assert_eq!(names, ["Name", "Allowed", "Current", "Desired", "Total"]);
@@ -97,9 +97,9 @@ async fn openkruise_budgets_are_printed_as_by_openkruise(cluster: Cluster) {
 }
 
 /// Runs every case, and reports all unexpected results.
-async fn try_cases(space: &Space, group_version: &str, kind: &str, plural: &str, cases: &Value) {
+async fn try_cases(ns: &TestNamespace, group_version: &str, kind: &str, plural: &str, cases: &Value) {
     let mut surprises = Vec::new();
-    let path = format!("{}?dryRun=All", space.path(group_version, plural));
+    let path = format!("{}?dryRun=All", ns.path(group_version, plural));
     for case in cases.as_array().expect("a list of cases") {
         let object = json!({
             "apiVersion": group_version,
@@ -107,8 +107,8 @@ async fn try_cases(space: &Space, group_version: &str, kind: &str, plural: &str,
             "metadata": {"name": "case"},
             "spec": case["spec"],
         });
-        let answer = space.wire.post(&path, &object).await;
-        let as_said = match (case["refused"].as_str(), case["field"].as_str()) {
+        let answer = ns.wire.post(&path, &object).await;
+        let as_expected = match (case["refused"].as_str(), case["field"].as_str()) {
             (Some(refused), Some(field)) => {
                 let causes = answer.body["details"]["causes"].as_array();
                 answer.code == 422
@@ -119,7 +119,7 @@ async fn try_cases(space: &Space, group_version: &str, kind: &str, plural: &str,
             }
             _ => answer.code == 201,
         };
-        if !as_said {
+        if !as_expected {
             surprises.push(format!("{}: {} {}", case["name"], answer.code, answer.body["message"]));
         }
     }
@@ -136,8 +136,8 @@ fn budget(name: &str) -> Value {
 }
 
 async fn missing_fields_of_a_budget_are_defaulted(cluster: Cluster) {
-    let space = space(&cluster, "filledin").await;
-    let made = space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
+    let ns = ns(&cluster, "filledin").await;
+    let made = ns.wire.post(&ns.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
     assert_eq!(
         made["spec"],
         json!({
@@ -154,21 +154,21 @@ async fn missing_fields_of_a_budget_are_defaulted(cluster: Cluster) {
 }
 
 async fn a_budget_with_all_fields_is_stored_unchanged(cluster: Cluster) {
-    let space = space(&cluster, "whole").await;
+    let ns = ns(&cluster, "whole").await;
     let mut given = yaml(include_str!("../../../api/tests/data/budget.yaml"));
     given["metadata"] = json!({"name": "llm"});
-    let made = space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &given).await.expect(201);
+    let made = ns.wire.post(&ns.path(BUDGETS, "disruptionbudgets"), &given).await.expect(201);
     given["metadata"] = made["metadata"].clone();
-    let path = space.path(BUDGETS, "disruptionbudgets/llm");
-    space.wire.put(&format!("{path}/status"), &given).await.expect(200);
-    let stored = space.wire.get(&path).await.expect(200);
+    let path = ns.path(BUDGETS, "disruptionbudgets/llm");
+    ns.wire.put(&format!("{path}/status"), &given).await.expect(200);
+    let stored = ns.wire.get(&path).await.expect(200);
     assert_eq!((&stored["spec"], &stored["status"]), (&given["spec"], &given["status"]));
 }
 
 async fn claims_do_not_enlarge_the_managed_fields(cluster: Cluster) {
-    let space = space(&cluster, "small").await;
+    let ns = ns(&cluster, "small").await;
     let at = "2026-11-15T21:00:00Z";
-    space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
+    ns.wire.post(&ns.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
     let claims: Value = (0..300)
         .map(|n| {
             let token = json!({"operation": "Evict", "by": "ann", "at": at});
@@ -179,19 +179,19 @@ async fn claims_do_not_enlarge_the_managed_fields(cluster: Cluster) {
     let groups: Value =
         (0..100).map(|n| json!({"name": n.to_string(), "healthy": 1, "minCount": 1, "pods": 1})).collect();
     let status = json!({"claims": claims, "disruptedPods": pods, "unavailablePods": pods, "groups": groups});
-    let path = space.path(BUDGETS, "disruptionbudgets/llm/status");
-    let after = space.wire.patch(&path, Patch::Merge, &json!({"status": status})).await.expect(200);
+    let path = ns.path(BUDGETS, "disruptionbudgets/llm/status");
+    let after = ns.wire.patch(&path, Patch::Merge, &json!({"status": status})).await.expect(200);
     assert_eq!(after["status"]["claims"].as_object().map(|claims| claims.len()), Some(300));
     let size = after["metadata"]["managedFields"].to_string().len();
     assert!(size < 2000, "{size} bytes");
 }
 
 async fn a_claim_is_committed_once(cluster: Cluster) {
-    let space = space(&cluster, "commit").await;
-    space.wire.post(&space.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
-    let path = space.path(BUDGETS, "disruptionbudgets/llm/status");
+    let ns = ns(&cluster, "commit").await;
+    ns.wire.post(&ns.path(BUDGETS, "disruptionbudgets"), &budget("llm")).await.expect(201);
+    let path = ns.path(BUDGETS, "disruptionbudgets/llm/status");
     let opened = json!({"status": {"ledger": 0, "claims": {}, "protocol": 1, "settledVersion": "0"}});
-    let uid = space.wire.patch(&path, Patch::Merge, &opened).await.expect(200)["metadata"]["uid"].clone();
+    let uid = ns.wire.patch(&path, Patch::Merge, &opened).await.expect(200)["metadata"]["uid"].clone();
     let claim = json!({"pod": "llm-0", "tokens": {"9d2e": {"operation": "Evict", "by": "ann", "at": "2026-11-15T21:00:00Z"}}});
     let commit = json!([
         {"op": "test", "path": "/metadata/uid", "value": uid},
@@ -200,27 +200,27 @@ async fn a_claim_is_committed_once(cluster: Cluster) {
         {"op": "replace", "path": "/status/ledger", "value": 1},
         {"op": "add", "path": "/status/claims/u-1", "value": claim},
     ]);
-    let after = space.wire.patch(&path, Patch::Json, &commit).await.expect(200);
+    let after = ns.wire.patch(&path, Patch::Json, &commit).await.expect(200);
     assert_eq!((&after["status"]["ledger"], &after["status"]["claims"]["u-1"]), (&json!(1), &claim));
-    let again = space.wire.patch(&path, Patch::Json, &commit).await;
+    let again = ns.wire.patch(&path, Patch::Json, &commit).await;
     assert_eq!((again.code, again.reason()), (422, "Invalid"));
     // Other numbers of the status are written without changing the ledger.
     let counters = json!({"status": {"disruptionsAllowed": 1}});
-    let after = space.wire.patch(&path, Patch::Merge, &counters).await.expect(200);
+    let after = ns.wire.patch(&path, Patch::Merge, &counters).await.expect(200);
     assert_eq!((&after["status"]["ledger"], &after["metadata"]["generation"]), (&json!(1), &json!(1)));
 }
 
 async fn budgets_are_printed_in_units(cluster: Cluster) {
-    let space = space(&cluster, "printed").await;
-    let path = space.path(BUDGETS, "disruptionbudgets");
-    space.wire.post(&path, &budget("llm")).await.expect(201);
+    let ns = ns(&cluster, "printed").await;
+    let path = ns.path(BUDGETS, "disruptionbudgets");
+    ns.wire.post(&path, &budget("llm")).await.expect(201);
     let status = json!({
         "disruptionsAllowedReplicas": 1, "currentHealthyReplicas": 4, "desiredHealthyReplicas": 3, "expectedReplicas": 5,
         "disruptionsAllowed": 1, "currentHealthy": 16, "desiredHealthy": 12, "expectedPods": 20,
     });
     let patch = json!({"status": status});
-    space.wire.patch(&format!("{path}/llm/status"), Patch::Merge, &patch).await.expect(200);
-    let table = space.wire.table(&path).await.expect(200);
+    ns.wire.patch(&format!("{path}/llm/status"), Patch::Merge, &patch).await.expect(200);
+    let table = ns.wire.table(&path).await.expect(200);
     let names: Vec<_> = table["columnDefinitions"]
         .as_array()
         .into_iter()
@@ -236,26 +236,26 @@ async fn budgets_are_printed_in_units(cluster: Cluster) {
 }
 
 async fn foreign_objects_are_read_with_the_slim_types(cluster: Cluster) {
-    let space = space(&cluster, "slim").await;
+    let ns = ns(&cluster, "slim").await;
     let mut pod = crate::fixtures::pod("one");
     pod["metadata"]["annotations"] =
         json!({"quorate.dev/disruption-probe.main": "{}", "example.com/other": "x"});
-    space.create("pods", &pod).await;
-    space.set_phase("one", "Running", Some(true)).await;
-    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
+    ns.create("pods", &pod).await;
+    ns.set_phase("one", "Running", Some(true)).await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 2)).await.expect(201);
     let pdb = json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "web"},
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
     });
-    space.wire.post(&space.budgets(""), &pdb).await.expect(201);
+    ns.wire.post(&ns.budgets(""), &pdb).await.expect(201);
 
     let client = cluster.admin();
     let all = ListParams::default();
-    let pods = Api::<slim::Pod>::namespaced(client.clone(), &space.name).list(&all).await.expect("pods");
+    let pods = Api::<slim::Pod>::namespaced(client.clone(), &ns.name).list(&all).await.expect("pods");
     let [slim] = &pods.items[..] else { panic!("{pods:?}") };
-    let full = Api::<core::Pod>::namespaced(client.clone(), &space.name).get("one").await.expect("the pod");
+    let full = Api::<core::Pod>::namespaced(client.clone(), &ns.name).get("one").await.expect("the pod");
     assert_eq!(
         (&slim.metadata.uid, &slim.metadata.resource_version),
         (&full.metadata.uid, &full.metadata.resource_version)
@@ -264,16 +264,16 @@ async fn foreign_objects_are_read_with_the_slim_types(cluster: Cluster) {
     assert_eq!(slim.status.phase, slim::Phase::Running);
     assert!(slim::Condition::find(&slim.status.conditions, "Ready").is_some_and(slim::Condition::is_true));
 
-    let web = Api::<slim::Deployment>::namespaced(client.clone(), &space.name)
+    let web = Api::<slim::Deployment>::namespaced(client.clone(), &ns.name)
         .get("web")
         .await
         .expect("the deployment");
     assert_eq!(web.spec.replicas, Some(2));
-    let pdb = Api::<slim::PodDisruptionBudget>::namespaced(client.clone(), &space.name)
+    let pdb = Api::<slim::PodDisruptionBudget>::namespaced(client.clone(), &ns.name)
         .get("web")
         .await
         .expect("the pdb");
     assert!(pdb.spec.max_unavailable.is_some());
-    let namespace = Api::<slim::Namespace>::all(client).get(&space.name).await.expect("the namespace");
+    let namespace = Api::<slim::Namespace>::all(client).get(&ns.name).await.expect("the namespace");
     assert_eq!(namespace.metadata.deletion_timestamp, None);
 }

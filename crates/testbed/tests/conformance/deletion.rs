@@ -3,7 +3,7 @@
 use quorate_testbed::{Cluster, Patch, stories};
 use serde_json::json;
 
-use crate::fixtures::{Space, deployment, names, uid_of, version_of};
+use crate::fixtures::{TestNamespace, deployment, names, uid_of, version_of};
 
 stories!(ApiServer:
     a_deletion_returns_the_identity_of_the_object,
@@ -17,76 +17,71 @@ stories!(ApiServer:
 );
 
 async fn a_deletion_returns_the_identity_of_the_object(cluster: Cluster) {
-    let space = Space::new(&cluster, "deleted").await;
-    let made = space.config_map("one", json!({})).await;
-    let answer = space.wire.delete(&space.core("configmaps/one"), &json!({})).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "deleted").await;
+    let made = ns.config_map("one", json!({})).await;
+    let answer = ns.wire.delete(&ns.core("configmaps/one"), &json!({})).await.expect(200);
     assert_eq!(answer["kind"], "Status");
     assert_eq!(answer["status"], "Success");
     assert_eq!(answer["details"], json!({"name": "one", "kind": "configmaps", "uid": uid_of(&made)}));
-    assert_eq!(space.code(&space.core("configmaps/one")).await, 404);
+    assert_eq!(ns.code(&ns.core("configmaps/one")).await, 404);
 }
 
 async fn a_deletion_can_require_a_uid(cluster: Cluster) {
-    let space = Space::new(&cluster, "uid").await;
-    let made = space.config_map("one", json!({})).await;
-    let path = space.core("configmaps/one");
+    let ns = TestNamespace::new(&cluster, "uid").await;
+    let made = ns.config_map("one", json!({})).await;
+    let path = ns.core("configmaps/one");
     let wrong = json!({"preconditions": {"uid": "another"}});
-    let answer = space.wire.delete(&path, &wrong).await;
+    let answer = ns.wire.delete(&path, &wrong).await;
     assert_eq!((answer.code, answer.reason()), (409, "Conflict"));
     assert!(
         answer.message().contains("the UID in the precondition (another) does not match the UID in record"),
         "{}",
         answer.message()
     );
-    assert_eq!(space.code(&path).await, 200);
-    space.wire.delete(&path, &json!({"preconditions": {"uid": uid_of(&made)}})).await.expect(200);
+    assert_eq!(ns.code(&path).await, 200);
+    ns.wire.delete(&path, &json!({"preconditions": {"uid": uid_of(&made)}})).await.expect(200);
 }
 
 async fn a_deletion_can_require_a_version(cluster: Cluster) {
-    let space = Space::new(&cluster, "version").await;
-    let old = space.config_map("one", json!({})).await;
-    let path = space.core("configmaps/one");
-    let new = space.wire.patch(&path, Patch::Merge, &json!({"data": {"k": "v"}})).await.expect(200);
-    let late =
-        space.wire.delete(&path, &json!({"preconditions": {"resourceVersion": version_of(&old)}})).await;
+    let ns = TestNamespace::new(&cluster, "version").await;
+    let old = ns.config_map("one", json!({})).await;
+    let path = ns.core("configmaps/one");
+    let new = ns.wire.patch(&path, Patch::Merge, &json!({"data": {"k": "v"}})).await.expect(200);
+    let late = ns.wire.delete(&path, &json!({"preconditions": {"resourceVersion": version_of(&old)}})).await;
     assert_eq!((late.code, late.reason()), (409, "Conflict"));
-    space
-        .wire
-        .delete(&path, &json!({"preconditions": {"resourceVersion": version_of(&new)}}))
-        .await
-        .expect(200);
+    ns.wire.delete(&path, &json!({"preconditions": {"resourceVersion": version_of(&new)}})).await.expect(200);
 }
 
 async fn a_finalizer_delays_the_removal_of_an_object(cluster: Cluster) {
-    let space = Space::new(&cluster, "finalizer").await;
-    let path = space.core("configmaps/one");
-    space.config_map("one", json!({})).await;
+    let ns = TestNamespace::new(&cluster, "finalizer").await;
+    let path = ns.core("configmaps/one");
+    ns.config_map("one", json!({})).await;
     let finalizers = json!({"metadata": {"finalizers": ["example.com/first", "example.com/second"]}});
-    space.wire.patch(&path, Patch::Merge, &finalizers).await.expect(200);
+    ns.wire.patch(&path, Patch::Merge, &finalizers).await.expect(200);
 
-    let held = space.wire.delete(&path, &json!({})).await.expect(200);
+    let held = ns.wire.delete(&path, &json!({})).await.expect(200);
     assert_eq!(held["kind"], "ConfigMap", "the response is the object that still exists");
     assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
     // A second deletion is not an error, and changes nothing.
-    let again = space.wire.delete(&path, &json!({})).await.expect(200);
+    let again = ns.wire.delete(&path, &json!({})).await.expect(200);
     assert_eq!(version_of(&again), version_of(&held));
 
     let one_left = json!({"metadata": {"finalizers": ["example.com/second"]}});
-    space.wire.patch(&path, Patch::Merge, &one_left).await.expect(200);
-    assert_eq!(space.code(&path).await, 200);
-    space.wire.patch(&path, Patch::Merge, &json!({"metadata": {"finalizers": null}})).await.expect(200);
-    assert_eq!(space.code(&path).await, 404);
+    ns.wire.patch(&path, Patch::Merge, &one_left).await.expect(200);
+    assert_eq!(ns.code(&path).await, 200);
+    ns.wire.patch(&path, Patch::Merge, &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    assert_eq!(ns.code(&path).await, 404);
 }
 
 async fn no_finalizer_can_be_added_during_deletion(cluster: Cluster) {
-    let space = Space::new(&cluster, "latefinalizer").await;
-    let path = space.core("configmaps/one");
-    space.config_map("one", json!({})).await;
+    let ns = TestNamespace::new(&cluster, "latefinalizer").await;
+    let path = ns.core("configmaps/one");
+    ns.config_map("one", json!({})).await;
     let first = json!({"metadata": {"finalizers": ["example.com/first"]}});
-    space.wire.patch(&path, Patch::Merge, &first).await.expect(200);
-    space.wire.delete(&path, &json!({})).await.expect(200);
+    ns.wire.patch(&path, Patch::Merge, &first).await.expect(200);
+    ns.wire.delete(&path, &json!({})).await.expect(200);
     let more = json!({"metadata": {"finalizers": ["example.com/first", "example.com/second"]}});
-    let answer = space.wire.patch(&path, Patch::Merge, &more).await;
+    let answer = ns.wire.patch(&path, Patch::Merge, &more).await;
     assert_eq!((answer.code, answer.reason()), (422, "Invalid"));
     assert!(
         answer.message().contains("no new finalizers can be added if the object is being deleted"),
@@ -96,34 +91,34 @@ async fn no_finalizer_can_be_added_during_deletion(cluster: Cluster) {
 }
 
 async fn a_collection_is_deleted_by_its_labels(cluster: Cluster) {
-    let space = Space::new(&cluster, "collection").await;
+    let ns = TestNamespace::new(&cluster, "collection").await;
     for (name, team) in [("a", "red"), ("b", "blue"), ("c", "red")] {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "labels": {"team": team}}});
-        space.create("configmaps", &object).await;
+        ns.create("configmaps", &object).await;
     }
-    let path = format!("{}?labelSelector=team%3Dred", space.core("configmaps"));
-    let gone = space.wire.delete(&path, &json!({})).await.expect(200);
+    let path = format!("{}?labelSelector=team%3Dred", ns.core("configmaps"));
+    let gone = ns.wire.delete(&path, &json!({})).await.expect(200);
     assert_eq!(names(&gone), ["a", "c"]);
-    let left = space.wire.get(&format!("{}?labelSelector=team", space.core("configmaps"))).await.expect(200);
+    let left = ns.wire.get(&format!("{}?labelSelector=team", ns.core("configmaps"))).await.expect(200);
     assert_eq!(names(&left), ["b"]);
 }
 
 async fn foreground_deletion_sets_a_finalizer(cluster: Cluster) {
-    let space = Space::new(&cluster, "foreground").await;
-    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
-    let path = space.path("apps/v1", "deployments/web");
-    space.wire.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.expect(200);
-    let held = space.wire.get(&path).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "foreground").await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
+    let path = ns.path("apps/v1", "deployments/web");
+    ns.wire.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.expect(200);
+    let held = ns.wire.get(&path).await.expect(200);
     assert_eq!(held["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     assert!(held["metadata"]["deletionTimestamp"].is_string());
 }
 
 async fn orphan_deletion_sets_a_finalizer(cluster: Cluster) {
-    let space = Space::new(&cluster, "orphan").await;
-    space.wire.post(&space.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
-    let path = space.path("apps/v1", "deployments/web");
-    space.wire.delete(&path, &json!({"propagationPolicy": "Orphan"})).await.expect(200);
-    let held = space.wire.get(&path).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "orphan").await;
+    ns.wire.post(&ns.path("apps/v1", "deployments"), &deployment("web", 1)).await.expect(201);
+    let path = ns.path("apps/v1", "deployments/web");
+    ns.wire.delete(&path, &json!({"propagationPolicy": "Orphan"})).await.expect(200);
+    let held = ns.wire.get(&path).await.expect(200);
     assert_eq!(held["metadata"]["finalizers"], json!(["orphan"]));
 }

@@ -5,12 +5,12 @@ use quorate_testbed::{Cluster, Patch, Wire, eventually};
 use serde_json::{Value, json};
 
 /// A namespace of one test, with a client for its objects.
-pub(crate) struct Space {
+pub(crate) struct TestNamespace {
     pub(crate) wire: Wire,
     pub(crate) name: String,
 }
 
-impl Space {
+impl TestNamespace {
     pub(crate) async fn new(cluster: &Cluster, stem: &str) -> Self {
         Self { wire: cluster.wire(), name: cluster.namespace(stem).await.expect("a namespace") }
     }

@@ -38,13 +38,5 @@ mod workload_api;
 #[test]
 fn every_file_here_is_a_module() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance");
-    let main = include_str!("main.rs");
-    for entry in std::fs::read_dir(folder).expect("the folder of the suite") {
-        let name = entry.expect("a file").file_name().into_string().expect("a readable name");
-        let module = name.trim_end_matches(".rs");
-        assert!(
-            module == "main" || main.contains(&format!("\nmod {module};\n")),
-            "{name} is not a module of main.rs"
-        );
-    }
+    quorate_testbed::assert_every_file_is_a_module(folder.as_ref());
 }

@@ -3,7 +3,7 @@
 use quorate_testbed::{Cluster, stories};
 use serde_json::json;
 
-use crate::fixtures::{Space, pod, pod_on, text, uid_of, version_of};
+use crate::fixtures::{TestNamespace, pod, pod_on, text, uid_of, version_of};
 
 stories!(ApiServer:
     a_pod_without_a_node_is_removed_at_once,
@@ -16,18 +16,18 @@ stories!(ApiServer:
 );
 
 async fn a_pod_without_a_node_is_removed_at_once(cluster: Cluster) {
-    let space = Space::new(&cluster, "unbound").await;
-    space.create("pods", &pod("one")).await;
-    space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
-    assert_eq!(space.code(&space.core("pods/one")).await, 404);
+    let ns = TestNamespace::new(&cluster, "unbound").await;
+    ns.create("pods", &pod("one")).await;
+    ns.wire.delete(&ns.core("pods/one"), &json!({})).await.expect(200);
+    assert_eq!(ns.code(&ns.core("pods/one")).await, 404);
 }
 
 async fn a_pod_on_a_node_has_a_grace_period(cluster: Cluster) {
-    let space = Space::new(&cluster, "bound").await;
-    space.create("pods", &pod_on("one", "some-node")).await;
-    let answer = space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "bound").await;
+    ns.create("pods", &pod_on("one", "some-node")).await;
+    let answer = ns.wire.delete(&ns.core("pods/one"), &json!({})).await.expect(200);
     assert_eq!(answer["kind"], "Pod");
-    let ending = space.wire.get(&space.core("pods/one")).await.expect(200);
+    let ending = ns.wire.get(&ns.core("pods/one")).await.expect(200);
     assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 30);
     // `deletionTimestamp` is the time when the grace period ends.
     assert!(
@@ -37,21 +37,21 @@ async fn a_pod_on_a_node_has_a_grace_period(cluster: Cluster) {
 }
 
 async fn a_deletion_can_set_the_grace_period(cluster: Cluster) {
-    let space = Space::new(&cluster, "grace").await;
-    space.create("pods", &pod_on("one", "some-node")).await;
-    space.wire.delete(&space.core("pods/one"), &json!({"gracePeriodSeconds": 7})).await.expect(200);
-    let ending = space.wire.get(&space.core("pods/one")).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "grace").await;
+    ns.create("pods", &pod_on("one", "some-node")).await;
+    ns.wire.delete(&ns.core("pods/one"), &json!({"gracePeriodSeconds": 7})).await.expect(200);
+    let ending = ns.wire.get(&ns.core("pods/one")).await.expect(200);
     assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 7);
 }
 
 async fn a_second_deletion_can_only_shorten_the_grace_period(cluster: Cluster) {
-    let space = Space::new(&cluster, "shorter").await;
-    let path = space.core("pods/one");
-    space.create("pods", &pod_on("one", "some-node")).await;
-    let first = space.wire.delete(&path, &json!({})).await.expect(200);
-    let longer = space.wire.delete(&path, &json!({"gracePeriodSeconds": 60})).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "shorter").await;
+    let path = ns.core("pods/one");
+    ns.create("pods", &pod_on("one", "some-node")).await;
+    let first = ns.wire.delete(&path, &json!({})).await.expect(200);
+    let longer = ns.wire.delete(&path, &json!({"gracePeriodSeconds": 60})).await.expect(200);
     assert_eq!(version_of(&longer), version_of(&first));
-    let shorter = space.wire.delete(&path, &json!({"gracePeriodSeconds": 5})).await.expect(200);
+    let shorter = ns.wire.delete(&path, &json!({"gracePeriodSeconds": 5})).await.expect(200);
     assert_eq!(shorter["metadata"]["deletionGracePeriodSeconds"], 5);
     assert!(
         text(&shorter, "/metadata/deletionTimestamp") < text(&first, "/metadata/deletionTimestamp"),
@@ -60,32 +60,32 @@ async fn a_second_deletion_can_only_shorten_the_grace_period(cluster: Cluster) {
 }
 
 async fn a_finished_pod_is_removed_at_once(cluster: Cluster) {
-    let space = Space::new(&cluster, "finished").await;
-    space.create("pods", &pod_on("one", "some-node")).await;
-    space.set_phase("one", "Succeeded", None).await;
-    space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
-    assert_eq!(space.code(&space.core("pods/one")).await, 404);
+    let ns = TestNamespace::new(&cluster, "finished").await;
+    ns.create("pods", &pod_on("one", "some-node")).await;
+    ns.set_phase("one", "Succeeded", None).await;
+    ns.wire.delete(&ns.core("pods/one"), &json!({})).await.expect(200);
+    assert_eq!(ns.code(&ns.core("pods/one")).await, 404);
 }
 
 async fn the_kubelet_removes_the_pod(cluster: Cluster) {
-    let space = Space::new(&cluster, "lastword").await;
-    let path = space.core("pods/one");
-    let made = space.create("pods", &pod_on("one", "some-node")).await;
-    space.wire.delete(&path, &json!({})).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "lastword").await;
+    let path = ns.core("pods/one");
+    let made = ns.create("pods", &pod_on("one", "some-node")).await;
+    ns.wire.delete(&path, &json!({})).await.expect(200);
     let another = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "another"}});
-    assert_eq!(space.wire.delete(&path, &another).await.code, 409);
+    assert_eq!(ns.wire.delete(&path, &another).await.code, 409);
     let last = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid_of(&made)}});
-    space.wire.delete(&path, &last).await.expect(200);
-    assert_eq!(space.code(&path).await, 404);
+    ns.wire.delete(&path, &last).await.expect(200);
+    assert_eq!(ns.code(&path).await, 404);
 }
 
 async fn a_pod_with_a_finalizer_outlives_its_grace_period(cluster: Cluster) {
-    let space = Space::new(&cluster, "outlives").await;
-    let path = space.core("pods/one");
+    let ns = TestNamespace::new(&cluster, "outlives").await;
+    let path = ns.core("pods/one");
     let mut object = pod_on("one", "some-node");
     object["metadata"]["finalizers"] = json!(["example.com/held"]);
-    space.create("pods", &object).await;
-    space.wire.delete(&path, &json!({"gracePeriodSeconds": 0})).await.expect(200);
-    let held = space.wire.get(&path).await.expect(200);
+    ns.create("pods", &object).await;
+    ns.wire.delete(&path, &json!({"gracePeriodSeconds": 0})).await.expect(200);
+    let held = ns.wire.get(&path).await.expect(200);
     assert_eq!(held["metadata"]["deletionGracePeriodSeconds"], 0);
 }

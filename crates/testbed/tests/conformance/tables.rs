@@ -3,7 +3,7 @@
 use quorate_testbed::{Cluster, stories};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Space, deployment, pod};
+use crate::fixtures::{TestNamespace, deployment, pod};
 
 stories!(ApiServer: pods_are_served_as_a_table, budgets_are_served_as_a_table, deployments_are_served_as_a_table, an_empty_list_is_a_table_too);
 
@@ -23,9 +23,9 @@ fn narrow(table: &Value) -> Vec<&str> {
 }
 
 async fn pods_are_served_as_a_table(cluster: Cluster) {
-    let space = Space::new(&cluster, "pods").await;
-    space.create("pods", &pod("one")).await;
-    let table = space.wire.table(&space.core("pods")).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "pods").await;
+    ns.create("pods", &pod("one")).await;
+    let table = ns.wire.table(&ns.core("pods")).await.expect(200);
     assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
     assert_eq!(narrow(&table), ["Name", "Ready", "Status", "Restarts", "Age"]);
     let wide: Vec<&str> = columns(&table).into_iter().map(|(name, _)| name).collect();
@@ -37,34 +37,34 @@ async fn pods_are_served_as_a_table(cluster: Cluster) {
     );
     assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
     assert_eq!(row["object"]["metadata"]["name"], "one");
-    let single = space.wire.table(&space.core("pods/one")).await.expect(200);
+    let single = ns.wire.table(&ns.core("pods/one")).await.expect(200);
     assert_eq!(single["rows"].as_array().map(Vec::len), Some(1));
 }
 
 async fn budgets_are_served_as_a_table(cluster: Cluster) {
-    let space = Space::new(&cluster, "budgets").await;
+    let ns = TestNamespace::new(&cluster, "budgets").await;
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "one"},
         "spec": {"minAvailable": "50%", "selector": {}}});
-    space.wire.post(&space.budgets(""), &budget).await.expect(201);
-    let table = space.wire.table(&space.budgets("")).await.expect(200);
+    ns.wire.post(&ns.budgets(""), &budget).await.expect(201);
+    let table = ns.wire.table(&ns.budgets("")).await.expect(200);
     assert_eq!(narrow(&table), ["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"]);
     let cells = table["rows"][0]["cells"].as_array().expect("cells");
     assert_eq!(cells[..4], [json!("one"), json!("50%"), json!("N/A"), json!(0)]);
 }
 
 async fn deployments_are_served_as_a_table(cluster: Cluster) {
-    let space = Space::new(&cluster, "deployments").await;
-    let path = space.path("apps/v1", "deployments");
-    space.wire.post(&path, &deployment("web", 3)).await.expect(201);
-    let table = space.wire.table(&path).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "deployments").await;
+    let path = ns.path("apps/v1", "deployments");
+    ns.wire.post(&path, &deployment("web", 3)).await.expect(201);
+    let table = ns.wire.table(&path).await.expect(200);
     assert_eq!(narrow(&table), ["Name", "Ready", "Up-to-date", "Available", "Age"]);
     let cells = table["rows"][0]["cells"].as_array().expect("cells");
     assert_eq!(cells[..4], [json!("web"), json!("0/3"), json!(0), json!(0)]);
 }
 
 async fn an_empty_list_is_a_table_too(cluster: Cluster) {
-    let space = Space::new(&cluster, "empty").await;
-    let table = space.wire.table(&space.core("pods")).await.expect(200);
+    let ns = TestNamespace::new(&cluster, "empty").await;
+    let table = ns.wire.table(&ns.core("pods")).await.expect(200);
     assert_eq!(table["rows"].as_array().map(Vec::len).unwrap_or_default(), 0);
     assert_eq!(narrow(&table), ["Name", "Ready", "Status", "Restarts", "Age"]);
 }

@@ -3,7 +3,7 @@
 use quorate_testbed::{Cluster, Patch, Reply, stories};
 use serde_json::json;
 
-use crate::fixtures::{Space, config_map, pod};
+use crate::fixtures::{TestNamespace, config_map, pod};
 use crate::validating_webhooks::{Installed, not_now, rule};
 
 stories!(ApiServer:
@@ -23,11 +23,11 @@ stories!(ApiServer:
 async fn only_requests_that_match_the_rules_are_reviewed(cluster: Cluster) {
     let rules = rule(&["DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Deny(not_now())).await;
-    let space = hook.space();
-    space.pod("one", "Running", Some(true)).await;
-    space.config_map("one", json!({})).await;
-    space.wire.delete(&space.core("configmaps/one"), &json!({})).await.expect(200);
-    space.evict("one").await.expect(201);
+    let ns = hook.ns();
+    ns.pod("one", "Running", Some(true)).await;
+    ns.config_map("one", json!({})).await;
+    ns.wire.delete(&ns.core("configmaps/one"), &json!({})).await.expect(200);
+    ns.evict("one").await.expect(201);
     assert_eq!(hook.seen().len(), 0);
     hook.remove().await;
 }
@@ -35,10 +35,10 @@ async fn only_requests_that_match_the_rules_are_reviewed(cluster: Cluster) {
 async fn another_namespace_is_not_reviewed(cluster: Cluster) {
     let rules = rule(&["*"], &["configmaps"]);
     let hook = Installed::new(&cluster, "Validating", rules, json!({}), |_| Reply::Deny(not_now())).await;
-    let other = Space::new(&cluster, "other").await;
+    let other = TestNamespace::new(&cluster, "other").await;
     other.config_map("one", json!({})).await;
-    let space = hook.space();
-    let answer = space.wire.post(&space.core("configmaps"), &config_map("one", json!({}))).await;
+    let ns = hook.ns();
+    let answer = ns.wire.post(&ns.core("configmaps"), &config_map("one", json!({}))).await;
     assert_eq!(answer.code, 429);
     hook.remove().await;
 }
@@ -47,16 +47,16 @@ async fn an_object_selector_matches_the_old_or_the_new_object(cluster: Cluster) 
     let selector = json!({"objectSelector": {"matchLabels": {"watched": "yes"}}});
     let rules = rule(&["CREATE", "UPDATE", "DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, selector, |_| Reply::Allow).await;
-    let space = hook.space();
-    space.create("pods", &pod("one")).await;
+    let ns = hook.ns();
+    ns.create("pods", &pod("one")).await;
     assert_eq!(hook.seen().len(), 0);
     for label in [json!("yes"), json!(null)] {
         let patch = json!({"metadata": {"labels": {"watched": label}}});
-        space.wire.patch(&space.core("pods/one"), Patch::Merge, &patch).await.expect(200);
+        ns.wire.patch(&ns.core("pods/one"), Patch::Merge, &patch).await.expect(200);
     }
     assert_eq!(hook.seen().len(), 2, "one change added the label, the other removed it");
-    space.settle("pods/one").await;
-    space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
+    ns.settle("pods/one").await;
+    ns.wire.delete(&ns.core("pods/one"), &json!({})).await.expect(200);
     assert_eq!(hook.seen().len(), 2);
     hook.remove().await;
 }
@@ -69,17 +69,17 @@ async fn a_condition_excludes_requests(cluster: Cluster) {
     ]});
     let rules = rule(&["DELETE"], &["pods"]);
     let hook = Installed::new(&cluster, "Validating", rules, conditions, |_| Reply::Allow).await;
-    let space = hook.space();
-    space.create("pods", &crate::fixtures::pod_on("one", "some-node")).await;
-    space.wire.delete(&space.core("pods/one"), &json!({})).await.expect(200);
+    let ns = hook.ns();
+    ns.create("pods", &crate::fixtures::pod_on("one", "some-node")).await;
+    ns.wire.delete(&ns.core("pods/one"), &json!({})).await.expect(200);
     assert_eq!(hook.seen().len(), 1);
-    space.settle("pods/one").await;
-    space.wire.delete(&space.core("pods/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
+    ns.settle("pods/one").await;
+    ns.wire.delete(&ns.core("pods/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
     assert_eq!(hook.seen().len(), 1, "the pod was terminating");
     let mut other = pod("two");
     other["metadata"]["labels"]["a"] = json!("false");
-    space.create("pods", &other).await;
-    space.wire.delete(&space.core("pods/two"), &json!({})).await.expect(200);
+    ns.create("pods", &other).await;
+    ns.wire.delete(&ns.core("pods/two"), &json!({})).await.expect(200);
     assert_eq!(hook.seen().len(), 1, "the pod has another label");
     hook.remove().await;
 }
@@ -90,9 +90,9 @@ async fn a_condition_that_fails_follows_the_failure_policy(cluster: Cluster) {
             "matchConditions": [{"name": "broken", "expression": "oldObject.metadata.labels['none'] == 'x'"}]});
         let rules = rule(&["DELETE"], &["pods"]);
         let hook = Installed::new(&cluster, "Validating", rules, more, |_| Reply::Allow).await;
-        let space = hook.space();
-        space.create("pods", &pod("one")).await;
-        let answer = space.wire.delete(&space.core("pods/one"), &json!({})).await;
+        let ns = hook.ns();
+        ns.create("pods", &pod("one")).await;
+        let answer = ns.wire.delete(&ns.core("pods/one"), &json!({})).await;
         assert_eq!(answer.code, code, "{policy}: {:#}", answer.body);
         assert_eq!(hook.seen().len(), 0);
         hook.remove().await;
@@ -108,7 +108,7 @@ async fn a_condition_can_use_the_user(cluster: Cluster) {
     ]});
     let rules = rule(&["DELETE"], &["configmaps"]);
     let hook = Installed::new(&cluster, "Validating", rules, more, |_| Reply::Allow).await;
-    let space = hook.space();
+    let ns = hook.ns();
     let users = [
         quorate_testbed::User::kubelet("node-1").in_group("system:masters"),
         quorate_testbed::User::service_account("kube-system", "generic-garbage-collector")
@@ -116,13 +116,13 @@ async fn a_condition_can_use_the_user(cluster: Cluster) {
         quorate_testbed::User::named("jane").in_group("system:masters"),
     ];
     for user in &users {
-        space.config_map("one", json!({})).await;
+        ns.config_map("one", json!({})).await;
         let wire = quorate_testbed::Wire::new(cluster.client(user));
-        wire.delete(&space.core("configmaps/one"), &json!({})).await.expect(200);
+        wire.delete(&ns.core("configmaps/one"), &json!({})).await.expect(200);
     }
     assert_eq!(hook.seen_once()["userInfo"]["username"], "jane");
-    space.config_map("one", json!({})).await;
-    space.wire.delete(&space.core("configmaps/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
+    ns.config_map("one", json!({})).await;
+    ns.wire.delete(&ns.core("configmaps/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
     assert_eq!(hook.seen().len(), 1);
     hook.remove().await;
 }
@@ -134,8 +134,8 @@ async fn an_invalid_webhook_response_fails_the_request(cluster: Cluster) {
             Reply::Nonsense(code, body.to_owned())
         })
         .await;
-        let space = hook.space();
-        let answer = space.wire.post(&space.core("configmaps"), &config_map("one", json!({}))).await;
+        let ns = hook.ns();
+        let answer = ns.wire.post(&ns.core("configmaps"), &config_map("one", json!({}))).await;
         assert_eq!((answer.code, answer.reason()), (500, "InternalError"), "{code} {body}");
         assert!(
             answer
@@ -154,7 +154,7 @@ async fn an_invalid_webhook_response_is_ignored_with_policy_ignore(cluster: Clus
     let hook =
         Installed::new(&cluster, "Validating", rules, more, |_| Reply::Nonsense(500, "broken".to_owned()))
             .await;
-    hook.space().config_map("one", json!({})).await;
+    hook.ns().config_map("one", json!({})).await;
     assert_eq!(hook.seen().len(), 1);
     hook.remove().await;
 }
@@ -164,8 +164,8 @@ async fn a_silent_webhook_times_out(cluster: Cluster) {
         let rules = rule(&["CREATE"], &["configmaps"]);
         let more = json!({"failurePolicy": policy, "timeoutSeconds": 1});
         let hook = Installed::new(&cluster, "Validating", rules, more, |_| Reply::Silence).await;
-        let space = hook.space();
-        let answer = space.wire.post(&space.core("configmaps"), &config_map("one", json!({}))).await;
+        let ns = hook.ns();
+        let answer = ns.wire.post(&ns.core("configmaps"), &config_map("one", json!({}))).await;
         assert_eq!(answer.code, code, "{policy}: {:#}", answer.body);
         hook.remove().await;
     }
@@ -175,8 +175,8 @@ async fn a_denial_is_never_ignored(cluster: Cluster) {
     let rules = rule(&["CREATE"], &["configmaps"]);
     let more = json!({"failurePolicy": "Ignore"});
     let hook = Installed::new(&cluster, "Validating", rules, more, |_| Reply::Deny(not_now())).await;
-    let space = hook.space();
-    let answer = space.wire.post(&space.core("configmaps"), &config_map("one", json!({}))).await;
+    let ns = hook.ns();
+    let answer = ns.wire.post(&ns.core("configmaps"), &config_map("one", json!({}))).await;
     assert_eq!(answer.code, 429);
     hook.remove().await;
 }
@@ -186,7 +186,7 @@ async fn an_invalid_configuration_is_rejected(cluster: Cluster) {
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let good = json!({"name": "pods.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": "https://127.0.0.1:1/"}, "rules": rule(&["CREATE"], &["configmaps"])});
-    for (key, value, said) in [
+    for (key, value, expected) in [
         ("sideEffects", json!("Some"), "sideEffects"),
         ("admissionReviewVersions", json!(["v9"]), "admissionReviewVersions"),
         ("timeoutSeconds", json!(31), "timeoutSeconds"),
@@ -201,6 +201,6 @@ async fn an_invalid_configuration_is_rejected(cluster: Cluster) {
             "webhooks": [entry]});
         let answer = wire.post(&format!("{path}?dryRun=All"), &configuration).await;
         assert_eq!((answer.code, answer.reason()), (422, "Invalid"), "{key}: {:#}", answer.body);
-        assert!(answer.message().contains(said), "{}", answer.message());
+        assert!(answer.message().contains(expected), "{}", answer.message());
     }
 }

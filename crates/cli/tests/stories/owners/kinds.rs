@@ -31,7 +31,7 @@ async fn pods_of_every_kind_get_the_owners_of_their_template(cluster: Cluster) {
 
     let mut kinds =
         vec![("ReplicaSet", "ReplicaSet"), ("Deployment", "ReplicaSet"), ("StatefulSet", "StatefulSet")];
-    if ns.cluster.place() == Backend::Real {
+    if ns.cluster.backend() == Backend::Real {
         // The embedded cluster has no controllers for these.
         kinds.extend([("DaemonSet", "DaemonSet"), ("ReplicationController", "ReplicationController")]);
     }

@@ -23,7 +23,7 @@ use super::kubelet::stamp;
 use super::pods;
 use super::queue::Queue;
 use super::recorder::Recorder;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 use super::revisions::hash;
 use plan::{Set, Step, plan};
 
@@ -33,7 +33,7 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(&controller("deployment-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         recorder: Recorder::new(client.clone(), "deployment-controller"),
         client,
         kind: deployments(),
@@ -43,13 +43,13 @@ pub(crate) fn start(context: &ActorContext) {
         pods: context.view.pods().clone(),
     });
     let wake = queue.clone();
-    acting.deployments.listen(move |before, after| {
+    reconciler.deployments.listen(move |before, after| {
         if let Some(deployment) = after.or(before) {
             wake.add(Key::of(deployment.as_ref()));
         }
     });
     let wake = queue.clone();
-    acting.sets.listen(move |before, after| {
+    reconciler.sets.listen(move |before, after| {
         if let Some(set) = after.or(before)
             && let Some(owner) = pods::controller_of(set.as_ref()).filter(|owner| owner.kind == "Deployment")
         {
@@ -57,8 +57,8 @@ pub(crate) fn start(context: &ActorContext) {
         }
     });
     // The strategy Recreate waits until the last pod is removed.
-    let (wake, sets) = (queue.clone(), acting.sets.clone());
-    acting.pods.listen(move |before, after| {
+    let (wake, sets) = (queue.clone(), reconciler.sets.clone());
+    reconciler.pods.listen(move |before, after| {
         if let (Some(gone), None) = (before, after)
             && let Some(set) = pods::controller_of(gone.as_ref()).filter(|owner| owner.kind == "ReplicaSet")
             && let Some(set) = sets.get(&Key::new(&gone.namespace().unwrap_or_default(), &set.name))
@@ -68,18 +68,18 @@ pub(crate) fn start(context: &ActorContext) {
         }
     });
     context.tasks.spawn(async move {
-        acting.deployments.filled().await;
-        acting.sets.filled().await;
-        acting.pods.filled().await;
+        reconciler.deployments.filled().await;
+        reconciler.sets.filled().await;
+        reconciler.pods.filled().await;
         run("deployment", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
 }
 
-struct Acting {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     kind: ApiResource,
@@ -102,7 +102,7 @@ fn revision(set: &ReplicaSet) -> i64 {
     set.annotations().get(REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(deployment) = self.deployments.get(key) else { return Ok(None) };
         let wanted_hash = template_hash(&deployment.spec.template);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::super::cache::{Key, ObjectCache};
 use super::super::kinds::{Deployment, ReplicaSet, StatefulSet};
 use super::super::pods;
-use super::super::request::Meaning;
+use super::super::request::ErrorExt;
 
 /// The sources for the scales of controllers.
 pub(super) struct Controllers {
@@ -42,14 +42,14 @@ impl Controllers {
     /// Sums the scales of the distinct controllers of these pods. The error becomes the message in the budget's status.
     pub(super) async fn tally(&self, namespace: &str, selected: &[Arc<Pod>]) -> Result<Tally, String> {
         let mut tally = Tally::default();
-        let mut asked: BTreeMap<String, ()> = BTreeMap::new();
+        let mut read: BTreeMap<String, ()> = BTreeMap::new();
         let mut counted: BTreeMap<String, i32> = BTreeMap::new();
         for pod in selected {
             let Some(owner) = pods::controller_of(pod.as_ref()) else {
                 tally.unmanaged += 1;
                 continue;
             };
-            if asked.insert(owner.uid.clone(), ()).is_some() {
+            if read.insert(owner.uid.clone(), ()).is_some() {
                 continue;
             }
             match self.find(namespace, owner).await? {
@@ -84,11 +84,11 @@ impl Controllers {
         {
             return Ok(Some((owner.uid.clone(), set.spec.replicas)));
         }
-        self.ask_scale(namespace, owner).await
+        self.read_scale(namespace, owner).await
     }
 
     /// Reads the scale subresource of any other kind. Does not cache it, as the real controller does not.
-    async fn ask_scale(
+    async fn read_scale(
         &self,
         namespace: &str,
         owner: &OwnerReference,

@@ -21,14 +21,14 @@ use super::kubelet::stamp;
 use super::pods;
 use super::queue::{Outcome, Queue};
 use super::recorder::Recorder;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 use controllers::Controllers;
-use status::{asks_controllers, closed, disrupted, expected, healthy, is_shown, stale_in, status};
+use status::{closed, disrupted, expected, healthy, is_shown, needs_scale, stale_in, status};
 
 pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(&controller("disruption-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         controllers: Controllers {
             client: client.clone(),
             replica_sets: context.view.replica_sets().clone(),
@@ -42,14 +42,14 @@ pub(crate) fn start(context: &ActorContext) {
         pods: context.view.pods().clone(),
     });
     let wake = queue.clone();
-    acting.budgets.listen(move |before, after| {
+    reconciler.budgets.listen(move |before, after| {
         if let Some(budget) = after.or(before) {
             wake.add(Key::of(budget.as_ref()));
         }
     });
     let stale: Arc<Queue<Key>> = Queue::new();
-    let (wake, wake_stale, budgets) = (queue.clone(), stale.clone(), acting.budgets.clone());
-    acting.pods.listen(move |before, after| {
+    let (wake, wake_stale, budgets) = (queue.clone(), stale.clone(), reconciler.budgets.clone());
+    reconciler.pods.listen(move |before, after| {
         let Some(pod) = after.or(before) else { return };
         // Only the first budget, as in the real controller. A pod with more than one budget is an error, and its
         // eviction fails.
@@ -60,26 +60,26 @@ pub(crate) fn start(context: &ActorContext) {
             wake_stale.add(Key::of(pod.as_ref()));
         }
     });
-    let freshening = acting.clone();
+    let freshening = reconciler.clone();
     context.tasks.spawn(stale.work(1, move |key| {
-        let acting = freshening.clone();
-        async move { acting.take_off_stale_mark(&key).await }
+        let reconciler = freshening.clone();
+        async move { reconciler.take_off_stale_mark(&key).await }
     }));
     context.tasks.spawn(async move {
-        acting.budgets.filled().await;
-        acting.pods.filled().await;
-        acting.controllers.replica_sets.filled().await;
-        acting.controllers.deployments.filled().await;
-        acting.controllers.stateful_sets.filled().await;
+        reconciler.budgets.filled().await;
+        reconciler.pods.filled().await;
+        reconciler.controllers.replica_sets.filled().await;
+        reconciler.controllers.deployments.filled().await;
+        reconciler.controllers.stateful_sets.filled().await;
         run("disruption", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
 }
 
-struct Acting {
+struct Reconciler {
     client: Client,
     recorder: Recorder,
     controllers: Controllers,
@@ -106,7 +106,7 @@ fn covering(budgets: &ObjectCache<PodDisruptionBudget>, pod: &Pod) -> Vec<Arc<Po
     budgets
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(budget) = self.budgets.get(key) else { return Ok(None) };
         let now = Timestamp::now();
@@ -122,7 +122,7 @@ impl Acting {
         }
         self.warn_of_overlap(&key.namespace, &selected).await;
         let mut scale = 0;
-        if asks_controllers(&budget) {
+        if needs_scale(&budget) {
             match self.controllers.tally(&key.namespace, &selected).await {
                 Ok(tally) => {
                     scale = tally.scale;
@@ -152,9 +152,9 @@ impl Acting {
             self.recorder.warn(pod.as_ref(), &(), "NotDeleted", &message).await;
         }
         let current = healthy(&selected, &disrupted.under_way);
-        let look_again = disrupted.look_again;
+        let recheck_in = disrupted.recheck_in;
         self.write(&budget, status(&budget, expected, current, disrupted.under_way, now)).await?;
-        Ok(look_again)
+        Ok(recheck_in)
     }
 
     fn selected(&self, key: &Key, budget: &PodDisruptionBudget) -> Result<Vec<Arc<Pod>>, String> {

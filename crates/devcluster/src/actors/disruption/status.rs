@@ -15,7 +15,7 @@ use super::super::kinds::resolve;
 use super::super::pods;
 
 /// If an eviction does not lead to a deletion within this time, it no longer counts.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const EVICTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 const ALLOWED: &str = "DisruptionAllowed";
 
@@ -27,7 +27,7 @@ pub(super) struct Expected {
 }
 
 /// Whether the number of expected pods comes from the scale of the pods' controllers.
-pub(super) fn asks_controllers(budget: &PodDisruptionBudget) -> bool {
+pub(super) fn needs_scale(budget: &PodDisruptionBudget) -> bool {
     let Some(spec) = &budget.spec else { return false };
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
@@ -50,7 +50,7 @@ pub(super) fn expected(budget: &PodDisruptionBudget, selected: usize, scale: i32
 pub(super) struct Disrupted {
     pub(super) under_way: BTreeMap<String, Time>,
     pub(super) failed: Vec<Arc<Pod>>,
-    pub(super) look_again: Option<Duration>,
+    pub(super) recheck_in: Option<Duration>,
 }
 
 pub(super) fn disrupted(budget: &PodDisruptionBudget, selected: &[Arc<Pod>], now: Timestamp) -> Disrupted {
@@ -61,13 +61,13 @@ pub(super) fn disrupted(budget: &PodDisruptionBudget, selected: &[Arc<Pod>], now
         if pods::is_terminating(pod) {
             continue;
         }
-        let until = since.0 + PATIENCE;
+        let until = since.0 + EVICTION_TIMEOUT;
         if until < now {
             result.failed.push(pod.clone());
             continue;
         }
         let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-        result.look_again = Some(result.look_again.map_or(left, |earlier| earlier.min(left)));
+        result.recheck_in = Some(result.recheck_in.map_or(left, |earlier| earlier.min(left)));
         result.under_way.insert(pod.name_any(), since.clone());
     }
     result
@@ -159,7 +159,7 @@ pub(super) fn stale_in(pod: &Pod, now: Timestamp) -> Option<Duration> {
         return None;
     }
     let since = mark.last_transition_time.as_ref().map_or(now, |time| time.0);
-    Some(Duration::try_from((since + PATIENCE).duration_since(now)).unwrap_or(Duration::ZERO))
+    Some(Duration::try_from((since + EVICTION_TIMEOUT).duration_since(now)).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
         let disrupted = disrupted(&budget, &pods, at("10:00"));
         assert_eq!(disrupted.under_way.keys().collect::<Vec<_>>(), ["p3"]);
         assert_eq!(disrupted.failed.iter().map(|pod| pod.name_any()).collect::<Vec<_>>(), ["p2"]);
-        assert_eq!(disrupted.look_again, Some(Duration::from_secs(60)));
+        assert_eq!(disrupted.recheck_in, Some(Duration::from_secs(60)));
     }
 
     #[test]

@@ -73,17 +73,17 @@ impl Graph {
     }
 
     /// Adds or updates an object. Returns the UIDs that must be processed because of the change.
-    pub(super) fn put(&mut self, uid: &str, object: Object) -> BTreeSet<String> {
+    pub(super) fn insert(&mut self, uid: &str, object: Object) -> BTreeSet<String> {
         let before = self.remove_links(uid);
-        let mut look = BTreeSet::new();
+        let mut affected = BTreeSet::new();
         let was_waiting = before.as_ref().is_some_and(Object::waits_for_dependents);
         let owners_changed = before.as_ref().is_none_or(|before| before.owners != object.owners);
         if object.waits_for_dependents() && !was_waiting {
-            look.extend(self.dependents(uid));
-            look.insert(uid.to_owned());
+            affected.extend(self.dependents(uid));
+            affected.insert(uid.to_owned());
         }
         if object.sets_dependents_free() {
-            look.insert(uid.to_owned());
+            affected.insert(uid.to_owned());
         }
         if owners_changed {
             // An owner that is not in the graph may not exist. An owner that waits for its dependents needs this
@@ -92,28 +92,28 @@ impl Graph {
                 self.objects.get(&owner.uid).is_none_or(Object::waits_for_dependents)
             };
             if object.owners.iter().any(doubtful) {
-                look.insert(uid.to_owned());
+                affected.insert(uid.to_owned());
             }
             // If this object no longer blocks an owner, it may have been the last blocking one.
-            look.extend(before.iter().flat_map(|before| &before.owners).map(|owner| owner.uid.clone()));
+            affected.extend(before.iter().flat_map(|before| &before.owners).map(|owner| owner.uid.clone()));
         }
         for owner in &object.owners {
             self.dependents.entry(owner.uid.clone()).or_default().insert(uid.to_owned());
         }
         self.objects.insert(uid.to_owned(), object);
-        look
+        affected
     }
 
     /// Removes an object. Returns the UIDs that must be processed because of the removal.
     pub(super) fn remove(&mut self, uid: &str) -> BTreeSet<String> {
-        let mut look: BTreeSet<_> = self.dependents(uid).into_iter().collect();
+        let mut affected: BTreeSet<_> = self.dependents(uid).into_iter().collect();
         if let Some(gone) = self.remove_links(uid) {
             let waiting = |owner: &&OwnerReference| {
                 self.objects.get(&owner.uid).is_some_and(Object::waits_for_dependents)
             };
-            look.extend(gone.owners.iter().filter(waiting).map(|owner| owner.uid.clone()));
+            affected.extend(gone.owners.iter().filter(waiting).map(|owner| owner.uid.clone()));
         }
-        look
+        affected
     }
 
     fn remove_links(&mut self, uid: &str) -> Option<Object> {
@@ -129,7 +129,7 @@ impl Graph {
         Some(before)
     }
 
-    /// Classifies the owners of an object. `exists` says whether owners exist that are not in the graph.
+    /// Classifies the owners of an object. `exists` contains, for owners that are not in the graph, whether they exist.
     pub(super) fn classify(&self, owners: &[OwnerReference], exists: &BTreeMap<String, bool>) -> Owners {
         let mut sorted = Owners::default();
         for owner in owners {
@@ -154,25 +154,29 @@ pub(super) struct Owners {
 
 /// The consequence of an object's owners for the object.
 #[derive(Debug, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum GcAction {
     /// The object stays unchanged.
-    Stays,
+    Keep,
     /// The object stays, and keeps only these owners.
-    Keeps(Vec<OwnerReference>),
+    KeepOwners(Vec<OwnerReference>),
     /// The object is deleted, with Foreground propagation if an owner waits and the object has dependents.
-    Goes { foreground: bool },
+    Delete { foreground: bool },
 }
 
-pub(super) fn fate(owners: Owners, has_dependents: bool, finalizers: &[String]) -> Fate {
+pub(super) fn gc_action(owners: Owners, has_dependents: bool, finalizers: &[String]) -> GcAction {
     let Owners { solid, absent, waiting } = owners;
     if solid.is_empty() && absent.is_empty() && waiting.is_empty() {
-        return Fate::Stays;
+        return GcAction::Keep;
     }
     if !solid.is_empty() {
-        return if absent.is_empty() && waiting.is_empty() { Fate::Stays } else { Fate::Keeps(solid) };
+        return if absent.is_empty() && waiting.is_empty() {
+            GcAction::Keep
+        } else {
+            GcAction::KeepOwners(solid)
+        };
     }
-    let asked = finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
-    Fate::Goes { foreground: asked || (!waiting.is_empty() && has_dependents) }
+    let requested = finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
+    GcAction::Delete { foreground: requested || (!waiting.is_empty() && has_dependents) }
 }
 
 #[cfg(test)]
@@ -199,14 +203,17 @@ mod tests {
     #[test]
     fn the_removal_of_an_owner_queues_its_dependents() {
         let mut graph = Graph::default();
-        assert_eq!(graph.put("owner", object(json!({"name": "owner"}))), set(&[]));
+        assert_eq!(graph.insert("owner", object(json!({"name": "owner"}))), set(&[]));
         assert_eq!(
-            graph.put("child", object(json!({"name": "child", "ownerReferences": [owner("owner", false)]}))),
+            graph.insert(
+                "child",
+                object(json!({"name": "child", "ownerReferences": [owner("owner", false)]}))
+            ),
             set(&[])
         );
         assert_eq!(
-            graph.put("stray", object(json!({"ownerReferences": [owner("nobody", false)]}))),
-            set(&["stray"])
+            graph.insert("orphan", object(json!({"ownerReferences": [owner("absent", false)]}))),
+            set(&["orphan"])
         );
         assert_eq!(graph.remove("owner"), set(&["child"]));
     }
@@ -214,43 +221,43 @@ mod tests {
     #[test]
     fn foreground_deletion_waits_for_blocking_dependents() {
         let mut graph = Graph::default();
-        graph.put("owner", object(json!({})));
-        graph.put("blocks", object(json!({"ownerReferences": [owner("owner", true)]})));
-        graph.put("free", object(json!({"ownerReferences": [owner("owner", false)]})));
+        graph.insert("owner", object(json!({})));
+        graph.insert("blocks", object(json!({"ownerReferences": [owner("owner", true)]})));
+        graph.insert("free", object(json!({"ownerReferences": [owner("owner", false)]})));
         let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FOREGROUND]});
-        assert_eq!(graph.put("owner", object(ending.clone())), set(&["owner", "blocks", "free"]));
-        assert_eq!(graph.put("owner", object(ending)), set(&[]), "queued only once");
+        assert_eq!(graph.insert("owner", object(ending.clone())), set(&["owner", "blocks", "free"]));
+        assert_eq!(graph.insert("owner", object(ending)), set(&[]), "queued only once");
         assert_eq!(graph.blocking("owner"), ["blocks"]);
         assert_eq!(graph.remove("blocks"), set(&["owner"]));
         assert!(graph.blocking("owner").is_empty());
     }
 
     #[test]
-    fn the_fate_of_an_object_depends_on_its_owners() {
+    fn an_object_without_an_existing_owner_is_deleted() {
         let mut graph = Graph::default();
-        graph.put("solid", object(json!({})));
-        graph.put(
+        graph.insert("solid", object(json!({})));
+        graph.insert(
             "waiting",
             object(json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FOREGROUND]})),
         );
         let gone = BTreeMap::from([("absent".to_owned(), false), ("unseen".to_owned(), true)]);
-        let fate_of = |names: &[&str], dependents: bool| {
+        let action_for = |names: &[&str], dependents: bool| {
             let owners: Vec<OwnerReference> =
                 names.iter().map(|name| serde_json::from_value(owner(name, true)).unwrap()).collect();
-            match fate(graph.classify(&owners, &gone), dependents, &[]) {
-                Fate::Keeps(kept) => {
+            match gc_action(graph.classify(&owners, &gone), dependents, &[]) {
+                GcAction::KeepOwners(kept) => {
                     format!("keeps {}", kept.iter().map(|o| o.uid.clone()).collect::<Vec<_>>().join(","))
                 }
                 other => format!("{other:?}"),
             }
         };
-        assert_eq!(fate_of(&[], false), "Stays");
-        assert_eq!(fate_of(&["solid"], false), "Stays");
-        assert_eq!(fate_of(&["unseen"], false), "Stays");
-        assert_eq!(fate_of(&["solid", "absent"], false), "keeps solid");
-        assert_eq!(fate_of(&["solid", "waiting"], false), "keeps solid");
-        assert_eq!(fate_of(&["absent"], true), "Goes { foreground: false }");
-        assert_eq!(fate_of(&["waiting"], false), "Goes { foreground: false }");
-        assert_eq!(fate_of(&["waiting", "absent"], true), "Goes { foreground: true }");
+        assert_eq!(action_for(&[], false), "Keep");
+        assert_eq!(action_for(&["solid"], false), "Keep");
+        assert_eq!(action_for(&["unseen"], false), "Keep");
+        assert_eq!(action_for(&["solid", "absent"], false), "keeps solid");
+        assert_eq!(action_for(&["solid", "waiting"], false), "keeps solid");
+        assert_eq!(action_for(&["absent"], true), "Delete { foreground: false }");
+        assert_eq!(action_for(&["waiting"], false), "Delete { foreground: false }");
+        assert_eq!(action_for(&["waiting", "absent"], true), "Delete { foreground: true }");
     }
 }

@@ -26,9 +26,9 @@ use super::ActorContext;
 use super::cache::{ObjectCache, fill};
 use super::identities::controller;
 use super::queue::{Outcome, Queue, backoff};
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 use super::view::TaskGroup;
-use graph::{FOREGROUND, Fate, Graph, ORPHAN, Object, fate};
+use graph::{FOREGROUND, GcAction, Graph, ORPHAN, Object, gc_action};
 
 type Meta = PartialObjectMeta<DynamicObject>;
 
@@ -51,8 +51,8 @@ pub(crate) fn start(context: &ActorContext) {
     let definitions: Arc<ObjectCache<PartialObjectMeta<CustomResourceDefinition>>> =
         Arc::new(ObjectCache::new(|_| None));
     let changed = Arc::new(Notify::new());
-    let tell = changed.clone();
-    definitions.listen(move |_, _| tell.notify_one());
+    let notify = changed.clone();
+    definitions.listen(move |_, _| notify.notify_one());
     context.tasks.spawn(fill(definitions, Api::all(client)));
     let (tasks, finding) = (context.tasks.clone(), collector.clone());
     context.tasks.spawn(async move {
@@ -69,7 +69,7 @@ pub(crate) fn start(context: &ActorContext) {
     });
     context.tasks.spawn(queue.work(AT_ONCE, move |uid| {
         let collector = collector.clone();
-        async move { collector.look(&uid).await }
+        async move { collector.process(&uid).await }
     }));
 }
 
@@ -142,23 +142,23 @@ impl Collector {
 
     fn take_in(&self, kind: &Arc<ApiResource>, before: Option<&Arc<Meta>>, after: Option<&Arc<Meta>>) {
         let mut graph = self.graph.lock();
-        let mut look = std::collections::BTreeSet::new();
+        let mut affected = std::collections::BTreeSet::new();
         if let Some(before) = before
             && after.is_none_or(|after| after.metadata.uid != before.metadata.uid)
         {
-            look.extend(graph.remove(before.metadata.uid.as_deref().unwrap_or_default()));
+            affected.extend(graph.remove(before.metadata.uid.as_deref().unwrap_or_default()));
         }
         if let Some(after) = after {
             let uid = after.metadata.uid.as_deref().unwrap_or_default();
-            look.extend(graph.put(uid, Object::new(kind, &after.metadata)));
+            affected.extend(graph.insert(uid, Object::new(kind, &after.metadata)));
         }
         drop(graph);
-        for uid in look {
+        for uid in affected {
             self.queue.add(uid);
         }
     }
 
-    async fn look(&self, uid: &str) -> Outcome {
+    async fn process(&self, uid: &str) -> Outcome {
         // Without this wait, a dependent that is not yet in a cache would be missed.
         let unfilled = |kind: &&Kind| !kind.cache.is_filled();
         let caches: Vec<_> =
@@ -203,21 +203,21 @@ impl Collector {
         if object.ending {
             return Ok(());
         }
-        let exists = self.look_up(&object).await?;
-        let fate = {
+        let exists = self.missing_owners(&object).await?;
+        let gc_action = {
             let graph = self.graph.lock();
-            fate(
+            gc_action(
                 graph.classify(&object.owners, &exists),
                 !graph.dependents(uid).is_empty(),
                 &object.finalizers,
             )
         };
-        match fate {
-            Fate::Stays => Ok(()),
-            Fate::Keeps(owners) => {
+        match gc_action {
+            GcAction::Keep => Ok(()),
+            GcAction::KeepOwners(owners) => {
                 self.patch(&object, json!({"ownerReferences": owners}), uid, version.as_deref()).await
             }
-            Fate::Goes { foreground } => {
+            GcAction::Delete { foreground } => {
                 let policy = if foreground { DeleteParams::foreground() } else { DeleteParams::background() };
                 let params = policy.preconditions(request::only(uid));
                 match request::delete::<Meta>(&self.client, &object.kind, &object.key, &params).await {
@@ -231,15 +231,15 @@ impl Collector {
     /// Removes an object that no longer exists. The watch has missed its deletion or will report it soon; its
     /// dependents need not wait for that.
     fn vanished(&self, uid: &str) -> Result<(), Error> {
-        let look = self.graph.lock().remove(uid);
-        for dependent in look {
+        let affected = self.graph.lock().remove(uid);
+        for dependent in affected {
             self.queue.add(dependent);
         }
         Ok(())
     }
 
     /// Reads the owners that are not in the graph.
-    async fn look_up(&self, object: &Object) -> Result<BTreeMap<String, bool>, Error> {
+    async fn missing_owners(&self, object: &Object) -> Result<BTreeMap<String, bool>, Error> {
         let mut exists = BTreeMap::new();
         for owner in &object.owners {
             if self.graph.lock().get(&owner.uid).is_some() {

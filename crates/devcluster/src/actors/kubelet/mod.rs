@@ -5,7 +5,7 @@
 //! period the kubelet reports that in the status, and sends a DELETE with grace period 0 and the pod's UID as the
 //! node's own user.
 
-mod life;
+mod lifecycle;
 mod node;
 mod nodes;
 mod status;
@@ -26,10 +26,10 @@ use super::cache::{Key, ObjectCache};
 use super::identities::Identities;
 use super::pods;
 use super::queue::{Outcome, Queue};
-use super::request::{self, Deleted, Meaning};
-use life::{Life, Step};
+use super::request::{self, Deleted, ErrorExt};
+use lifecycle::{PodLifecycle, Step};
 
-pub use life::Timing;
+pub use lifecycle::Timing;
 pub use nodes::{NodeTemplate, Nodes};
 pub(crate) use status::stamp;
 
@@ -59,21 +59,21 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    nodes: HashMap<String, Host>,
-    lives: HashMap<Key, Tracked>,
+    nodes: HashMap<String, SimulatedNode>,
+    lifecycles: HashMap<Key, Tracked>,
     timing: Timing,
     addresses: u32,
 }
 
 /// A node that this process simulates.
-struct Host {
+struct SimulatedNode {
     client: Client,
     address: String,
     running: bool,
 }
 
 struct Tracked {
-    life: Life,
+    lifecycle: PodLifecycle,
     address: String,
     reported: Option<Value>,
 }
@@ -111,7 +111,7 @@ impl Kubelets {
     /// # Errors
     /// The pod is not on a hollow node.
     pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) -> Result<(), UnknownPod> {
-        self.change(namespace, name, |life, _| life.wants_ready = ready)
+        self.change(namespace, name, |lifecycle, _| lifecycle.wants_ready = ready)
     }
 
     /// Restarts a container of the pod, or all of them.
@@ -119,7 +119,9 @@ impl Kubelets {
     /// # Errors
     /// The pod is not on a hollow node.
     pub fn restart(&self, namespace: &str, name: &str, container: Option<&str>) -> Result<(), UnknownPod> {
-        self.change(namespace, name, |life, timing| life.restart(container, timing, Timestamp::now()))
+        self.change(namespace, name, |lifecycle, timing| {
+            lifecycle.restart(container, timing, Timestamp::now());
+        })
     }
 
     /// Ends the pod's containers with an exit code, as in a pod of a Job: the pod is then Succeeded or Failed.
@@ -127,14 +129,14 @@ impl Kubelets {
     /// # Errors
     /// The pod is not on a hollow node.
     pub fn finish(&self, namespace: &str, name: &str, exit_code: i32) -> Result<(), UnknownPod> {
-        self.change(namespace, name, |life, _| life.finish(exit_code, Timestamp::now()))
+        self.change(namespace, name, |lifecycle, _| lifecycle.finish(exit_code, Timestamp::now()))
     }
 
     fn change(
         &self,
         namespace: &str,
         name: &str,
-        change: impl FnOnce(&mut Life, &Timing),
+        change: impl FnOnce(&mut PodLifecycle, &Timing),
     ) -> Result<(), UnknownPod> {
         let unknown = || UnknownPod { namespace: namespace.to_owned(), name: name.to_owned() };
         let key = Key::new(namespace, name);
@@ -148,8 +150,8 @@ impl Kubelets {
             let timing = state.timing.clone();
             let tracked = state.track(&key, &pod);
             // The change applies to the containers, which may not have been created yet.
-            tracked.life.advance(&pod, &timing, Timestamp::now());
-            change(&mut tracked.life, &timing);
+            tracked.lifecycle.advance(&pod, &timing, Timestamp::now());
+            change(&mut tracked.lifecycle, &timing);
         }
         self.shared.queue.add(key);
         Ok(())
@@ -158,15 +160,15 @@ impl Kubelets {
 
 impl State {
     fn track(&mut self, key: &Key, pod: &Pod) -> &mut Tracked {
-        if self.lives.get(key).is_some_and(|tracked| tracked.life.uid != pods::uid(pod)) {
-            self.lives.remove(key);
+        if self.lifecycles.get(key).is_some_and(|tracked| tracked.lifecycle.uid != pods::uid(pod)) {
+            self.lifecycles.remove(key);
         }
         let addresses = &mut self.addresses;
-        self.lives.entry(key.clone()).or_insert_with(|| {
+        self.lifecycles.entry(key.clone()).or_insert_with(|| {
             *addresses += 1;
             let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
             Tracked {
-                life: Life::begin(pod, Timestamp::now()),
+                lifecycle: PodLifecycle::begin(pod, Timestamp::now()),
                 address: address.unwrap_or_else(|| pod_address(*addresses)),
                 reported: None,
             }
@@ -181,7 +183,7 @@ fn pod_address(number: u32) -> String {
 }
 
 /// The work for one pod: a status to report, a pod to remove, or both.
-struct Duty {
+struct PodWork {
     client: Client,
     report: Option<Value>,
     step: Step,
@@ -191,13 +193,13 @@ struct Duty {
 impl Shared {
     async fn tend(&self, key: &Key) -> Outcome {
         let Some(pod) = self.pods.get(key) else {
-            self.state.lock().lives.remove(key);
+            self.state.lock().lifecycles.remove(key);
             return Outcome::Done;
         };
         let now = Timestamp::now();
-        let Some(duty) = self.duty(key, &pod, now) else { return Outcome::Done };
-        match self.perform(key, &pod, &duty).await {
-            Ok(()) => match duty.step {
+        let Some(work) = self.work(key, &pod, now) else { return Outcome::Done };
+        match self.perform(key, &pod, &work).await {
+            Ok(()) => match work.step {
                 Step::Rest(Some(at)) => Outcome::After(
                     Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO),
                 ),
@@ -211,27 +213,27 @@ impl Shared {
         }
     }
 
-    fn duty(&self, key: &Key, pod: &Pod, now: Timestamp) -> Option<Duty> {
+    fn work(&self, key: &Key, pod: &Pod, now: Timestamp) -> Option<PodWork> {
         let mut state = self.state.lock();
         let host = state.nodes.get(pods::node_of(pod)?).filter(|host| host.running)?;
         let (client, host_address) = (host.client.clone(), host.address.clone());
         let timing = state.timing.clone();
         let tracked = state.track(key, pod);
-        let step = tracked.life.advance(pod, &timing, now);
+        let step = tracked.lifecycle.advance(pod, &timing, now);
         // If the end of the pod is already reported and only a finalizer keeps it, there is nothing to report.
         let removed = step == Step::Remove && pod.metadata.deletion_grace_period_seconds == Some(0);
-        let report = status::report(pod, &tracked.life, &host_address, &tracked.address, now);
+        let report = status::report(pod, &tracked.lifecycle, &host_address, &tracked.address, now);
         let wanted = tracked.reported.as_ref() != Some(&report) || !shows(pod, &report);
         let report = (wanted && !(removed && pods::is_terminal(pod))).then_some(report);
-        let uid = tracked.life.uid.clone();
-        Some(Duty { client, report, step, uid })
+        let uid = tracked.lifecycle.uid.clone();
+        Some(PodWork { client, report, step, uid })
     }
 
-    async fn perform(&self, key: &Key, pod: &Pod, duty: &Duty) -> Result<(), kube::Error> {
-        if let Some(report) = &duty.report {
-            let written = request::strategic::<Pod>(&duty.client, &(), key, Some("status"), report).await?;
-            if let Some(tracked) = self.state.lock().lives.get_mut(key)
-                && tracked.life.uid == duty.uid
+    async fn perform(&self, key: &Key, pod: &Pod, work: &PodWork) -> Result<(), kube::Error> {
+        if let Some(report) = &work.report {
+            let written = request::strategic::<Pod>(&work.client, &(), key, Some("status"), report).await?;
+            if let Some(tracked) = self.state.lock().lifecycles.get_mut(key)
+                && tracked.lifecycle.uid == work.uid
             {
                 tracked.reported = Some(report.clone());
             }
@@ -239,10 +241,10 @@ impl Shared {
         }
         let held_by_finalizers =
             pod.metadata.deletion_grace_period_seconds == Some(0) && !pod.finalizers().is_empty();
-        if duty.step == Step::Remove && !held_by_finalizers {
-            let params = DeleteParams::default().grace_period(0).preconditions(request::only(&duty.uid));
-            match request::delete::<Pod>(&duty.client, &(), key, &params).await {
-                Ok(Deleted::Gone) => self.pods.removed(key, &duty.uid),
+        if work.step == Step::Remove && !held_by_finalizers {
+            let params = DeleteParams::default().grace_period(0).preconditions(request::only(&work.uid));
+            match request::delete::<Pod>(&work.client, &(), key, &params).await {
+                Ok(Deleted::Gone) => self.pods.removed(key, &work.uid),
                 Ok(Deleted::Ending(pod)) => self.pods.wrote(*pod),
                 // The pod is gone, and a new pod has its name.
                 Err(error) if error.is_conflict() => {}

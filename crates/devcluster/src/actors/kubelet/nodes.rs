@@ -15,8 +15,8 @@ use super::super::ActorContext;
 use super::super::cache::Key;
 use super::super::identities::{controller, kubelet};
 use super::super::pods;
-use super::super::request::{self, Meaning};
-use super::{Host, Kubelets, node, stamp};
+use super::super::request::{self, ErrorExt};
+use super::{Kubelets, SimulatedNode, node, stamp};
 
 /// Interval of heartbeats. The control plane considers a node lost after 40 s without one.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -52,10 +52,10 @@ impl Nodes {
             Self { kubelets, node_controller: context.identities.client(&controller("node-controller")) };
         let beating = nodes.clone();
         context.tasks.spawn(async move {
-            let mut beat = tokio::time::interval(HEARTBEAT);
-            beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut heartbeat = tokio::time::interval(HEARTBEAT);
+            heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
-                beat.tick().await;
+                heartbeat.tick().await;
                 beating.renew_all().await;
             }
         });
@@ -87,7 +87,7 @@ impl Nodes {
             let number = u32::try_from(state.nodes.len()).unwrap_or(u32::MAX) + 1;
             let [_, b, c, d] = number.to_be_bytes();
             let address = format!("10.{b}.{c}.{d}");
-            let host = Host { client: client.clone(), address: address.clone(), running: true };
+            let host = SimulatedNode { client: client.clone(), address: address.clone(), running: true };
             state.nodes.insert(name.to_owned(), host);
             address
         };
@@ -113,7 +113,7 @@ impl Nodes {
         let shown =
             request::strategic::<Node>(&self.node_controller, &(), &key, Some("status"), &report).await?;
         self.set_taints(shown, false).await?;
-        for pod in self.kubelets.shared.pods.in_drawer(name) {
+        for pod in self.kubelets.shared.pods.by_index(name) {
             if !pods::is_ready(&pod) {
                 continue;
             }
@@ -176,7 +176,7 @@ impl Nodes {
 
     /// Queues every pod of this node.
     fn wake(&self, name: &str) {
-        for pod in self.kubelets.shared.pods.in_drawer(name) {
+        for pod in self.kubelets.shared.pods.by_index(name) {
             self.kubelets.shared.queue.add(Key::of(pod.as_ref()));
         }
     }

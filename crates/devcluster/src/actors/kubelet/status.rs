@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::super::pods;
-use super::life::{Container, Life};
+use super::lifecycle::{Container, PodLifecycle};
 
 /// A timestamp in whole seconds, as the API uses it.
 pub(crate) fn stamp(time: Timestamp) -> String {
@@ -13,17 +13,23 @@ pub(crate) fn stamp(time: Timestamp) -> String {
 }
 
 /// The status of a pod, for a strategic merge patch. It does not contain the conditions of other writers, so they stay.
-pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: Timestamp) -> Value {
-    let up = life.is_up(now);
-    let whole = up && life.wants_ready && !life.over;
+pub(crate) fn report(
+    pod: &Pod,
+    lifecycle: &PodLifecycle,
+    host_ip: &str,
+    pod_ip: &str,
+    now: Timestamp,
+) -> Value {
+    let up = lifecycle.is_up(now);
+    let whole = up && lifecycle.wants_ready && !lifecycle.over;
     let ready = whole && gates_are_open(pod);
-    let phase = if life.over {
-        if life.containers.iter().any(|container| container.ended.is_some_and(|(code, _)| code != 0)) {
+    let phase = if lifecycle.over {
+        if lifecycle.containers.iter().any(|container| container.ended.is_some_and(|(code, _)| code != 0)) {
             "Failed"
         } else {
             "Succeeded"
         }
-    } else if life.containers.iter().any(|container| container.up_at <= now || container.restarts > 0) {
+    } else if lifecycle.containers.iter().any(|container| container.up_at <= now || container.restarts > 0) {
         "Running"
     } else {
         "Pending"
@@ -31,7 +37,7 @@ pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: T
     let unwhole = if phase == "Succeeded" { "PodCompleted" } else { "ContainersNotReady" };
     let unready = if whole { "ReadinessGatesNotReady" } else { unwhole };
     let conditions = [
-        ("PodReadyToStartContainers", !life.over, ""),
+        ("PodReadyToStartContainers", !lifecycle.over, ""),
         ("Initialized", true, ""),
         ("Ready", ready, unready),
         ("ContainersReady", whole, unwhole),
@@ -44,14 +50,14 @@ pub(crate) fn report(pod: &Pod, life: &Life, host_ip: &str, pod_ip: &str, now: T
         "conditions": conditions,
         "hostIP": host_ip, "hostIPs": [{"ip": host_ip}],
         "podIP": pod_ip, "podIPs": [{"ip": pod_ip}],
-        "startTime": stamp(life.begun),
+        "startTime": stamp(lifecycle.begun),
         "qosClass": pod.status.as_ref().and_then(|status| status.qos_class.as_deref()).unwrap_or("BestEffort"),
-        "containerStatuses": life.containers.iter().map(|c| container(pod, c, life, now)).collect::<Vec<_>>(),
+        "containerStatuses": lifecycle.containers.iter().map(|c| container(pod, c, lifecycle, now)).collect::<Vec<_>>(),
     });
     if let Some(generation) = pod.metadata.generation {
         status["observedGeneration"] = json!(generation);
     }
-    json!({"metadata": {"uid": life.uid}, "status": status})
+    json!({"metadata": {"uid": lifecycle.uid}, "status": status})
 }
 
 /// Whether the conditions of all readiness gates are True.
@@ -77,7 +83,7 @@ fn condition(pod: &Pod, kind: &str, holds: bool, reason: &str, now: Timestamp) -
     condition
 }
 
-fn container(pod: &Pod, container: &Container, life: &Life, now: Timestamp) -> Value {
+fn container(pod: &Pod, container: &Container, lifecycle: &PodLifecycle, now: Timestamp) -> Value {
     let up = container.up_at <= now && container.ended.is_none();
     let state = match container.ended {
         Some((code, at)) => json!({"terminated": {
@@ -90,7 +96,7 @@ fn container(pod: &Pod, container: &Container, life: &Life, now: Timestamp) -> V
     let mut status = json!({
         "name": container.name, "image": container.image, "restartCount": container.restarts,
         "imageID": if up || container.ended.is_some() { image_id(&container.image) } else { String::new() },
-        "ready": up && life.wants_ready, "started": up, "state": state, "lastState": {},
+        "ready": up && lifecycle.wants_ready, "started": up, "state": state, "lastState": {},
     });
     if up || container.ended.is_some() {
         status["containerID"] = json!(container.id);
@@ -129,7 +135,7 @@ fn image_id(image: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::life::{Step, Timing};
+    use super::super::lifecycle::{Step, Timing};
     use super::*;
 
     fn pod(image: &str) -> Pod {
@@ -149,41 +155,41 @@ mod tests {
         conditions.iter().find(|c| c["type"] == "Ready").unwrap()["status"].as_str().unwrap()
     }
 
-    fn show(pod: &Pod, life: &Life, now: Timestamp) -> Value {
-        report(pod, life, "192.0.2.1", "198.51.100.1", now)
+    fn show(pod: &Pod, lifecycle: &PodLifecycle, now: Timestamp) -> Value {
+        report(pod, lifecycle, "192.0.2.1", "198.51.100.1", now)
     }
 
     #[test]
     fn a_pod_is_pending_then_running_and_ready() {
         let timing = Timing { start: Duration::from_secs(2), ..Timing::default() };
         let pod = pod("app:1");
-        let mut life = Life::begin(&pod, at(0));
-        assert_eq!(life.advance(&pod, &timing, at(0)), Step::Rest(Some(at(2))));
-        let waiting = show(&pod, &life, at(0));
+        let mut lifecycle = PodLifecycle::begin(&pod, at(0));
+        assert_eq!(lifecycle.advance(&pod, &timing, at(0)), Step::Rest(Some(at(2))));
+        let waiting = show(&pod, &lifecycle, at(0));
         assert_eq!((waiting["status"]["phase"].as_str(), ready(&waiting)), (Some("Pending"), "False"));
-        assert_eq!(life.advance(&pod, &timing, at(2)), Step::Rest(None));
-        let running = show(&pod, &life, at(2));
+        assert_eq!(lifecycle.advance(&pod, &timing, at(2)), Step::Rest(None));
+        let running = show(&pod, &lifecycle, at(2));
         assert_eq!((running["status"]["phase"].as_str(), ready(&running)), (Some("Running"), "True"));
         assert_eq!(running["status"]["observedGeneration"], 3);
         let app = &running["status"]["containerStatuses"][0];
         assert!(app["containerID"].as_str().unwrap().starts_with("containerd://"));
         assert_eq!(app["restartCount"], 0);
         assert_eq!(app["started"], true);
-        life.wants_ready = false;
-        assert_eq!(ready(&show(&pod, &life, at(3))), "False");
+        lifecycle.wants_ready = false;
+        assert_eq!(ready(&show(&pod, &lifecycle, at(3))), "False");
     }
 
     #[test]
     fn a_pod_is_ready_once_its_readiness_gates_are_true() {
         let mut pod = pod("app:1");
-        let mut life = Life::begin(&pod, at(0));
-        life.advance(&pod, &Timing::default(), at(0));
+        let mut lifecycle = PodLifecycle::begin(&pod, at(0));
+        lifecycle.advance(&pod, &Timing::default(), at(0));
         let gates = json!([{"conditionType": "example.com/lb"}]);
         pod.spec.as_mut().unwrap().readiness_gates = serde_json::from_value(gates).unwrap();
         for (shown, expected) in [(None, "False"), (Some("False"), "False"), (Some("True"), "True")] {
             let conditions = shown.map(|status| json!([{"type": "example.com/lb", "status": status}]));
             pod.status = serde_json::from_value(json!({"conditions": conditions})).unwrap();
-            let report = show(&pod, &life, at(1));
+            let report = show(&pod, &lifecycle, at(1));
             assert_eq!(ready(&report), expected, "{shown:?}");
             let conditions = report["status"]["conditions"].as_array().unwrap();
             let containers = conditions.iter().find(|c| c["type"] == "ContainersReady").unwrap();
@@ -194,11 +200,11 @@ mod tests {
     #[test]
     fn a_new_image_restarts_that_container_and_no_other() {
         let timing = Timing::default();
-        let mut life = Life::begin(&pod("app:1"), at(0));
-        life.advance(&pod("app:1"), &timing, at(0));
-        let before = show(&pod("app:1"), &life, at(0));
-        life.advance(&pod("app:2"), &timing, at(5));
-        let after = show(&pod("app:2"), &life, at(5));
+        let mut lifecycle = PodLifecycle::begin(&pod("app:1"), at(0));
+        lifecycle.advance(&pod("app:1"), &timing, at(0));
+        let before = show(&pod("app:1"), &lifecycle, at(0));
+        lifecycle.advance(&pod("app:2"), &timing, at(5));
+        let after = show(&pod("app:2"), &lifecycle, at(5));
         let (old, new) = (&before["status"]["containerStatuses"], &after["status"]["containerStatuses"]);
         assert_ne!(old[0]["containerID"], new[0]["containerID"]);
         assert_ne!(old[0]["imageID"], new[0]["imageID"]);
@@ -212,15 +218,15 @@ mod tests {
     fn termination_takes_at_most_the_grace_period() {
         let timing = Timing { termination: Duration::from_secs(20), ..Timing::default() };
         let mut pod = pod("app:1");
-        let mut life = Life::begin(&pod, at(0));
-        life.advance(&pod, &timing, at(0));
+        let mut lifecycle = PodLifecycle::begin(&pod, at(0));
+        lifecycle.advance(&pod, &timing, at(0));
         pod.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(30)));
         pod.metadata.deletion_grace_period_seconds = Some(30);
-        assert_eq!(life.advance(&pod, &timing, at(1)), Step::Rest(Some(at(21))));
+        assert_eq!(lifecycle.advance(&pod, &timing, at(1)), Step::Rest(Some(at(21))));
         pod.metadata.deletion_grace_period_seconds = Some(5);
-        assert_eq!(life.advance(&pod, &timing, at(3)), Step::Rest(Some(at(8))));
-        assert_eq!(life.advance(&pod, &timing, at(8)), Step::Remove);
-        let ended = show(&pod, &life, at(8));
+        assert_eq!(lifecycle.advance(&pod, &timing, at(3)), Step::Rest(Some(at(8))));
+        assert_eq!(lifecycle.advance(&pod, &timing, at(8)), Step::Remove);
+        let ended = show(&pod, &lifecycle, at(8));
         assert_eq!(ended["status"]["phase"], "Succeeded");
         assert_eq!(ready(&ended), "False");
     }
@@ -229,12 +235,12 @@ mod tests {
     fn a_restarted_kubelet_does_not_restart_running_containers() {
         let timing = Timing::default();
         let mut pod = pod("app:1");
-        let mut life = Life::begin(&pod, at(0));
-        life.advance(&pod, &timing, at(0));
-        pod.status = serde_json::from_value(show(&pod, &life, at(0))["status"].clone()).unwrap();
-        let mut again = Life::begin(&pod, at(9));
+        let mut lifecycle = PodLifecycle::begin(&pod, at(0));
+        lifecycle.advance(&pod, &timing, at(0));
+        pod.status = serde_json::from_value(show(&pod, &lifecycle, at(0))["status"].clone()).unwrap();
+        let mut again = PodLifecycle::begin(&pod, at(9));
         again.advance(&pod, &timing, at(9));
-        assert_eq!(again.containers[0].id, life.containers[0].id);
+        assert_eq!(again.containers[0].id, lifecycle.containers[0].id);
         assert_eq!(ready(&show(&pod, &again, at(9))), "True");
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::identities::LEADER_WORKER_SETS;
-use super::super::request::{self, Meaning};
+use super::super::request::{self, ErrorExt};
 
 pub(crate) const GROUP: &str = "leaderworkerset.x-k8s.io";
 pub(super) const NAME: &str = "leaderworkerset.sigs.k8s.io/name";

@@ -28,7 +28,7 @@ use super::kubelet::stamp;
 use super::pods;
 use super::queue::Queue;
 use super::recorder::Recorder;
-use super::request::{self, Deleted, Meaning};
+use super::request::{self, Deleted, ErrorExt};
 use super::revisions::Revisions;
 use super::statefulset::ordinal_of;
 use api::{
@@ -42,7 +42,7 @@ pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(LEADER_WORKER_SETS);
     let kind = leader_worker_sets();
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         lws: context.view.start(Api::all_with(client.clone(), &kind), |_| None),
         recorder: Recorder::new(client.clone(), "leaderworkerset"),
         revisions: Revisions::new(client.clone(), context.view.revisions().clone()),
@@ -53,44 +53,44 @@ pub(crate) fn start(context: &ActorContext) {
         client,
     });
     let wake = queue.clone();
-    acting.lws.listen(move |before, after| {
+    reconciler.lws.listen(move |before, after| {
         if let Some(set) = after.or(before) {
             wake.add(Key::of(set.as_ref()));
         }
     });
     let wake = queue.clone();
-    acting.sets.listen(move |before, after| {
+    reconciler.sets.listen(move |before, after| {
         if let Some(set) = after.or(before)
             && let Some(name) = set.labels().get(NAME)
         {
             wake.add(Key::new(&set.namespace().unwrap_or_default(), name));
         }
     });
-    let (wake, of) = (queue.clone(), Arc::downgrade(&acting));
-    acting.pods.listen(move |before, after| {
+    let (wake, of) = (queue.clone(), Arc::downgrade(&reconciler));
+    reconciler.pods.listen(move |before, after| {
         let Some(pod) = after.or(before) else { return };
         let Some(name) = pod.labels().get(NAME) else { return };
         if after.is_none()
-            && let Some(acting) = of.upgrade()
+            && let Some(reconciler) = of.upgrade()
         {
-            acting.note_loss(pod);
+            reconciler.note_loss(pod);
         }
         wake.add(Key::new(&pod.namespace().unwrap_or_default(), name));
     });
     context.tasks.spawn(async move {
-        acting.lws.filled().await;
-        acting.sets.filled().await;
-        acting.pods.filled().await;
-        acting.revisions.cache.filled().await;
+        reconciler.lws.filled().await;
+        reconciler.sets.filled().await;
+        reconciler.pods.filled().await;
+        reconciler.revisions.cache.filled().await;
         run("leaderworkerset", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
 }
 
-struct Acting {
+struct Reconciler {
     client: Client,
     kind: ApiResource,
     recorder: Recorder,
@@ -103,7 +103,7 @@ struct Acting {
 }
 
 /// One group: its leader, its workers, and their StatefulSet.
-struct Members {
+struct GroupObjects {
     leader: Arc<Pod>,
     index: i32,
     workers: Vec<Arc<Pod>>,
@@ -111,7 +111,7 @@ struct Members {
     size: i32,
 }
 
-impl Members {
+impl GroupObjects {
     fn is_ready(&self) -> bool {
         let whole = i32::try_from(self.workers.len()).is_ok_and(|workers| workers == self.size - 1);
         whole
@@ -125,7 +125,7 @@ impl Members {
     }
 }
 
-impl Acting {
+impl Reconciler {
     /// Records a worker that was removed without having been seen terminating.
     fn note_loss(&self, worker: &Pod) {
         let namespace = worker.namespace().unwrap_or_default();
@@ -175,7 +175,7 @@ impl Acting {
     }
 
     /// The groups that have a leader, ordered by index.
-    fn groups(&self, lws: &LeaderWorkerSet, leaders: Option<&StatefulSet>) -> Vec<Members> {
+    fn groups(&self, lws: &LeaderWorkerSet, leaders: Option<&StatefulSet>) -> Vec<GroupObjects> {
         let Some(leaders) = leaders else { return Vec::new() };
         let namespace = lws.namespace().unwrap_or_default();
         let mut groups = Vec::new();
@@ -186,7 +186,7 @@ impl Acting {
             let workers =
                 worker_set.iter().flat_map(|set| self.pods.owned_by(pods::uid(set.as_ref()))).collect();
             let size = size_of(&self.content_of(&namespace, lws, &leader));
-            groups.push(Members { leader, index, workers, worker_set, size });
+            groups.push(GroupObjects { leader, index, workers, worker_set, size });
         }
         groups.sort_by_key(|group| group.index);
         groups
@@ -204,7 +204,7 @@ impl Acting {
         names: &Names<'_>,
         lws: &LeaderWorkerSet,
         leaders: Option<&StatefulSet>,
-        groups: &[Members],
+        groups: &[GroupObjects],
         content: &Value,
         revision: &str,
     ) -> Result<(), Error> {
@@ -217,7 +217,7 @@ impl Acting {
                 .as_ref()
                 .and_then(|r| r.partition)
                 .unwrap_or(0),
-            asked: set
+            lws_replicas: set
                 .annotations()
                 .get(REPLICAS)
                 .and_then(|text| text.parse().ok())
@@ -229,7 +229,7 @@ impl Acting {
         let (Some(set), Some(now)) = (leaders, now) else {
             return self.create_set(names.namespace, &wanted).await;
         };
-        let unchanged = now.of_newest_revision && now.asked == lws.spec.replicas;
+        let unchanged = now.of_newest_revision && now.lws_replicas == lws.spec.replicas;
         if unchanged && (now.replicas, now.partition) == (next.replicas, next.partition) {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Acting {
     }
 
     /// Adds to every new pod the labels that depend on its name, and removes the scheduling gate.
-    async fn label_all(&self, names: &Names<'_>, groups: &[Members]) -> Result<(), Error> {
+    async fn label_all(&self, names: &Names<'_>, groups: &[GroupObjects]) -> Result<(), Error> {
         for group in groups {
             let leader = group.leader.name_any();
             for pod in group.all() {
@@ -292,7 +292,7 @@ impl Acting {
         &self,
         names: &Names<'_>,
         lws: &LeaderWorkerSet,
-        group: &Members,
+        group: &GroupObjects,
     ) -> Result<(), Error> {
         let leader = &group.leader;
         if pods::is_terminating(leader) {
@@ -319,7 +319,7 @@ impl Acting {
     }
 
     /// The pod, if any, because of which the group must be recreated.
-    fn broken(&self, policy: &str, group: &Members) -> Option<String> {
+    fn broken(&self, policy: &str, group: &GroupObjects) -> Option<String> {
         if !matches!(policy, "RecreateGroupOnPodRestart" | "RecreateGroupAfterStart") {
             return None;
         }
@@ -360,7 +360,7 @@ impl Acting {
     async fn report(
         &self,
         lws: &LeaderWorkerSet,
-        groups: &[Members],
+        groups: &[GroupObjects],
         leaders: Option<&StatefulSet>,
         revision: &str,
     ) -> Result<(), Error> {
@@ -406,7 +406,7 @@ impl Acting {
     }
 }
 
-fn states(groups: &[Members], revision: &str) -> Vec<Group> {
+fn states(groups: &[GroupObjects], revision: &str) -> Vec<Group> {
     let last = groups.iter().map(|group| group.index).max().unwrap_or(-1);
     let mut states = vec![Group::default(); usize::try_from(last + 1).unwrap_or(0)];
     for group in groups {

@@ -24,7 +24,7 @@ pub(super) struct Leaders {
     pub(super) replicas: i32,
     pub(super) partition: i32,
     /// The replicas of the LeaderWorkerSet when the StatefulSet was last written.
-    pub(super) asked: i32,
+    pub(super) lws_replicas: i32,
     pub(super) of_newest_revision: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn rollout(spec: &Spec, leaders: Option<Leaders>, groups: &[Group]) -
     let unfinished =
         (0..replicas).filter(|index| group(*index) != Group { updated: true, ready: true }).count();
     let next_replicas = with_surge(i32::try_from(unfinished).unwrap_or(i32::MAX));
-    if leaders.asked != replicas {
+    if leaders.lws_replicas != replicas {
         return Rollout { partition: leaders.partition.min(replicas + surge), replicas: next_replicas };
     }
     let max_unavailable = config.max_unavailable.as_ref().map_or(1, |max| resolve(max, replicas, false));
@@ -204,7 +204,7 @@ mod tests {
             .map(|letter| Group { updated: letter.eq_ignore_ascii_case(&'n'), ready: letter.is_uppercase() })
             .collect();
         let (replicas, partition, of_newest_revision) = leaders;
-        let leaders = Leaders { replicas, partition, asked: spec.replicas, of_newest_revision };
+        let leaders = Leaders { replicas, partition, lws_replicas: spec.replicas, of_newest_revision };
         let next = rollout(spec, Some(leaders), &groups);
         (next.replicas, next.partition)
     }

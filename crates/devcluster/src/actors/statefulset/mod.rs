@@ -20,7 +20,7 @@ use super::kinds::{StatefulSet, StatefulSetStatus, stateful_sets};
 use super::pod_control::{PodControl, sort_claims};
 use super::pods;
 use super::queue::Queue;
-use super::request::{self, Meaning};
+use super::request::{self, ErrorExt};
 use super::revisions::Revisions;
 use plan::{Facts, Plan, REVISION};
 
@@ -29,20 +29,20 @@ pub(crate) use plan::ordinal_of;
 pub(crate) fn start(context: &ActorContext) {
     let client = context.identities.client(&controller("statefulset-controller"));
     let queue: Arc<Queue<Key>> = Queue::new();
-    let acting = Arc::new(Acting {
+    let reconciler = Arc::new(Reconciler {
         revisions: Revisions::new(client.clone(), context.view.revisions().clone()),
         control: PodControl::new(client, "statefulset-controller", context.view.pods().clone()),
         kind: stateful_sets(),
         sets: context.view.stateful_sets().clone(),
     });
     let wake = queue.clone();
-    acting.sets.listen(move |before, after| {
+    reconciler.sets.listen(move |before, after| {
         if let Some(set) = after.or(before) {
             wake.add(Key::of(set.as_ref()));
         }
     });
-    let (wake, sets) = (queue.clone(), acting.sets.clone());
-    acting.control.pods.listen(move |before, after| {
+    let (wake, sets) = (queue.clone(), reconciler.sets.clone());
+    reconciler.control.pods.listen(move |before, after| {
         for pod in [before, after].into_iter().flatten() {
             let namespace = pod.namespace().unwrap_or_default();
             match pods::controller_of(pod.as_ref()) {
@@ -60,25 +60,25 @@ pub(crate) fn start(context: &ActorContext) {
         }
     });
     context.tasks.spawn(async move {
-        acting.sets.filled().await;
-        acting.control.pods.filled().await;
-        acting.revisions.cache.filled().await;
+        reconciler.sets.filled().await;
+        reconciler.control.pods.filled().await;
+        reconciler.revisions.cache.filled().await;
         run("statefulset", queue, move |key| {
-            let acting = acting.clone();
-            async move { acting.reconcile(&key).await }
+            let reconciler = reconciler.clone();
+            async move { reconciler.reconcile(&key).await }
         })
         .await;
     });
 }
 
-struct Acting {
+struct Reconciler {
     control: PodControl,
     revisions: Revisions,
     kind: ApiResource,
     sets: Arc<ObjectCache<StatefulSet>>,
 }
 
-impl Acting {
+impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Reconciled {
         let Some(set) = self.sets.get(key) else { return Ok(None) };
         let (uid, name) = (pods::uid(set.as_ref()), set.name_any());

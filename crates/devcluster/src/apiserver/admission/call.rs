@@ -78,11 +78,11 @@ impl Api {
         let seconds = hook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30);
         let body = serde_json::to_vec(review).map(Bytes::from).map_err(|e| e.to_string())?;
         let post = format!("Post \"https://{}{}?timeout={seconds}s\"", target.authority, target.path);
-        let asking = self.post(&target, seconds, body);
-        match tokio::time::timeout(Duration::from_secs(seconds), asking).await {
+        let post_review = self.post(&target, seconds, body);
+        match tokio::time::timeout(Duration::from_secs(seconds), post_review).await {
             Err(_) => Err(format!("{post}: context deadline exceeded")),
             Ok(Err(Unanswered::Transport(why))) => Err(format!("{post}: {why}")),
-            Ok(Err(Unanswered::Said(why))) => Err(why),
+            Ok(Err(Unanswered::Invalid(why))) => Err(why),
             Ok(Ok(answer)) => Ok(answer),
         }
     }
@@ -183,7 +183,7 @@ enum Unanswered {
     /// The webhook could not be reached, or the connection broke.
     Transport(String),
     /// The response is not a review.
-    Said(String),
+    Invalid(String),
 }
 
 async fn connect(target: &Target) -> Result<Sender, String> {
@@ -233,7 +233,7 @@ async fn send(sender: &mut Sender, target: &Target, seconds: u64, body: Bytes) -
         .header("accept", "application/json, */*")
         .header("user-agent", "kube-apiserver-admission")
         .body(Full::new(body))
-        .map_err(|e| Unanswered::Said(e.to_string()))?;
+        .map_err(|e| Unanswered::Invalid(e.to_string()))?;
     let response = sender.send_request(request).await.map_err(|e| Unanswered::Transport(e.to_string()))?;
     let code = response.status();
     let collected = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
@@ -241,12 +241,12 @@ async fn send(sender: &mut Sender, target: &Target, seconds: u64, body: Bytes) -
     if !code.is_success() {
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         let text = if text.is_empty() { code.to_string() } else { text };
-        return Err(Unanswered::Said(format!(
+        return Err(Unanswered::Invalid(format!(
             "an error on the server ({text:?}) has prevented the request from succeeding"
         )));
     }
     serde_json::from_slice(&bytes)
-        .map_err(|e| Unanswered::Said(format!("couldn't get version/kind; json parse error: {e}")))
+        .map_err(|e| Unanswered::Invalid(format!("couldn't get version/kind; json parse error: {e}")))
 }
 
 #[cfg(test)]

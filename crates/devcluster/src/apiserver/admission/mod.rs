@@ -122,7 +122,7 @@ impl Api {
         for hook in self.hooks("mutatingwebhookconfigurations", attributes) {
             let now = changed.as_ref().or(object);
             let Some(matched) = self.matches(&hook, attributes, now, old)? else { continue };
-            let answer = self.ask(&hook, &matched, attributes, now, old, true).await?;
+            let answer = self.call(&hook, &matched, attributes, now, old, true).await?;
             warnings.extend(answer.warnings);
             if let (Some(patch), Some(now)) = (answer.patch, now) {
                 changed = Some(review::apply_patch(hook.name(), &patch, attributes, &matched, now)?);
@@ -145,12 +145,12 @@ impl Api {
                 chosen.push((hook, matched));
             }
         }
-        let mut asked: FuturesUnordered<_> = chosen
+        let mut calls: FuturesUnordered<_> = chosen
             .iter()
-            .map(|(hook, matched)| self.ask(hook, matched, attributes, object, old, false))
+            .map(|(hook, matched)| self.call(hook, matched, attributes, object, old, false))
             .collect();
         let mut refusal = None;
-        while let Some(answer) = asked.next().await {
+        while let Some(answer) = calls.next().await {
             match answer {
                 Ok(answer) => warnings.extend(answer.warnings),
                 Err(failure) => refusal = refusal.or(Some(failure)),
@@ -176,7 +176,7 @@ impl Api {
     }
 
     /// Calls one webhook. If the call fails, the webhook's failure policy applies.
-    async fn ask(
+    async fn call(
         &self,
         hook: &Hook,
         matched: &Match,

@@ -137,8 +137,8 @@ pub(super) fn refusal(hook: &str, mut status: Value) -> Failure {
         status = json!({});
     }
     let denied = format!("admission webhook {hook:?} denied the request");
-    let said = |field: &str| status[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let message = match said("message").or_else(|| said("reason")) {
+    let field_text = |field: &str| status[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let message = match field_text("message").or_else(|| field_text("reason")) {
         Some(text) => format!("{denied}: {text}"),
         None => format!("{denied} without explanation"),
     };

@@ -14,7 +14,7 @@ use super::builtin::table_id;
 use super::discovery::priority;
 use super::failure::FieldError;
 use super::object;
-use super::resource::{Nature, Resource};
+use super::resource::{Resource, ResourceRules};
 use super::store::{Expect, Stored};
 use super::table::JsonPath;
 
@@ -209,7 +209,7 @@ fn custom_resource(definition: &Value) -> Resource {
             .map(|v| text(&v["name"]))
             .unwrap_or_default(),
         table: table_id(&group, &plural),
-        nature: Nature::Custom(Arc::new(CustomType {
+        rules: ResourceRules::Custom(Arc::new(CustomType {
             versions: all.iter().map(|v| custom_version(v)).collect(),
         })),
         group,

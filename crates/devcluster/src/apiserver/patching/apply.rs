@@ -345,12 +345,12 @@ fn drop_emptied(value: &mut Value, kind: &str, at: &str) {
 
 fn merge_items(list: &mut Vec<Value>, items: &[Value], how: ListMerge, kind: &str, field: &str) {
     for item in items {
-        let place = match how {
+        let index = match how {
             ListMerge::By(key) => list.iter().position(|found| found.get(key) == item.get(key)),
             ListMerge::Set => list.iter().position(|found| found == item),
         };
-        match place {
-            Some(place) => merge(&mut list[place], item, kind, field),
+        match index {
+            Some(index) => merge(&mut list[index], item, kind, field),
             None => list.push(item.clone()),
         }
     }

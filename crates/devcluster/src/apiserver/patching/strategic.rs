@@ -169,11 +169,11 @@ impl Context<'_> {
                     "map: {item} does not contain declared merge key: {key}"
                 )));
             };
-            let place = list.iter().position(|existing| existing.get(key) == Some(wanted));
-            match (item[DIRECTIVE].as_str(), place) {
+            let index = list.iter().position(|existing| existing.get(key) == Some(wanted));
+            match (item[DIRECTIVE].as_str(), index) {
                 (Some("delete"), _) => list.retain(|existing| existing.get(key) != Some(wanted)),
-                (None | Some("merge"), Some(place)) => {
-                    if let Value::Object(existing) = &mut list[place] {
+                (None | Some("merge"), Some(index)) => {
+                    if let Value::Object(existing) = &mut list[index] {
                         self.map(existing, item_map, field)?;
                     }
                 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::api::metadata_only;
 use super::request::Query;
-use super::resource::{Nature, Served};
+use super::resource::{ResourceRules, Served};
 
 pub(crate) use jsonpath::JsonPath;
 
@@ -77,8 +77,8 @@ pub(crate) fn of_objects(
     query: &Query,
 ) -> Value {
     let include = query.text("includeObject");
-    let (columns, rows): (Vec<Value>, Vec<Vec<Value>>) = match &served.resource.nature {
-        Nature::BuiltIn(_) => {
+    let (columns, rows): (Vec<Value>, Vec<Vec<Value>>) = match &served.resource.rules {
+        ResourceRules::BuiltIn(_) => {
             let printer = printer(&served.resource.group, &served.resource.kind);
             let columns =
                 printer.columns.iter().map(|c| definition(c.name, c.kind, c.priority, "")).collect();
@@ -86,7 +86,9 @@ pub(crate) fn of_objects(
             let rows = objects.iter().map(|o| (printer.row)(&served.store_form((*o).clone()), now)).collect();
             (columns, rows)
         }
-        Nature::Custom(definition) => custom::columns_and_rows(definition, &served.version, objects, now),
+        ResourceRules::Custom(definition) => {
+            custom::columns_and_rows(definition, &served.version, objects, now)
+        }
     };
     let rows: Vec<Value> = rows
         .into_iter()

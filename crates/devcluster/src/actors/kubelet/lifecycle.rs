@@ -47,7 +47,7 @@ pub(crate) struct Container {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct PodLifecycle {
     pub(crate) uid: String,
     pub(crate) begun: Timestamp,
     pub(crate) containers: Vec<Container>,
@@ -57,7 +57,7 @@ pub(crate) struct Life {
     pub(crate) over: bool,
 }
 
-impl Life {
+impl PodLifecycle {
     /// Starts tracking a pod. A pod that already runs, from an earlier kubelet, continues unchanged.
     pub(crate) fn begin(pod: &Pod, now: Timestamp) -> Self {
         let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
@@ -87,7 +87,7 @@ impl Life {
         }
     }
 
-    /// Advances to `now`. Afterwards, [`Life::is_up`] and the containers have the values for the pod's status.
+    /// Advances to `now`. Afterwards, [`PodLifecycle::is_up`] and the containers have the values for the pod's status.
     pub(crate) fn advance(&mut self, pod: &Pod, timing: &Timing, now: Timestamp) -> Step {
         if pods::is_terminating(pod) {
             return self.wind_down(pod, timing, now);

@@ -7,8 +7,8 @@ use quorate_devcluster::apiserver::{Fault, RequestFilter, RequestInfo};
 use quorate_testbed::{Backend, Cluster, Setup, eventually, run_story};
 use serde_json::{Value, json};
 
-use crate::cast::{Scene, describe, template};
-use crate::gate::Gate;
+use crate::delete_webhook::DeleteWebhook;
+use crate::fixture::{Fixture, describe, template};
 
 mod alone {
     use super::*;
@@ -37,53 +37,54 @@ fn web(replicas: i32) -> Value {
 }
 
 /// Waits until an Event with this reason contains the webhook's message.
-async fn told(scene: &Scene, reason: &str) {
+async fn denial_is_reported(fixture: &Fixture, reason: &str) {
     let events = json!({"apiVersion": "v1", "kind": "Event"});
     eventually("an event reports the denial", || async {
-        let events = scene.api(&events).list(&Default::default()).await.unwrap();
-        let told = events.iter().find(|event| event.data["reason"] == reason);
+        let events = fixture.api(&events).list(&Default::default()).await.unwrap();
+        let found = events.iter().find(|event| event.data["reason"] == reason);
         let message =
-            told.and_then(|event| event.data["message"].as_str().map(str::to_owned)).unwrap_or_default();
+            found.and_then(|event| event.data["message"].as_str().map(str::to_owned)).unwrap_or_default();
         if message.contains("not now") { Ok(()) } else { Err(message) }
     })
     .await;
 }
 
 async fn a_denied_deletion_is_reported_and_retried(cluster: Cluster) {
-    let scene = Scene::set(cluster, "denied").await;
-    scene.create(web(2)).await;
-    scene.ready("app=web", 2).await;
-    let gate = Gate::closed_to(&scene, "system:serviceaccount:kube-system:replicaset-controller").await;
-    scene
+    let fixture = Fixture::new(cluster, "denied").await;
+    fixture.create(web(2)).await;
+    fixture.ready("app=web", 2).await;
+    let webhook =
+        DeleteWebhook::denying(&fixture, "system:serviceaccount:kube-system:replicaset-controller").await;
+    fixture
         .api(&web(1))
         .patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 1}})))
         .await
         .unwrap();
-    told(&scene, "FailedDelete").await;
-    assert_eq!(scene.ready("app=web", 2).await.len(), 2);
-    gate.open();
-    scene.ready("app=web", 1).await;
-    gate.remove().await;
+    denial_is_reported(&fixture, "FailedDelete").await;
+    assert_eq!(fixture.ready("app=web", 2).await.len(), 2);
+    webhook.allow();
+    fixture.ready("app=web", 1).await;
+    webhook.remove().await;
 }
 
 async fn a_denied_group_rebuild_is_retried(cluster: Cluster) {
-    let scene = Scene::set(cluster, "rebuilding").await;
-    scene.create(llm()).await;
-    let before = scene.ready("app=llm", 4).await;
-    let gate = Gate::closed_to(&scene, LEADER_WORKER_SETS).await;
-    scene.pods().delete("llm-0-1", &Default::default()).await.unwrap();
-    told(&scene, "FailedDelete").await;
+    let fixture = Fixture::new(cluster, "rebuilding").await;
+    fixture.create(llm()).await;
+    let before = fixture.ready("app=llm", 4).await;
+    let webhook = DeleteWebhook::denying(&fixture, LEADER_WORKER_SETS).await;
+    fixture.pods().delete("llm-0-1", &Default::default()).await.unwrap();
+    denial_is_reported(&fixture, "FailedDelete").await;
     eventually("the controller retries", || async {
-        let asked = gate.asked(LEADER_WORKER_SETS, "llm-0");
-        if asked >= 3 { Ok(()) } else { Err(asked) }
+        let requests = webhook.requests(LEADER_WORKER_SETS, "llm-0");
+        if requests >= 3 { Ok(()) } else { Err(requests) }
     })
     .await;
-    let leader = scene.pods().get("llm-0").await.unwrap();
+    let leader = fixture.pods().get("llm-0").await.unwrap();
     assert_eq!(Some(&leader.metadata.uid), before.first().map(|pod| &pod.metadata.uid));
     assert_eq!(leader.metadata.deletion_timestamp, None);
-    gate.open();
-    group_0_is_new(&scene, &before).await;
-    gate.remove().await;
+    webhook.allow();
+    group_0_is_new(&fixture, &before).await;
+    webhook.remove().await;
 }
 
 fn llm() -> Value {
@@ -91,13 +92,13 @@ fn llm() -> Value {
         "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template(json!({"app": "llm"}), "llm:1")}}})
 }
 
-async fn group_0_is_new(scene: &Scene, before: &[Pod]) {
+async fn group_0_is_new(fixture: &Fixture, before: &[Pod]) {
     let uid = |pods: &[Pod], name: &str| {
         let found = pods.iter().find(|pod| pod.metadata.name.as_deref() == Some(name));
         found.and_then(|pod| pod.metadata.uid.clone())
     };
     eventually("group 0 is new, and group 1 is unchanged", || async {
-        let after = scene.ready("app=llm", 4).await;
+        let after = fixture.ready("app=llm", 4).await;
         let new = ["llm-0", "llm-0-1"].iter().all(|name| uid(&after, name) != uid(before, name));
         let same = ["llm-1", "llm-1-1"].iter().all(|name| uid(&after, name) == uid(before, name));
         if new && same { Ok(()) } else { Err(describe(&after)) }
@@ -107,12 +108,12 @@ async fn group_0_is_new(scene: &Scene, before: &[Pod]) {
 
 /// Writes fail and watches are cut while a worker is lost.
 async fn groups_are_complete_again_after_an_outage(cluster: Cluster) {
-    let scene = Scene::set(cluster, "outage").await;
-    let faults = scene.cluster.embedded().unwrap().faults();
-    scene.create(llm()).await;
-    let before = scene.ready("app=llm", 4).await;
-    let by_actors = |asked: &RequestInfo<'_>| asked.user.starts_with("system:");
-    scene.pods().delete("llm-0-1", &Default::default()).await.unwrap();
+    let fixture = Fixture::new(cluster, "outage").await;
+    let faults = fixture.cluster.embedded().unwrap().faults();
+    fixture.create(llm()).await;
+    let before = fixture.ready("app=llm", 4).await;
+    let by_actors = |request: &RequestInfo<'_>| request.user.starts_with("system:");
+    fixture.pods().delete("llm-0-1", &Default::default()).await.unwrap();
     {
         let mut fault = faults.requests(RequestFilter::any().writes().and(by_actors), Fault::InternalError);
         faults.cut_watches(RequestFilter::any());
@@ -121,5 +122,5 @@ async fn groups_are_complete_again_after_an_outage(cluster: Cluster) {
     }
     // A write whose response is lost was still executed. The actors must not repeat it.
     let _lost = faults.requests(RequestFilter::any().writes().and(by_actors), Fault::LoseReply).times(5);
-    group_0_is_new(&scene, &before).await;
+    group_0_is_new(&fixture, &before).await;
 }

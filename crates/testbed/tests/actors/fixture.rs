@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 /// A namespace in a cluster with three nodes and running actors.
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -29,8 +29,8 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-impl Scene {
-    pub(crate) async fn set(cluster: Cluster, stem: &str) -> Self {
+impl Fixture {
+    pub(crate) async fn new(cluster: Cluster, stem: &str) -> Self {
         let actors = match cluster.control_plane() {
             Some(plane) if plane.options().controllers => {
                 static BESIDE: OnceCell<Arc<Actors>> = OnceCell::const_new();
@@ -41,17 +41,17 @@ impl Scene {
             }
             Some(_) => {
                 static ALONE: OnceCell<Arc<Actors>> = OnceCell::const_new();
-                ALONE.get_or_init(|| start(cluster.clone(), ActorOptions::everyone())).await.clone()
+                ALONE.get_or_init(|| start(cluster.clone(), ActorOptions::all())).await.clone()
             }
             // An embedded cluster is not shared between stories.
-            None => start(cluster.clone(), ActorOptions::everyone()).await,
+            None => start(cluster.clone(), ActorOptions::all()).await,
         };
         Self::with(cluster, stem, actors).await
     }
 
     /// Uses a cluster that no other story uses.
     pub(crate) async fn private(cluster: Cluster, stem: &str) -> Self {
-        let actors = start(cluster.clone(), ActorOptions::everyone()).await;
+        let actors = start(cluster.clone(), ActorOptions::all()).await;
         Self::with(cluster, stem, actors).await
     }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{BudgetAnswer, BudgetDecision, Explained, LeftOut, NodeAnswer, PodAnswer};
+use super::answer::{BudgetAnswer, BudgetDecision, Explained, NodeAnswer, PodAnswer, UnlistedResource};
 
 /// The text of an explanation. `namespace` is named if it has no budget.
-pub(super) fn told(explained: &Explained, namespace: &str) -> String {
+pub(super) fn render(explained: &Explained, namespace: &str) -> String {
     let mut text = String::new();
     match explained {
         Explained::Pods(pods) => pods.iter().for_each(|answer| pod(&mut text, answer)),
@@ -19,8 +19,10 @@ pub(super) fn told(explained: &Explained, namespace: &str) -> String {
 }
 
 /// One line for all resources that the user may not list.
-pub(super) fn left_out(unlisted: &[LeftOut]) -> Option<String> {
-    let part = |LeftOut { resource, hence }: &LeftOut| format!("{resource} (left out: {hence})");
+pub(super) fn note(unlisted: &[UnlistedResource]) -> Option<String> {
+    let part = |UnlistedResource { resource, unknown }: &UnlistedResource| {
+        format!("{resource} (left out: {unknown})")
+    };
     let parts: Vec<String> = unlisted.iter().map(part).collect();
     (!parts.is_empty()).then(|| format!("note: you may not list {}", parts.join(", ")))
 }
@@ -49,10 +51,10 @@ fn pod(text: &mut String, answer: &PodAnswer) {
         None => writeln!(text),
     }
     .unwrap_or_default();
-    budgets.iter().for_each(|said| opinion(text, said));
+    budgets.iter().for_each(|decision| budget_decision(text, decision));
 }
 
-fn opinion(text: &mut String, BudgetDecision { budget, agrees, why, numbers, .. }: &BudgetDecision) {
+fn budget_decision(text: &mut String, BudgetDecision { budget, agrees, why, numbers, .. }: &BudgetDecision) {
     // The sentence of a denial contains the budget and the numbers; that of an agreement does not.
     let _ = match agrees {
         false => writeln!(text, "    ✗ {why}"),
@@ -83,8 +85,8 @@ fn node(text: &mut String, NodeAnswer { node, pods, left }: &NodeAnswer) {
 }
 
 fn budget(text: &mut String, answer: &BudgetAnswer) {
-    let BudgetAnswer { namespace, name, kind, numbers, standing, down, conditions } = answer;
-    let _ = writeln!(text, "{} {kind} {namespace}/{name}: {standing}", mark(numbers.allowed > 0));
+    let BudgetAnswer { namespace, name, kind, numbers, summary, down, conditions } = answer;
+    let _ = writeln!(text, "{} {kind} {namespace}/{name}: {summary}", mark(numbers.allowed > 0));
     for reason in down {
         let _ = writeln!(text, "    ✗ {reason}");
     }
@@ -100,11 +102,11 @@ mod tests {
 
     #[test]
     fn the_note_on_unlisted_resources_is_one_line() {
-        assert_eq!(left_out(&[]), None);
-        let unlisted = |resource: &str, hence| LeftOut { resource: resource.to_owned(), hence };
+        assert_eq!(note(&[]), None);
+        let unlisted = |resource: &str, unknown| UnlistedResource { resource: resource.to_owned(), unknown };
         let two = [unlisted("nodes", "whether they are ready"), unlisted("pods", "everything")];
         let expected =
             "note: you may not list nodes (left out: whether they are ready), pods (left out: everything)";
-        assert_eq!(left_out(&two).as_deref(), Some(expected));
+        assert_eq!(note(&two).as_deref(), Some(expected));
     }
 }

@@ -133,7 +133,7 @@ type Answers = dyn Fn(&Value) -> Value + Send + Sync;
 
 /// A webhook over TLS that records its requests.
 pub(crate) struct Webhook {
-    pub(crate) asked: Arc<Mutex<Vec<Value>>>,
+    pub(crate) requests: Arc<Mutex<Vec<Value>>>,
     pub(crate) port: u16,
     ca: String,
     task: tokio::task::JoinHandle<()>,
@@ -161,8 +161,8 @@ impl Webhook {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (seen, answer): (_, Arc<Answers>) = (asked.clone(), Arc::new(answer));
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let (seen, answer): (_, Arc<Answers>) = (requests.clone(), Arc::new(answer));
         let task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -193,7 +193,7 @@ impl Webhook {
                 });
             }
         });
-        Self { asked, port, ca: made.cert.pem(), task }
+        Self { requests, port, ca: made.cert.pem(), task }
     }
 
     pub(crate) fn ca_bundle(&self) -> Value {
@@ -204,7 +204,7 @@ impl Webhook {
     pub(crate) async fn register(&self, client: &kube::Client, mutating: bool, more: Value) {
         let mut hook = json!({
             "name": "hook.example.com",
-            "clientConfig": {"url": format!("https://127.0.0.1:{}/ask", self.port), "caBundle": self.ca_bundle()},
+            "clientConfig": {"url": format!("https://127.0.0.1:{}/review", self.port), "caBundle": self.ca_bundle()},
             "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["pods", "pods/eviction"]}],
             "sideEffects": "NoneOnDryRun",
             "admissionReviewVersions": ["v1"],
