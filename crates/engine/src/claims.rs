@@ -105,7 +105,7 @@ pub struct ContainerChange {
 
 impl Target {
     /// Whether the API server has stored the change: the pod's spec, labels or announcement show it.
-    pub fn is_asked(&self, pod: &Pod) -> bool {
+    pub fn is_stored(&self, pod: &Pod) -> bool {
         if self.base.is_some() && self.containers.is_empty() && self.label.is_none() {
             return pod.announced;
         }
@@ -113,8 +113,8 @@ impl Target {
             && self.containers.iter().all(|change| {
                 pod.containers.iter().any(|container| {
                     container.name == change.name
-                        && change.image.is_none_or(|image| container.asked_image == image)
-                        && change.resources.is_none_or(|resources| container.asked_resources == resources)
+                        && change.image.is_none_or(|image| container.spec_image == image)
+                        && change.resources.is_none_or(|resources| container.spec_resources == resources)
                 })
             })
     }
@@ -127,7 +127,7 @@ impl Target {
     /// Whether the change is obsolete: the API server did not store it and can no longer do so, or a later change has
     /// replaced it. The token of the later change then covers what is still pending.
     pub fn is_replaced(&self, pod: &Pod) -> bool {
-        self.base.is_some_and(|base| pod.version > base) && !self.is_asked(pod)
+        self.base.is_some_and(|base| pod.version > base) && !self.is_stored(pod)
     }
 
     /// Whether the pod runs what was requested. It is not enough that the kubelet has read the new spec, or that the

@@ -28,12 +28,5 @@ pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
 
 /// The only container of the pod. It runs the image that it was created with.
 pub(crate) fn container(version: Version) -> Container {
-    Container {
-        name: "main".into(),
-        id: version.0,
-        image: 1,
-        resources: 0,
-        asked_image: 1,
-        asked_resources: 0,
-    }
+    Container { name: "main".into(), id: version.0, image: 1, resources: 0, spec_image: 1, spec_resources: 0 }
 }

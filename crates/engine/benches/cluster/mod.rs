@@ -195,8 +195,8 @@ impl Cluster {
                 id: at as u64,
                 image: 1,
                 resources: 2,
-                asked_image: 1,
-                asked_resources: 2,
+                spec_image: 1,
+                spec_resources: 2,
             }]
             .into(),
         }

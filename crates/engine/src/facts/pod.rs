@@ -99,9 +99,9 @@ pub struct Container {
     /// Fingerprint of the resources in use.
     pub resources: u64,
     /// Fingerprint of the image in the spec.
-    pub asked_image: u64,
+    pub spec_image: u64,
     /// Fingerprint of the resources in the spec.
-    pub asked_resources: u64,
+    pub spec_resources: u64,
 }
 
 /// The disruption probes of a pod, as its `Disruptable` condition reports them.

@@ -76,7 +76,7 @@ pub(super) fn is_update_over(
 ) -> bool {
     let target = &token.target;
     let naive = settings.is_without(ProtocolRule::UpdateSeenRunning);
-    let reached = target.is_reached(pod) || (naive && target.is_asked(pod));
+    let reached = target.is_reached(pod) || (naive && target.is_stored(pod));
     let replaceable = !settings.is_without(ProtocolRule::ReplacedUpdatesEnd);
     !token.operation.removes()
         && ((available && reached)
@@ -94,7 +94,7 @@ fn is_over_too_early(target: &Target, pod: &Pod, ledger: &Ledger, settings: &Set
         });
     (unstored && Target { base: None, ..target.clone() }.is_reached(pod))
         || (unannounced && target.is_replaced(&Pod { announced: false, ..pod.clone() }))
-        || (several && !target.is_asked(pod))
+        || (several && !target.is_stored(pod))
 }
 
 /// Whether a token that has stood for the longest time an admitted request may take can be dropped. An update that was
@@ -104,7 +104,7 @@ pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings
     let takes_back = !settings.is_without(ProtocolRule::TakenBackExpires);
     let written = !token.operation.removes()
         && pod.is_some_and(|pod| {
-            token.target.is_asked(pod) && !(takes_back && token.target.runs_unreplaced(pod))
+            token.target.is_stored(pod) && !(takes_back && token.target.runs_unreplaced(pod))
         });
     !written
 }
@@ -152,14 +152,8 @@ mod tests {
 
     /// A pod at a version: the image in its spec, and the image and the ID of the container that runs.
     fn pod(version: u64, spec_image: u64, image: u64, id: u64) -> Pod {
-        let container = Container {
-            name: "main".into(),
-            id,
-            image,
-            resources: 0,
-            asked_image: spec_image,
-            asked_resources: 0,
-        };
+        let container =
+            Container { name: "main".into(), id, image, resources: 0, spec_image, spec_resources: 0 };
         Pod {
             key: ObjectKey::new("ns", "x"),
             uid: "x".into(),

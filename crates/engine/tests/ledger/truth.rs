@@ -203,7 +203,7 @@ fn is_healthy(pod: &Pod) -> bool {
     pod.ready
         && !pod.terminating
         && !pod.announced
-        && pod.containers.iter().all(|container| container.image == container.asked_image)
+        && pod.containers.iter().all(|container| container.image == container.spec_image)
 }
 
 fn desired(budget: &Budget) -> u32 {

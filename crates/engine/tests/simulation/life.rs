@@ -52,7 +52,7 @@ impl Cluster {
 
     /// A pod is told to run something else. Its kubelet gets round to that later.
     pub(crate) fn update(&mut self, uid: &Uid, image: u64) {
-        self.change_pod(uid, Some(Operation::Update), |pod| pod.containers[0].asked_image = image);
+        self.change_pod(uid, Some(Operation::Update), |pod| pod.containers[0].spec_image = image);
         self.plan_in(50..8_000, Happening::Pod(uid.clone(), Turn::Restart));
     }
 
@@ -70,8 +70,8 @@ impl Cluster {
                 let id = self.revision + 1;
                 self.change_pod(uid, None, |pod| {
                     let container = &mut pod.containers[0];
-                    if container.image != container.asked_image {
-                        (container.image, container.id) = (container.asked_image, id);
+                    if container.image != container.spec_image {
+                        (container.image, container.id) = (container.spec_image, id);
                     }
                 });
             }

@@ -451,7 +451,7 @@ fn is_up(pod: &Pod) -> bool {
 }
 
 fn runs_what_it_should(pod: &Pod) -> bool {
-    pod.containers.iter().all(|container| container.image == container.asked_image)
+    pod.containers.iter().all(|container| container.image == container.spec_image)
 }
 
 pub(crate) fn is_open(budget: &Budget) -> bool {

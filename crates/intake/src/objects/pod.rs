@@ -146,8 +146,8 @@ fn containers(pod: &slim::Pod) -> Box<[Container]> {
                 id: fingerprint::container_id(status.container_id.as_deref()),
                 image: fingerprint::image(runs),
                 resources: status.resources.as_ref().map_or(0, fingerprint::resources),
-                asked_image: fingerprint::image(wanted),
-                asked_resources: fingerprint::resources(&spec.resources),
+                spec_image: fingerprint::image(wanted),
+                spec_resources: fingerprint::resources(&spec.resources),
             }
         })
         .collect()

@@ -91,7 +91,7 @@ fn a_new_image_replaces_the_container() {
         (runs, true, true),
     ] {
         let fact = later(value);
-        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_requested, is_reached));
+        assert_eq!((target.is_stored(&fact), target.is_reached(&fact)), (is_requested, is_reached));
     }
 }
 
@@ -186,7 +186,7 @@ fn a_resize_with_a_restart_is_over_when_the_new_container_has_the_resources() {
         (resized, true, true),
     ] {
         let fact = later(value);
-        assert_eq!((target.is_asked(&fact), target.is_reached(&fact)), (is_requested, is_reached));
+        assert_eq!((target.is_stored(&fact), target.is_reached(&fact)), (is_requested, is_reached));
     }
 
     for (pointer, value) in [
@@ -237,7 +237,7 @@ fn an_announced_update_is_over_when_the_gate_is_true_again() {
     let target = self::target(&review, Operation::Update);
     let before = objects::pod(&pod(gate(load("pod.json"), "True"))).unwrap();
     assert_eq!(target, Target { base: Some(before.version), ..Target::default() });
-    let state = |fact: &Pod| (target.is_asked(fact), target.is_reached(fact), target.is_replaced(fact));
+    let state = |fact: &Pod| (target.is_stored(fact), target.is_reached(fact), target.is_replaced(fact));
     assert_eq!(state(&before), (false, false, false), "not stored yet");
     assert_eq!(state(&later(gate(load("pod.json"), "False"))), (true, false, false), "under way");
     assert_eq!(state(&later(gate(load("pod.json"), "True"))), (false, true, true), "over, or never stored");

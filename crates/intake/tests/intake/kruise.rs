@@ -280,7 +280,7 @@ fn a_digest_counts_only_if_the_status_shows_an_image_digest() {
         json!("sha256:def"),
     )))
     .unwrap();
-    assert_eq!(fact.containers[0].image, fact.containers[0].asked_image, "an update to it comes to its end");
+    assert_eq!(fact.containers[0].image, fact.containers[0].spec_image, "an update to it comes to its end");
 }
 
 #[test]

@@ -273,5 +273,5 @@ fn an_announcement_that_loses_its_base_stays_until_it_expires() {
     let read = ledger(with(load("budget.json"), "/status/claims", json!({ "u": json })));
     let target = &read.claims["u"].tokens["t"].target;
     let pod = quorate_intake::objects::pod(&crate::data::pod(load("pod.json"))).unwrap();
-    assert!(!target.is_reached(&pod) && !target.is_asked(&pod), "it expires, and is not over before");
+    assert!(!target.is_reached(&pod) && !target.is_stored(&pod), "it expires, and is not over before");
 }

@@ -129,15 +129,15 @@ fn containers_have_their_running_and_requested_state() {
     for container in &pod.containers {
         assert_ne!(container.id, 0);
         // The spec has `nginx`, and the status shows its full name.
-        assert_eq!(container.image, container.asked_image, "{}", container.name);
+        assert_eq!(container.image, container.spec_image, "{}", container.name);
     }
-    assert_eq!(pod.containers[0].resources, pod.containers[0].asked_resources);
+    assert_eq!(pod.containers[0].resources, pod.containers[0].spec_resources);
     assert_ne!(pod.containers[0].resources, 0);
     assert_eq!(pod.containers[0].id, fingerprint::container_id(Some("containerd://aa01")));
 
     let updated =
         fact(with(load("pod.json"), "/spec/containers/0/image", json!("registry.example.com/llm/server:v2")));
-    assert_ne!(updated.containers[0].image, updated.containers[0].asked_image);
+    assert_ne!(updated.containers[0].image, updated.containers[0].spec_image);
     let restarted =
         fact(with(load("pod.json"), "/status/containerStatuses/0/containerID", json!("containerd://bb01")));
     assert_ne!(restarted.containers[0].id, pod.containers[0].id);

@@ -191,7 +191,7 @@ impl Replica {
         // An update that was carried out and then taken back did happen.
         let happened = self.engine.pod_by_uid(uid).is_some_and(|pod| {
             let mut tokens = claim.tokens.iter().filter(|(token, _)| due.contains(token));
-            tokens.all(|(_, what)| !what.operation.removes() && what.target.is_asked(pod))
+            tokens.all(|(_, what)| !what.operation.removes() && what.target.is_stored(pod))
         });
         claim.tokens.retain(|token, _| !due.contains(token));
         let pod = claim.pod.clone();

@@ -237,7 +237,7 @@ impl World {
                     if journey.base != self.pods.get(&uid).map(|pod| pod.version) => {}
                 Operation::Update | Operation::Resize => {
                     self.change_pod(&uid, |pod| match journey.change {
-                        Change::Image(image) => pod.containers[0].asked_image = image,
+                        Change::Image(image) => pod.containers[0].spec_image = image,
                         Change::Gate => pod.announced = true,
                     });
                 }

@@ -70,7 +70,7 @@ impl World {
             if pod.terminating && scenario.then != Then::Stays {
                 actions.push(Action::Finish(uid.clone()));
             }
-            if pod.containers.iter().any(|c| c.image != c.asked_image) {
+            if pod.containers.iter().any(|c| c.image != c.spec_image) {
                 actions.push(Action::Restart(uid.clone()));
             } else if pod.announced {
                 actions.push(Action::Reopen(uid.clone()));
@@ -114,7 +114,7 @@ impl World {
             self.nodes[index].holder
                 || deeds.any(|deed| matches!(deed, Deed::Holder(node, true) if *node == index))
         };
-        let is_asked = |index: usize| {
+        let is_stored = |index: usize| {
             self.requests.iter().zip(&scenario.requests).any(|(journey, (_, _, at))| match journey.stage {
                 Stage::Planned => *at == At::Any || *at == At::At(index),
                 Stage::Asked(node) => node == index,
@@ -123,7 +123,7 @@ impl World {
         };
         (0..self.nodes.len()).find(|index| {
             let node = &self.nodes[*index];
-            node.mind.is_some() && !node.pods.is_empty() && !may_hold(*index) && !is_asked(*index)
+            node.mind.is_some() && !node.pods.is_empty() && !may_hold(*index) && !is_stored(*index)
         })
     }
 
@@ -200,7 +200,7 @@ impl World {
             Action::Restart(uid) => {
                 self.change_pod(uid, |pod| {
                     for container in &mut pod.containers {
-                        container.image = container.asked_image;
+                        container.image = container.spec_image;
                         container.id += 1;
                     }
                 });
@@ -421,14 +421,14 @@ impl World {
             && self
                 .pods
                 .values()
-                .all(|pod| !pod.announced && pod.containers.iter().all(|c| c.image == c.asked_image))
+                .all(|pod| !pod.announced && pod.containers.iter().all(|c| c.image == c.spec_image))
     }
 }
 
 impl Change {
     fn is_done(self, pod: &Pod) -> bool {
         match self {
-            Self::Image(image) => pod.containers[0].asked_image == image,
+            Self::Image(image) => pod.containers[0].spec_image == image,
             Self::Gate => pod.announced,
         }
     }
