@@ -216,7 +216,7 @@ async fn budgets_are_printed_in_units(cluster: Cluster) {
     ns.wire.post(&path, &budget("llm")).await.expect(201);
     let status = json!({
         "disruptionsAllowedReplicas": 1, "currentHealthyReplicas": 4, "desiredHealthyReplicas": 3, "expectedReplicas": 5,
-        "disruptionsAllowed": 1, "currentHealthy": 16, "desiredHealthy": 12, "expectedPods": 20,
+        "disruptionsAllowed": 1, "currentHealthy": 16, "desiredHealthy": 12, "expectedPods": 20, "scope": "Group",
     });
     let patch = json!({"status": status});
     ns.wire.patch(&format!("{path}/llm/status"), Patch::Merge, &patch).await.expect(200);
@@ -231,7 +231,7 @@ async fn budgets_are_printed_in_units(cluster: Cluster) {
     let cells = table["rows"][0]["cells"].as_array().expect("a row");
     assert_eq!(
         cells[..8],
-        [json!("llm"), json!("Pod"), json!("2"), json!("30%"), json!(1), json!(4), json!(3), json!(5)]
+        [json!("llm"), json!("Group"), json!("2"), json!("30%"), json!(1), json!(4), json!(3), json!(5)]
     );
 }
 
