@@ -142,7 +142,7 @@ impl Alone {
 }
 
 #[test]
-fn an_answer_says_on_what_ground_the_budget_agreed() {
+fn an_answer_has_the_reason_of_each_budget() {
     let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", false)];
     let mut charged = Alone::new(open(keeps(1, ALL)), &pods);
     charged.disrupt(Operation::Evict, &pods[0]);
@@ -158,7 +158,7 @@ fn an_answer_says_on_what_ground_the_budget_agreed() {
 }
 
 #[test]
-fn what_only_passes_by_is_covered_all_the_same() {
+fn a_pod_that_a_budget_lets_pass_is_still_covered() {
     let pods = [pod("x", "web", true)];
     let rules = Rules { operations: Operations::of(&[Operation::Evict]), ..keeps(1, ALL) };
     let mut alone = Alone::new(open(rules), &pods);
@@ -192,7 +192,7 @@ fn an_update_of_a_pod_that_has_ended_is_settled() {
 
 /// The list was sent for other pods than the budget covers when it comes back.
 #[test]
-fn a_list_of_what_a_budget_no_longer_covers_says_nothing_of_what_it_covers() {
+fn a_list_for_an_old_coverage_is_ignored() {
     let web = pod("x", "web", false);
     let db = [pod("y", "db", true), pod("z", "db", true)];
     let pods = [web.clone(), db[0].clone(), db[1].clone()];
@@ -260,7 +260,7 @@ fn comes_too_late(shown: bool) -> Alone {
 }
 
 #[test]
-fn what_the_watch_has_shown_is_not_read_again_after_a_write_that_came_too_late() {
+fn a_refused_write_reads_nothing_if_the_watch_has_shown_the_winner() {
     let mut alone = comes_too_late(true);
     alone.write();
     assert_eq!(alone.reasons(), [AllowReason::Charged]);
@@ -268,7 +268,7 @@ fn what_the_watch_has_shown_is_not_read_again_after_a_write_that_came_too_late()
 }
 
 #[test]
-fn what_the_watch_has_not_shown_is_read_after_a_write_that_came_too_late() {
+fn a_refused_write_reads_the_budget_if_the_watch_has_not_shown_the_winner() {
     let mut alone = comes_too_late(false);
     let Some((read, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
     alone.step(Event::Reply(read, Reply::Budget(Some(Box::new(alone.stored.clone())))));
@@ -317,7 +317,7 @@ fn where_several_came_together_the_next_wait_for_a_lull() {
 }
 
 #[test]
-fn who_asks_one_after_the_other_never_waits_for_others() {
+fn requests_one_after_the_other_are_not_batched() {
     let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
     let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
     for pod in &pods {
@@ -329,7 +329,7 @@ fn who_asks_one_after_the_other_never_waits_for_others() {
 }
 
 #[test]
-fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
+fn the_leader_computes_the_status_that_its_write_leaves() {
     let pods = [pod("x", "web", true), pod("y", "web", true)];
     let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
     alone.disrupt(Operation::Evict, &pods[0]);
@@ -350,7 +350,7 @@ fn the_holder_knows_the_status_that_there_is_once_it_has_written() {
 }
 
 #[test]
-fn somebody_waits_for_acknowledgements_only_while_a_budget_is_closed() {
+fn acknowledgements_are_awaited_only_while_a_budget_is_closed() {
     let x = pod("x", "web", true);
     let mut budget = open(keeps(1, ALL));
     let enforced = budget.ledger.enforced.take();

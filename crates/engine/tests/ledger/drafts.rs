@@ -1,4 +1,6 @@
 //! The ledger of a write in flight: decisions count it, and the budget stays as it was observed.
+//!
+//! The rules behind it: `docs/ledger.md#commits`.
 
 use quorate_engine::basics::{Text, Time};
 use quorate_engine::claims::{Claim, Target, Token};

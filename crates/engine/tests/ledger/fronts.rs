@@ -1,4 +1,6 @@
 //! Budgets of two kinds: how far one watch has come says nothing of the other.
+//!
+//! The rules behind it: `docs/ledger.md#opening`.
 
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Input};
@@ -88,7 +90,7 @@ fn a_list_of_one_kind_leaves_the_other_alone() {
 }
 
 #[test]
-fn what_is_not_watched_any_more_is_not_acknowledged_any_more() {
+fn a_kind_that_is_no_longer_watched_is_no_longer_acknowledged() {
     let mut replica = replica();
     let kind = BudgetKind::PodUnavailableBudget;
     replica.step(Event::List(Snapshot::Budgets(kind, vec![budget(kind, 2)])), Time(0));

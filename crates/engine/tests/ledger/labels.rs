@@ -1,4 +1,6 @@
 //! A label that calls a pod unavailable: admitted, written, seen, and taken off again.
+//!
+//! The rules behind it: `docs/ledger.md#settling-and-expiry`.
 
 use std::collections::BTreeMap;
 

@@ -29,3 +29,28 @@ mod settling;
 mod sources;
 mod truth;
 mod world;
+
+/// Every heading of `docs/ledger.md` that a test cites exists, and every set of rules there has a test that cites it.
+#[test]
+fn cited_headings_exist_and_every_set_of_rules_is_cited() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/ledger.md")).expect("docs/ledger.md");
+    let anchor = |heading: &str| heading.to_lowercase().replace(' ', "-");
+    let headings = |mark: &str| -> std::collections::BTreeSet<String> {
+        page.lines().filter_map(|line| line.strip_prefix(mark)).map(anchor).collect()
+    };
+    let (sections, rules) = (headings("## "), headings("### "));
+    let mut cited = std::collections::BTreeSet::new();
+    for file in std::fs::read_dir(root.join("tests/ledger")).expect("a folder") {
+        let path = file.expect("a file").path();
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        // Not written in one piece, so that this line is no citation.
+        for citation in text.split(concat!("`docs/", "ledger.md#")).skip(1) {
+            let heading = citation.split('`').next().unwrap_or_default().to_owned();
+            assert!(sections.contains(&heading) || rules.contains(&heading), "{}: {heading}", path.display());
+            cited.insert(heading);
+        }
+    }
+    assert!(rules.len() >= 5, "{rules:?}");
+    assert!(rules.is_subset(&cited), "not cited: {:?}", rules.difference(&cited));
+}

@@ -1,12 +1,14 @@
 //! Each rule of the protocol left out once: the search must find what it is there for.
+//!
+//! See `docs/ledger.md#rules`.
 
 use quorate_engine::ledger::ProtocolRule;
 
 use super::scenarios;
 use super::search::search;
 
-/// Which rules are missed in which case. Most are by themselves; the UID in a write only where nobody looks again
-/// either whether the budget is still the one that was asked.
+/// The case in which the search finds a break without a rule. The test of the UID in a write is needed only if the last
+/// check of the covering budgets is left out as well.
 const MISSED: &[(&[ProtocolRule], &str)] = &[
     (&[ProtocolRule::TestUid, ProtocolRule::RecheckCovering], "a budget is deleted and a stricter one made"),
     (&[ProtocolRule::TestGeneration], "a budget is tightened"),
@@ -68,11 +70,11 @@ fn every_rule_is_in_the_table() {
 }
 
 #[test]
-fn every_rule_is_missed_when_it_is_left_out() {
+fn the_search_finds_a_break_without_each_rule() {
     left_out(0);
 }
 
 #[test]
-fn every_other_rule_is_missed_when_it_is_left_out() {
+fn the_search_finds_a_break_without_each_other_rule() {
     left_out(1);
 }

@@ -1,4 +1,6 @@
 //! A budget opens once its namespace is guarded; that it is open is told once, and not before it is written.
+//!
+//! The rules behind it: `docs/ledger.md#opening`.
 
 use quorate_engine::basics::{Text, Time, Version};
 use quorate_engine::callers::Caller;
@@ -111,7 +113,7 @@ fn reasons(decision: &Decision) -> Vec<&DenialReason> {
 }
 
 #[test]
-fn a_budget_is_said_to_be_open_once_it_is_written() {
+fn a_budget_is_reported_open_once_the_write_is_done() {
     let mut stored = stored();
     let mut replica =
         Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());

@@ -1,4 +1,6 @@
 //! A budget that names a workload, and a controller in between that the watch has not shown.
+//!
+//! The rules behind it: `docs/ledger.md#claims`.
 
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{GroupKind, ObjectKey, Version};

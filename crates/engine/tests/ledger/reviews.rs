@@ -1,4 +1,6 @@
 //! What a review is believed: which pod is meant, and nothing else. What it says of the pod is read from the API server.
+//!
+//! The rules behind it: `docs/ledger.md#claims`.
 
 use std::time::Duration;
 
@@ -89,7 +91,7 @@ fn a_pod_that_is_as_old_in_the_review_is_not_read() {
 }
 
 #[test]
-fn what_was_reviewed_is_gone_where_the_name_has_another_pod_or_none() {
+fn a_reviewed_pod_is_gone_if_its_name_has_another_pod_or_none() {
     let y = pod("y", "web", true);
     let reviewed = pod("x", "web", true);
     let successor = Pod { uid: "x'".into(), version: Version(9), ..reviewed.clone() };
@@ -104,7 +106,7 @@ fn what_was_reviewed_is_gone_where_the_name_has_another_pod_or_none() {
 
 /// The view lags: it shows the predecessor of the pod that the caller insists on.
 #[test]
-fn the_pod_that_a_caller_insists_on_is_read_before_it_counts_as_another() {
+fn a_uid_precondition_on_an_unknown_pod_is_checked_by_a_read() {
     let (x, y) = (pod("x", "web", true), pod("y", "web", false));
     let successor = Pod { uid: "x'".into(), version: Version(9), ..x.clone() };
     let evict = |uid: &str| Request { precondition: Some(uid.into()), ..request(Operation::Evict, &x) };

@@ -1,4 +1,6 @@
 //! The small cases. Pods x, y, z; two of them must stay healthy unless said.
+//!
+//! See `docs/ledger.md#the-search`.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,8 @@
 //! Every interleaving of every small case.
 //!
 //! Depth first: of the states that were seen only 64 bits each are kept, and of the path to the present one the states.
+//!
+//! See `docs/ledger.md#invariants`.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -1,4 +1,6 @@
 //! What has come to its end is taken out together: with a write that goes out anyway, or in one of its own after a while.
+//!
+//! The rules behind it: `docs/ledger.md#settling-and-expiry`.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +107,7 @@ fn claims_that_ended_are_gathered_for_a_while() {
 }
 
 #[test]
-fn a_commit_takes_along_what_has_ended() {
+fn a_commit_also_settles_claims_of_ended_pods() {
     let mut replica = holder();
     assert_eq!(writes(&mut replica, gone("x", 10), 1_000), []);
     let request = Request {

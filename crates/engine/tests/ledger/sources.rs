@@ -1,4 +1,6 @@
 //! A group beyond the replicas of its LeaderWorkerSet, and a watch that has not shown the latest number of them.
+//!
+//! The rules behind it: `docs/ledger.md#fresh-lists`.
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Version};
 use quorate_engine::decision::{AllowReason, Decision};
@@ -49,7 +51,7 @@ fn read(alone: &mut Alone) -> CallId {
 }
 
 #[test]
-fn a_group_that_seems_to_be_too_many_is_free_only_if_the_set_says_so_now() {
+fn a_surplus_group_passes_only_if_a_fresh_read_of_its_source_confirms_it() {
     let (mut alone, surplus) = scaled_up_unseen();
     alone.disrupt(Operation::Evict, &surplus);
     let get = read(&mut alone);

@@ -2,6 +2,8 @@
 //!
 //! For each open budget there is a floor: the healthy units it must keep, or what there was when it was opened if that
 //! was less. Nothing that is admitted may bring a budget below its floor.
+//!
+//! See `docs/ledger.md#invariants`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
