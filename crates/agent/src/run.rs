@@ -11,7 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use quorate_api::slim;
 use quorate_kit::client::bounded;
-use quorate_kit::watch::{self, Event, Source};
+use quorate_kit::watch::{self, Source, WatchEvent};
 use quorate_kit::{Plain, admin};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -187,7 +187,7 @@ struct Agent {
 }
 
 impl Agent {
-    async fn work(mut self, mut seen: mpsc::Receiver<Event<PodView>>) {
+    async fn work(mut self, mut seen: mpsc::Receiver<WatchEvent<PodView>>) {
         loop {
             let now = self.clock.now();
             self.manager.tick(now);
@@ -223,20 +223,20 @@ impl Agent {
         }
     }
 
-    fn take(&mut self, event: Event<PodView>, now: Now) {
+    fn take(&mut self, event: WatchEvent<PodView>, now: Now) {
         match event {
-            Event::Listed(listed) => {
+            WatchEvent::Listed(listed) => {
                 listed.unreadable.iter().for_each(|why| warn!(%why, "cannot read a pod"));
                 let unreadable: BTreeSet<String> =
                     listed.unreadable.into_iter().map(|why| why.identity.uid).collect();
                 self.manager.list(listed.objects, &unreadable, now);
             }
-            Event::Applied(pod) => self.manager.observe(pod, now),
-            Event::Deleted(pod) => self.manager.forget(&pod.uid),
-            Event::Unreadable(why) if why.deleted => self.manager.forget(&why.identity.uid),
+            WatchEvent::Applied(pod) => self.manager.observe(pod, now),
+            WatchEvent::Deleted(pod) => self.manager.forget(&pod.uid),
+            WatchEvent::Unreadable(why) if why.deleted => self.manager.forget(&why.identity.uid),
             // The agent keeps probing the last readable version of the pod.
-            Event::Unreadable(why) => warn!(%why, "cannot read a pod"),
-            Event::Bookmark(_) => {}
+            WatchEvent::Unreadable(why) => warn!(%why, "cannot read a pod"),
+            WatchEvent::Bookmark(_) => {}
         }
     }
 

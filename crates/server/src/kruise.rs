@@ -79,7 +79,7 @@ async fn presume(served: &watch::Sender<Option<bool>>, health: &Health, presumed
 }
 
 /// Whether OpenKruise's webhooks for pods are registered, if the event shows it.
-fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) -> Option<bool> {
+fn decides_on_pods(event: watches::WatchEvent<slim::ValidatingWebhookConfiguration>) -> Option<bool> {
     let theirs = |configuration: &slim::ValidatingWebhookConfiguration| {
         let names = configuration.webhooks.iter().map(|webhook| webhook.name.as_str());
         names.into_iter().any(|name| kruise::POD_WEBHOOKS.contains(&name))
@@ -87,10 +87,12 @@ fn decides_on_pods(event: watches::Event<slim::ValidatingWebhookConfiguration>) 
     let is_it =
         |configuration: &slim::ValidatingWebhookConfiguration| configuration.name_any() == kruise::WEBHOOKS;
     match event {
-        watches::Event::Listed(listed) => Some(listed.objects.iter().filter(|all| is_it(all)).any(theirs)),
-        watches::Event::Applied(configuration) => is_it(&configuration).then(|| theirs(&configuration)),
-        watches::Event::Deleted(configuration) => is_it(&configuration).then_some(false),
-        watches::Event::Unreadable(_) | watches::Event::Bookmark(_) => None,
+        watches::WatchEvent::Listed(listed) => {
+            Some(listed.objects.iter().filter(|all| is_it(all)).any(theirs))
+        }
+        watches::WatchEvent::Applied(configuration) => is_it(&configuration).then(|| theirs(&configuration)),
+        watches::WatchEvent::Deleted(configuration) => is_it(&configuration).then_some(false),
+        watches::WatchEvent::Unreadable(_) | watches::WatchEvent::Bookmark(_) => None,
     }
 }
 
@@ -133,19 +135,20 @@ mod tests {
     #[test]
     fn openkruise_is_detected_by_its_webhooks_for_pods() {
         let kruise = |entries: &[&str]| configuration("kruise-validating-webhook-configuration", entries);
-        let listed =
-            |objects| watches::Event::Listed(Listed { objects, unreadable: vec![], version: "1".into() });
+        let listed = |objects| {
+            watches::WatchEvent::Listed(Listed { objects, unreadable: vec![], version: "1".into() })
+        };
         let cases = [
             (listed(vec![]), Some(false)),
             (listed(vec![configuration("quorate", &["pods.quorate.dev"])]), Some(false)),
             (listed(vec![kruise(&["vcloneset.kb.io"])]), Some(false)),
             (listed(vec![kruise(&["vcloneset.kb.io", "vpod.kb.io"])]), Some(true)),
-            (watches::Event::Applied(kruise(&["vpodeviction.kb.io"])), Some(true)),
-            (watches::Event::Applied(kruise(&[])), Some(false)),
-            (watches::Event::Applied(configuration("another", &["vpod.kb.io"])), None),
-            (watches::Event::Deleted(kruise(&["vpod.kb.io"])), Some(false)),
-            (watches::Event::Deleted(configuration("another", &[])), None),
-            (watches::Event::Bookmark("2".to_owned()), None),
+            (watches::WatchEvent::Applied(kruise(&["vpodeviction.kb.io"])), Some(true)),
+            (watches::WatchEvent::Applied(kruise(&[])), Some(false)),
+            (watches::WatchEvent::Applied(configuration("another", &["vpod.kb.io"])), None),
+            (watches::WatchEvent::Deleted(kruise(&["vpod.kb.io"])), Some(false)),
+            (watches::WatchEvent::Deleted(configuration("another", &[])), None),
+            (watches::WatchEvent::Bookmark("2".to_owned()), None),
         ];
         for (event, expected) in cases {
             let shown = format!("{event:?}");

@@ -144,20 +144,20 @@ pub(crate) async fn run(
     tokio::join!(watching, writing);
 }
 
-fn note(labelled: &Mutex<Option<BTreeSet<Text>>>, event: watches::Event<slim::Namespace>) {
+fn note(labelled: &Mutex<Option<BTreeSet<Text>>>, event: watches::WatchEvent<slim::Namespace>) {
     let mut labelled = labelled.lock();
     match event {
-        watches::Event::Listed(listed) => {
+        watches::WatchEvent::Listed(listed) => {
             *labelled = Some(listed.objects.iter().map(|object| object.name_any().into()).collect());
         }
-        watches::Event::Applied(object) => {
+        watches::WatchEvent::Applied(object) => {
             labelled.get_or_insert_default().insert(object.name_any().into());
         }
         // Also a namespace that lost the label: the watch selects by the label.
-        watches::Event::Deleted(object) => {
+        watches::WatchEvent::Deleted(object) => {
             labelled.get_or_insert_default().remove(object.name_any().as_str());
         }
-        watches::Event::Unreadable(_) | watches::Event::Bookmark(_) => {}
+        watches::WatchEvent::Unreadable(_) | watches::WatchEvent::Bookmark(_) => {}
     }
 }
 

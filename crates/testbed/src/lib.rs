@@ -36,4 +36,4 @@ pub use process::Process;
 pub use story::{Backend, Setup, run_story};
 pub use user::User;
 pub use webhook::{Reply, Webhook};
-pub use wire::{Answer, Patch, Watch, Wire};
+pub use wire::{Patch, Watch, Wire, WireResponse};

@@ -32,7 +32,7 @@ pub enum Patch {
 
 /// A response.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct WireResponse {
     /// The HTTP status.
     pub code: u16,
     /// The header `Retry-After`.
@@ -50,12 +50,12 @@ impl Wire {
     }
 
     /// GET.
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> WireResponse {
         self.call("GET", path, "application/json", None).await
     }
 
     /// GET as a `Table`, the form that kubectl prints.
-    pub async fn table(&self, path: &str) -> Answer {
+    pub async fn table(&self, path: &str) -> WireResponse {
         let request = Request::get(path)
             .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
             .body(Body::from(Vec::new()));
@@ -63,17 +63,17 @@ impl Wire {
     }
 
     /// POST.
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub async fn post(&self, path: &str, body: &Value) -> WireResponse {
         self.call("POST", path, "application/json", Some(body)).await
     }
 
     /// PUT.
-    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub async fn put(&self, path: &str, body: &Value) -> WireResponse {
         self.call("PUT", path, "application/json", Some(body)).await
     }
 
     /// DELETE, with `DeleteOptions`.
-    pub async fn delete(&self, path: &str, options: &Value) -> Answer {
+    pub async fn delete(&self, path: &str, options: &Value) -> WireResponse {
         let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         if let (Some(body), Some(options)) = (body.as_object_mut(), options.as_object()) {
             body.extend(options.clone());
@@ -82,7 +82,7 @@ impl Wire {
     }
 
     /// PATCH.
-    pub async fn patch(&self, path: &str, kind: Patch, body: &Value) -> Answer {
+    pub async fn patch(&self, path: &str, kind: Patch, body: &Value) -> WireResponse {
         let content_type = match kind {
             Patch::Json => "application/json-patch+json",
             Patch::Merge => "application/merge-patch+json",
@@ -92,7 +92,13 @@ impl Wire {
     }
 
     /// Any method with any body.
-    pub async fn call(&self, method: &str, path: &str, content_type: &str, body: Option<&Value>) -> Answer {
+    pub async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> WireResponse {
         let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder()
             .method(method)
@@ -103,7 +109,7 @@ impl Wire {
         self.send(request.expect("a request")).await
     }
 
-    async fn send(&self, request: Request<Body>) -> Answer {
+    async fn send(&self, request: Request<Body>) -> WireResponse {
         let what = format!("{} {}", request.method(), request.uri());
         let response = self.client.send(request).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         let (head, body) = response.into_parts();
@@ -111,7 +117,7 @@ impl Wire {
         let bytes = body.collect().await.unwrap_or_else(|error| panic!("{what}: {error}")).to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        Answer {
+        WireResponse {
             code: head.status.as_u16(),
             retry_after: head.headers.get("retry-after").map(header),
             warnings: head.headers.get_all("warning").iter().map(header).collect(),
@@ -170,7 +176,7 @@ impl Watch {
     }
 }
 
-impl Answer {
+impl WireResponse {
     /// The body of a response that must have this code.
     #[track_caller]
     pub fn expect(self, code: u16) -> Value {

@@ -99,17 +99,17 @@ impl Witness {
 }
 
 impl State {
-    fn take(&mut self, event: watch::Event<Pod>) {
+    fn take(&mut self, event: watch::WatchEvent<Pod>) {
         match event {
-            watch::Event::Listed(listed) => {
+            watch::WatchEvent::Listed(listed) => {
                 self.pods =
                     listed.objects.iter().map(|pod| (pod.uid().unwrap_or_default(), observed(pod))).collect();
             }
-            watch::Event::Applied(pod) => {
+            watch::WatchEvent::Applied(pod) => {
                 drop(self.pods.insert(pod.uid().unwrap_or_default(), observed(&pod)));
             }
-            watch::Event::Deleted(pod) => drop(self.pods.remove(&pod.uid().unwrap_or_default())),
-            watch::Event::Unreadable(_) | watch::Event::Bookmark(_) => return,
+            watch::WatchEvent::Deleted(pod) => drop(self.pods.remove(&pod.uid().unwrap_or_default())),
+            watch::WatchEvent::Unreadable(_) | watch::WatchEvent::Bookmark(_) => return,
         }
         self.fewest = self.fewest.min(whole(self.pods.values()));
     }

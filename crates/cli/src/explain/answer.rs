@@ -15,7 +15,7 @@ use serde::Serialize;
 /// An explanation, and what it leaves out.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct Explanation {
     #[serde(flatten)]
     pub(super) explained: Explained,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -31,7 +31,7 @@ pub(super) struct UnlistedResource {
     pub(super) unknown: &'static str,
 }
 
-impl Answer {
+impl Explanation {
     pub(super) fn new(explained: Explained, unlisted: &[Unlisted]) -> Self {
         let left_out = |unlisted: &Unlisted| UnlistedResource {
             resource: unlisted.what.clone(),

@@ -19,7 +19,7 @@ use quorate_server::view::{Unlisted, View};
 use crate::cluster::{CHECK_ADDRESS, Location, OLDEST, is_too_old};
 use crate::gates::Features;
 use crate::output::{self, Format};
-use answer::{Answer, Explained, Explainer};
+use answer::{Explained, Explainer, Explanation};
 
 /// Time to wait for the Lease renewal of a probe agent: an agent is trusted from the first observed renewal on.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -113,7 +113,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ),
     };
     let allowed = explained.is_allowed();
-    let answer = Answer::new(explained, &unlisted);
+    let answer = Explanation::new(explained, &unlisted);
     if args.output.is_none()
         && let Some(note) = text::note(&answer.left_out)
     {

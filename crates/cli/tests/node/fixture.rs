@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use quorate_testbed::{
-    Answer, BUSYBOX, Backend, Cluster, Kubectl, Node, Options, Patch, Process, Setup, User, Wire, eventually,
+    BUSYBOX, Backend, Cluster, Kubectl, Node, Options, Patch, Process, Setup, User, Wire, WireResponse,
+    eventually,
 };
 use serde_json::{Value, json};
 
@@ -84,7 +85,7 @@ impl NodeFixture {
     }
 
     /// Sets the readiness gate of a pod, as a controller of OpenKruise does.
-    pub(crate) async fn gate(&self, pod: &str, status: &str) -> Answer {
+    pub(crate) async fn gate(&self, pod: &str, status: &str) -> WireResponse {
         let status = json!({"status": {"conditions": [{"type": "InPlaceUpdateReady", "status": status}]}});
         self.wire.patch(&format!("{}/{pod}/status", self.pods()), Patch::Strategic, &status).await
     }
@@ -141,7 +142,7 @@ impl NodeFixture {
     }
 
     /// Requests the eviction of a pod.
-    pub(crate) async fn evict(&self, pod: &str) -> Answer {
+    pub(crate) async fn evict(&self, pod: &str) -> WireResponse {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
         self.wire.post(&format!("{}/{pod}/eviction", self.pods()), &body).await
     }
@@ -171,7 +172,7 @@ impl NodeFixture {
     }
 
     /// Tries to write the condition as a user that is not the agent.
-    pub(crate) async fn forge_condition(&self, pod: &str) -> Answer {
+    pub(crate) async fn forge_condition(&self, pod: &str) -> WireResponse {
         let status = json!({"status": {"conditions": [{"type": "Disruptable", "status": "True"}]}});
         self.wire.patch(&format!("{}/{pod}/status", self.pods()), Patch::Strategic, &status).await
     }

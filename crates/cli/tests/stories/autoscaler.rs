@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorate_testbed::{Answer, Cluster};
+use quorate_testbed::{Cluster, WireResponse};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -47,7 +47,7 @@ async fn an_autoscaler_is_denied_until_the_budget_allows(cluster: Cluster) {
     assert!(!ns.pod_exists("web-1").await);
 }
 
-async fn evict_as_autoscalers_do(ns: &TestNamespace, pod: &str) -> Answer {
+async fn evict_as_autoscalers_do(ns: &TestNamespace, pod: &str) -> WireResponse {
     let eviction = json!({
         "apiVersion": "policy/v1beta1", "kind": "Eviction",
         "metadata": {"name": pod, "namespace": ns.name},

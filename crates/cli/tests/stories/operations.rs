@@ -1,6 +1,6 @@
 //! Operations beside evictions: the delete of a collection, and a resize.
 
-use quorate_testbed::{Answer, Cluster, Patch};
+use quorate_testbed::{Cluster, Patch, WireResponse};
 use serde_json::json;
 
 use crate::fixture::{TestNamespace, denial};
@@ -64,7 +64,7 @@ async fn a_resize_that_restarts_a_container_is_denied(cluster: Cluster) {
     denial(&ns.evict("db-1").await);
 }
 
-async fn resize(ns: &TestNamespace, pod: &str, resources: &serde_json::Value) -> Answer {
+async fn resize(ns: &TestNamespace, pod: &str, resources: &serde_json::Value) -> WireResponse {
     let patch = json!({"spec": {"containers": [{"name": "main", "resources": resources}]}});
     let path = ns.pod_path(&format!("{pod}/resize"));
     ns.wire.patch(&path, Patch::Strategic, &patch).await

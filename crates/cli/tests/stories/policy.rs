@@ -2,7 +2,9 @@
 //! so this runs only on a real API server.
 
 use kube::config::AuthInfo;
-use quorate_testbed::{Answer, Backend, Cluster, Options, Patch, Setup, User, Wire, eventually, run_story};
+use quorate_testbed::{
+    Backend, Cluster, Options, Patch, Setup, User, Wire, WireResponse, eventually, run_story,
+};
 use serde_json::{Value, json};
 
 use crate::quorate::{NAMESPACE, install, install_policy};
@@ -78,7 +80,7 @@ impl PolicyFixture {
     }
 
     /// Writes a pod's status as kubelets and agents do.
-    async fn write(&self, user: &Wire, pod: &str, status: &Value) -> Answer {
+    async fn write(&self, user: &Wire, pod: &str, status: &Value) -> WireResponse {
         user.patch(&self.path(pod), Patch::Strategic, status).await
     }
 
@@ -99,7 +101,7 @@ fn disruptable(status: &str) -> Value {
 }
 
 /// The message of the API server after the names of pod and policy.
-fn denial(answer: &Answer) -> &str {
+fn denial(answer: &WireResponse) -> &str {
     assert_eq!(answer.code, 403, "{}", answer.body);
     let message = answer.body["message"].as_str().expect("a message");
     message.split_once("denied request: ").map_or(message, |(_, sentence)| sentence)

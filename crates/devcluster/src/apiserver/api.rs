@@ -16,7 +16,7 @@ use super::object::Key;
 use super::options::Options;
 use super::request::{Call, Form, Verb};
 use super::resource::{Registry, Served};
-use super::store::{Expect, Store, Stored};
+use super::store::{Expect, Store, StoredObject};
 use super::table;
 use super::users::Users;
 
@@ -171,12 +171,12 @@ impl Api {
     }
 
     /// The object that the call names.
-    pub(crate) fn current(&self, call: &Call) -> Outcome<Arc<Stored>> {
+    pub(crate) fn current(&self, call: &Call) -> Outcome<Arc<StoredObject>> {
         self.store.get(&call.served.resource.table, &call.key()).ok_or_else(|| call.not_found())
     }
 
     /// An object in the form that the call requests.
-    pub(crate) fn reply(&self, call: &Call, code: u16, stored: &Stored) -> Reply {
+    pub(crate) fn reply(&self, call: &Call, code: u16, stored: &StoredObject) -> Reply {
         match call.form {
             Form::Object => Reply::Body { code, bytes: call.served.bytes(stored), warnings: Vec::new() },
             Form::Table => {
@@ -206,7 +206,7 @@ impl Api {
     }
 
     /// The namespace object, if it exists.
-    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Stored>> {
+    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<StoredObject>> {
         self.store.get(&"namespaces".into(), &Key::new("", name))
     }
 

@@ -11,7 +11,7 @@ use super::failure::{Failure, Outcome};
 use super::object::{self, Key};
 use super::request::Call;
 use super::resource::Resource;
-use super::store::{Expect, Stored};
+use super::store::{Expect, StoredObject};
 use super::strategy;
 
 /// The characters of generated names. They cannot form words.
@@ -131,7 +131,7 @@ impl Api {
 
 /// The result of a create.
 pub(crate) enum Created {
-    Stored(Arc<Stored>),
+    Stored(Arc<StoredObject>),
     DryRun(Value),
 }
 

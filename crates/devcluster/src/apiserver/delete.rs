@@ -13,7 +13,7 @@ use super::protobuf;
 use super::read::Selection;
 use super::request::{Call, Query};
 use super::resource::Resource;
-use super::store::{Expect, Stored};
+use super::store::{Expect, StoredObject};
 
 /// The options of a deletion.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct DeleteOptions {
 /// The result of a deletion.
 pub(crate) enum Deleted {
     /// The object still exists and waits for its grace period or finalizers.
-    Marked(Arc<Stored>),
+    Marked(Arc<StoredObject>),
     /// The object is removed; this is its last state.
     Gone(Value),
     /// Without the dry run, the result would have been one of the two above.
@@ -122,7 +122,7 @@ impl DeleteOptions {
     }
 
     /// Rejects the request if the object does not match the caller's preconditions.
-    pub(crate) fn check(&self, resource: &Resource, current: &Stored) -> Outcome<()> {
+    pub(crate) fn check(&self, resource: &Resource, current: &StoredObject) -> Outcome<()> {
         let name = &current.key.name;
         if let Some(uid) = &self.uid
             && uid != object::uid(&current.value)
@@ -300,7 +300,7 @@ impl Api {
     }
 
     /// The step that deletes an object in this state.
-    fn step(&self, resource: &Resource, current: &Stored, options: &mut DeleteOptions) -> Step {
+    fn step(&self, resource: &Resource, current: &StoredObject, options: &mut DeleteOptions) -> Step {
         let mut value = current.value.clone();
         if resource.is("", "namespaces") {
             return self.step_namespace(value);

@@ -13,7 +13,7 @@ use super::failure::{About, Failure, FieldError, Outcome};
 use super::object::{self, map_mut};
 use super::request::{Call, Form, Query, Verb};
 use super::selector::Labels;
-use super::store::Stored;
+use super::store::StoredObject;
 use super::users::User;
 
 /// Maximum number of unconfirmed evictions of a budget.
@@ -95,7 +95,7 @@ impl Api {
     }
 
     /// The budgets of the namespace whose selector matches the pod.
-    fn budgets_of(&self, pod: &Stored) -> Vec<Arc<Stored>> {
+    fn budgets_of(&self, pod: &StoredObject) -> Vec<Arc<StoredObject>> {
         let table = super::builtin::table_id(BUDGETS.group, BUDGETS.resource);
         let mut budgets = self.store.list(&table, &pod.key.namespace).objects;
         budgets.retain(|budget| {
@@ -106,7 +106,12 @@ impl Api {
         budgets
     }
 
-    async fn charge_budget(self: &Arc<Self>, call: &Call, pod: &Stored, dry_run: bool) -> Outcome<Budget> {
+    async fn charge_budget(
+        self: &Arc<Self>,
+        call: &Call,
+        pod: &StoredObject,
+        dry_run: bool,
+    ) -> Outcome<Budget> {
         let budgets = self.budgets_of(pod);
         let first = match budgets.as_slice() {
             [] => return Ok(Budget::Paid),
@@ -150,7 +155,7 @@ impl Api {
     }
 
     /// The budget with one allowed disruption less, or the reason why no disruption is allowed.
-    fn spend(&self, budget: &Stored, pod: &str) -> Outcome<Value> {
+    fn spend(&self, budget: &StoredObject, pod: &str) -> Outcome<Value> {
         let name = &budget.key.name;
         let status = &budget.value["status"];
         if number(status, "observedGeneration") < object::generation(&budget.value) {

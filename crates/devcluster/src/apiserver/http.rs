@@ -35,18 +35,18 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     match answer(api, request).await {
-        Ok(Answer::Response(response)) => Ok(response),
-        Ok(Answer::Nothing) => Err(Broken),
+        Ok(HandlerResult::Response(response)) => Ok(response),
+        Ok(HandlerResult::Nothing) => Err(Broken),
         Err(failure) => Ok(failed(&failure)),
     }
 }
 
-enum Answer {
+enum HandlerResult {
     Response(Response<Body>),
     Nothing,
 }
 
-async fn answer<B>(api: Arc<Api>, request: Request<B>) -> Outcome<Answer>
+async fn answer<B>(api: Arc<Api>, request: Request<B>) -> Outcome<HandlerResult>
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -59,11 +59,11 @@ where
     let path = match Path::parse(head.uri.path()) {
         Path::Resource(path) => path,
         Path::Group { group, version } => {
-            return api.resources(&group, &version).map(|v| Answer::Response(json_response(200, &v)));
+            return api.resources(&group, &version).map(|v| HandlerResult::Response(json_response(200, &v)));
         }
         Path::Other => {
             let accept = head.headers.get("accept").and_then(|v| v.to_str().ok()).unwrap_or_default();
-            return Ok(Answer::Response(other(&api, head.uri.path(), accept)));
+            return Ok(HandlerResult::Response(other(&api, head.uri.path(), accept)));
         }
     };
     if let Some(review) = reviews::find(&path) {
@@ -71,7 +71,7 @@ where
             return Err(Failure::method_not_allowed());
         }
         let body = read(body).await?;
-        return api.review(review, &user, &body).map(|reply| Answer::Response(respond(reply)));
+        return api.review(review, &user, &body).map(|reply| HandlerResult::Response(respond(reply)));
     }
     let query = Query::parse(head.uri.query());
     let mut call = Call::new(user, &head.method, &path, query, &head.headers, &api.registry())?;
@@ -84,10 +84,10 @@ where
         match fault {
             Fault::Delay(by) => tokio::time::sleep(by).await,
             Fault::LoseReply => lose_reply = true,
-            Fault::Disconnect => return Ok(Answer::Nothing),
+            Fault::Disconnect => return Ok(HandlerResult::Nothing),
             Fault::Hang => {
                 api.faults.until_over(rule).await;
-                return Ok(Answer::Nothing);
+                return Ok(HandlerResult::Nothing);
             }
             refusal => {
                 if let Some(failure) = refusal.refusal(&request_info(&call)) {
@@ -104,9 +104,9 @@ where
         task.await.unwrap_or_else(|e| Err(Failure::internal(e)))
     };
     if lose_reply {
-        return Ok(Answer::Nothing);
+        return Ok(HandlerResult::Nothing);
     }
-    outcome.map(|reply| Answer::Response(respond(reply)))
+    outcome.map(|reply| HandlerResult::Response(respond(reply)))
 }
 
 async fn read<B>(body: B) -> Outcome<Bytes>

@@ -10,7 +10,7 @@ use super::failure::{Failure, Outcome};
 use super::object::Key;
 use super::request::{Call, Form};
 use super::selector::{Fields, Labels};
-use super::store::{Snapshot, Stored};
+use super::store::{Snapshot, StoredObject};
 use super::table;
 
 /// The objects of a resource that a request selects.
@@ -110,7 +110,7 @@ impl Api {
             Some(after) => snapshot.objects.partition_point(|o| o.key <= *after),
             None => 0,
         };
-        let mut chosen: Vec<&Arc<Stored>> = Vec::new();
+        let mut chosen: Vec<&Arc<StoredObject>> = Vec::new();
         let mut rest = snapshot.objects[start..].iter();
         let mut next = None;
         for object in rest.by_ref() {
@@ -189,7 +189,7 @@ impl Api {
         Ok((self.store.list(table, &call.namespace), None))
     }
 
-    fn list_reply(&self, call: &Call, chosen: &[&Arc<Stored>], meta: &Value) -> Reply {
+    fn list_reply(&self, call: &Call, chosen: &[&Arc<StoredObject>], meta: &Value) -> Reply {
         match call.form {
             Form::Object => {
                 let head = format!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::builtin::BuiltIn;
 use super::crd::CustomType;
 use super::failure::{About, Failure};
-use super::store::{Stored, TableId};
+use super::store::{StoredObject, TableId};
 
 /// One resource of one group, in all its versions.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Served {
     }
 
     /// A stored object in this version.
-    pub(crate) fn present(&self, stored: &Stored) -> Value {
+    pub(crate) fn present(&self, stored: &StoredObject) -> Value {
         self.present_value(stored.value.clone())
     }
 
@@ -171,7 +171,7 @@ impl Served {
     }
 
     /// The bytes of a stored object in this version.
-    pub(crate) fn bytes(&self, stored: &Stored) -> Bytes {
+    pub(crate) fn bytes(&self, stored: &StoredObject) -> Bytes {
         if self.is_stored_form(&stored.value) {
             return stored.bytes.clone();
         }

@@ -19,14 +19,14 @@ pub(crate) type TableId = Arc<str>;
 
 /// One object at one revision.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredObject {
     pub(crate) key: Key,
     pub(crate) revision: u64,
     pub(crate) value: Value,
     pub(crate) bytes: Bytes,
 }
 
-impl Stored {
+impl StoredObject {
     fn new(key: Key, revision: u64, mut value: Value) -> Arc<Self> {
         object::set_meta(&mut value, "resourceVersion", revision.to_string());
         let bytes = serde_json::to_vec(&value).map(Bytes::from).unwrap_or_default();
@@ -47,8 +47,8 @@ pub(crate) struct Change {
     pub(crate) kind: ChangeKind,
     pub(crate) revision: u64,
     /// The object after the change. For a deletion: its last state, at the revision of the deletion.
-    pub(crate) object: Arc<Stored>,
-    pub(crate) previous: Option<Arc<Stored>>,
+    pub(crate) object: Arc<StoredObject>,
+    pub(crate) previous: Option<Arc<StoredObject>>,
 }
 
 /// The state that a write expects to find.
@@ -72,11 +72,11 @@ pub(crate) struct TooOld {
 /// Objects of one table at one revision.
 pub(crate) struct Snapshot {
     pub(crate) revision: u64,
-    pub(crate) objects: Vec<Arc<Stored>>,
+    pub(crate) objects: Vec<Arc<StoredObject>>,
 }
 
 struct Table {
-    objects: BTreeMap<Key, Arc<Stored>>,
+    objects: BTreeMap<Key, Arc<StoredObject>>,
     history: VecDeque<Arc<Change>>,
     /// Changes up to this revision are no longer in `history`.
     floor: u64,
@@ -137,7 +137,7 @@ impl Store {
         self.inner.read().revision
     }
 
-    pub(crate) fn get(&self, id: &TableId, key: &Key) -> Option<Arc<Stored>> {
+    pub(crate) fn get(&self, id: &TableId, key: &Key) -> Option<Arc<StoredObject>> {
         self.inner.read().tables.get(id)?.objects.get(key).cloned()
     }
 
@@ -148,7 +148,7 @@ impl Store {
         key: &Key,
         value: Value,
         expect: Expect,
-    ) -> Result<Arc<Stored>, Raced> {
+    ) -> Result<Arc<StoredObject>, Raced> {
         let mut inner = self.inner.write();
         let current = inner.table(id).objects.get(key).cloned();
         let fits = match (expect, &current) {
@@ -165,7 +165,7 @@ impl Store {
             return Ok(current.clone());
         }
         inner.revision += 1;
-        let stored = Stored::new(key.clone(), inner.revision, value);
+        let stored = StoredObject::new(key.clone(), inner.revision, value);
         let kind = if current.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         let change = Change { kind, revision: inner.revision, object: stored.clone(), previous: current };
         inner.record(id, change, self.history_len);
@@ -179,7 +179,7 @@ impl Store {
         key: &Key,
         at: u64,
         last: Option<Value>,
-    ) -> Result<Arc<Stored>, Raced> {
+    ) -> Result<Arc<StoredObject>, Raced> {
         let mut inner = self.inner.write();
         let current = inner.table(id).objects.get(key).cloned();
         let Some(previous) = current.filter(|c| c.revision == at) else {
@@ -187,7 +187,7 @@ impl Store {
         };
         inner.revision += 1;
         let value = last.unwrap_or_else(|| previous.value.clone());
-        let gone = Stored::new(key.clone(), inner.revision, value);
+        let gone = StoredObject::new(key.clone(), inner.revision, value);
         let change = Change {
             kind: ChangeKind::Deleted,
             revision: inner.revision,
@@ -292,7 +292,7 @@ impl Store {
     }
 }
 
-fn in_namespace(objects: &BTreeMap<Key, Arc<Stored>>, namespace: &str) -> Vec<Arc<Stored>> {
+fn in_namespace(objects: &BTreeMap<Key, Arc<StoredObject>>, namespace: &str) -> Vec<Arc<StoredObject>> {
     if namespace.is_empty() {
         return objects.values().cloned().collect();
     }

@@ -14,7 +14,7 @@ use super::request::{Call, Verb};
 use super::resource::ResourceRules;
 use super::selector::Labels;
 use super::table::JsonPath;
-use super::update::Written;
+use super::update::UpdateResult;
 use super::users::User;
 
 impl Api {
@@ -170,8 +170,8 @@ impl Api {
             })
             .await?;
         let value = match done {
-            Written::Stored(stored) => call.served.present(&stored),
-            Written::Value(value) => call.served.present_value(value),
+            UpdateResult::Stored(stored) => call.served.present(&stored),
+            UpdateResult::Value(value) => call.served.present_value(value),
         };
         Ok(Reply::json(200, &paths.scale(&value)).with_warnings(warnings))
     }

@@ -13,7 +13,7 @@ use super::object;
 use super::patching::{self, Patch};
 use super::request::{Call, Verb};
 use super::resource::{Resource, StatusMeta};
-use super::store::{Expect, Stored};
+use super::store::{Expect, StoredObject};
 use super::strategy;
 
 /// Maximum attempts of a patch that conflicts with other writes.
@@ -58,10 +58,10 @@ impl Api {
         Ok(self.written(call, 200, done).with_warnings(warnings))
     }
 
-    pub(crate) fn written(&self, call: &Call, code: u16, done: Written) -> Reply {
+    pub(crate) fn written(&self, call: &Call, code: u16, done: UpdateResult) -> Reply {
         match done {
-            Written::Stored(stored) => self.reply(call, code, &stored),
-            Written::Value(value) => self.reply_value(call, code, value),
+            UpdateResult::Stored(stored) => self.reply(call, code, &stored),
+            UpdateResult::Value(value) => self.reply_value(call, code, value),
         }
     }
 
@@ -72,7 +72,7 @@ impl Api {
         call: &Call,
         warnings: &mut Vec<String>,
         propose: impl Fn(&Value) -> Outcome<Value>,
-    ) -> Outcome<Written> {
+    ) -> Outcome<UpdateResult> {
         self.rewrite_with(call, warnings, propose, true).await
     }
 
@@ -82,7 +82,7 @@ impl Api {
         call: &Call,
         warnings: &mut Vec<String>,
         propose: impl Fn(&Value) -> Outcome<Value>,
-    ) -> Outcome<Written> {
+    ) -> Outcome<UpdateResult> {
         self.rewrite_with(call, warnings, propose, false).await
     }
 
@@ -92,7 +92,7 @@ impl Api {
         warnings: &mut Vec<String>,
         propose: impl Fn(&Value) -> Outcome<Value>,
         admission: bool,
-    ) -> Outcome<Written> {
+    ) -> Outcome<UpdateResult> {
         for attempt in 1.. {
             let current = self.current(call)?;
             let proposed = propose(&call.served.present(&current))?;
@@ -116,11 +116,11 @@ impl Api {
     async fn rewrite_once(
         self: &Arc<Self>,
         call: &Call,
-        current: &Arc<Stored>,
+        current: &Arc<StoredObject>,
         proposed: Value,
         warnings: &mut Vec<String>,
         admission: bool,
-    ) -> Result<Written, RewriteError> {
+    ) -> Result<UpdateResult, RewriteError> {
         let resource = &call.served.resource;
         let old = &current.value;
         check_preconditions(call, current, &proposed)?;
@@ -148,7 +148,7 @@ impl Api {
             self.admit_validating(&attributes, Some(&value), Some(old), warnings).await?;
         }
         if call.dry_run {
-            return Ok(Written::Value(value));
+            return Ok(UpdateResult::Value(value));
         }
         self.commit(resource, current, value).map_err(|_| RewriteError::Raced)
     }
@@ -217,23 +217,23 @@ impl Api {
     pub(crate) fn commit(
         &self,
         resource: &Arc<Resource>,
-        current: &Arc<Stored>,
+        current: &Arc<StoredObject>,
         value: Value,
-    ) -> Result<Written, Lost> {
+    ) -> Result<UpdateResult, Lost> {
         if ends_with_this(resource, &value) {
             let gone = self
                 .store
                 .remove(&resource.table, &current.key, current.revision, Some(value))
                 .map_err(|_| Lost)?;
             self.after_removal(resource, &gone);
-            return Ok(Written::Value(gone.value.clone()));
+            return Ok(UpdateResult::Value(gone.value.clone()));
         }
         let stored = self
             .store
             .put(&resource.table, &current.key, value, Expect::At(current.revision))
             .map_err(|_| Lost)?;
         self.after_write(resource, &stored);
-        Ok(Written::Stored(stored))
+        Ok(UpdateResult::Stored(stored))
     }
 }
 
@@ -242,8 +242,8 @@ impl Api {
 pub(crate) struct Lost;
 
 /// The result of an update.
-pub(crate) enum Written {
-    Stored(Arc<Stored>),
+pub(crate) enum UpdateResult {
+    Stored(Arc<StoredObject>),
     /// Not stored: the request was a dry run, or the update removed the object.
     Value(Value),
 }
@@ -283,7 +283,7 @@ fn check_name(call: &Call, body: &Value) -> Outcome<()> {
     Ok(())
 }
 
-fn check_preconditions(call: &Call, current: &Stored, proposed: &Value) -> Outcome<()> {
+fn check_preconditions(call: &Call, current: &StoredObject, proposed: &Value) -> Outcome<()> {
     let resource = &call.served.resource;
     let uid = object::uid(proposed);
     let current_uid = object::uid(&current.value);

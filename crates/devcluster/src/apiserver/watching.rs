@@ -14,7 +14,7 @@ use super::failure::{Failure, FieldError, Outcome};
 use super::faults::{End, WatchFault};
 use super::read::{Selection, parse_version};
 use super::request::{Call, Form};
-use super::store::{Change, ChangeKind, Stored};
+use super::store::{Change, ChangeKind, StoredObject};
 use super::table;
 
 /// Maximum number of changes in one chunk.
@@ -250,7 +250,7 @@ impl Watching {
         push_event(chunk, "DELETED", shown.to_string().as_bytes());
     }
 
-    fn push_object(&mut self, chunk: &mut BytesMut, kind: &str, object: &Stored) {
+    fn push_object(&mut self, chunk: &mut BytesMut, kind: &str, object: &StoredObject) {
         if self.call.form == Form::Object {
             push_event(chunk, kind, &self.call.served.bytes(object));
         } else {

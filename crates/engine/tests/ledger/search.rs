@@ -30,13 +30,13 @@ impl Hasher for AsItIs {
 type Seen = std::collections::HashSet<u64, BuildHasherDefault<AsItIs>>;
 
 /// A state on the path to the present one, and what has not been tried from there.
-struct Place {
+struct SearchNode {
     world: World,
     untried: Vec<Action>,
     taken: Option<Action>,
 }
 
-impl Place {
+impl SearchNode {
     fn new(world: World, scenario: &Scenario) -> Self {
         let untried = world.actions(scenario);
         Self { world, untried, taken: None }
@@ -68,7 +68,7 @@ pub(crate) fn search(scenario: &Scenario) -> Result<usize, String> {
     let start = World::new(scenario);
     let (mut seen, mut ended) = (Seen::default(), Seen::default());
     seen.insert(start.fingerprint());
-    let mut path = vec![Place::new(start, scenario)];
+    let mut path = vec![SearchNode::new(start, scenario)];
     while let Some(here) = path.last_mut() {
         let Some(action) = here.untried.pop() else {
             path.pop();
@@ -85,7 +85,7 @@ pub(crate) fn search(scenario: &Scenario) -> Result<usize, String> {
             let steps: Vec<String> = taken.collect();
             return Err(format!("{} ({} states): {wrong}\n{}", scenario.name, seen.len(), steps.join("\n")));
         }
-        path.push(Place::new(next, scenario));
+        path.push(SearchNode::new(next, scenario));
     }
     Ok(seen.len())
 }

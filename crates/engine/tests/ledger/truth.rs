@@ -11,7 +11,7 @@ use quorate_engine::basics::{Quantity, Uid};
 use quorate_engine::claims::Token;
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use super::world::{Journey, Part, Stage, World};
+use super::world::{Journey, Part, RequestState, World};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ impl World {
             .requests
             .iter()
             .enumerate()
-            .filter(|(_, journey)| matches!(journey.stage, Stage::Asked(_)))
+            .filter(|(_, journey)| matches!(journey.stage, RequestState::Asked(_)))
             .map(|(request, _)| request)
             .collect();
         self.floors.change(|floors| floors.floors.insert(key.clone(), Floor { units, excused }));
@@ -95,7 +95,7 @@ impl World {
             journey.bound = Vec::new();
             journey.healthy = None;
         });
-        let (Stage::Admitted(uid), Some(healthy)) = (&journey.stage, &journey.healthy) else { return };
+        let (RequestState::Admitted(uid), Some(healthy)) = (&journey.stage, &journey.healthy) else { return };
         let Some(pod) = self.pods.get(uid).filter(|pod| uid == healthy && is_healthy(pod)) else { return };
         for (key, generation) in &journey.bound {
             let Some(budget) = self.budgets.get(key).filter(|budget| budget.generation == *generation) else {
@@ -122,7 +122,7 @@ impl World {
                 let budget = self.budgets.get(key)?;
                 let rules = budget.spec.as_ref().ok()?;
                 let forgiven = self.requests.iter().enumerate().any(|(request, journey)| {
-                    matches!(journey.stage, Stage::Admitted(_))
+                    matches!(journey.stage, RequestState::Admitted(_))
                         && (floor.excused.contains(&request) || !rules.operations.contains(journey.operation))
                 });
                 let healthy_units = self.healthy_units(budget);
@@ -159,7 +159,7 @@ impl World {
             .requests
             .iter()
             .filter_map(|journey| match &journey.stage {
-                Stage::Admitted(uid) => Some(uid).filter(|uid| self.may_strike(journey, uid)),
+                RequestState::Admitted(uid) => Some(uid).filter(|uid| self.may_strike(journey, uid)),
                 _ => None,
             })
             .collect();

@@ -11,7 +11,7 @@ use super::{LWS, Oracle, Seen};
 
 /// A decision without its text.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum ExpectedDecision {
     Exempt,
     NoEffect(&'static str),
     NotCovered,
@@ -27,7 +27,7 @@ pub(crate) enum No {
     Exhausted { numbers: Numbers, is_down: bool },
 }
 
-impl Answer {
+impl ExpectedDecision {
     pub(crate) fn of(decision: &Decision) -> Self {
         match decision {
             Decision::Allow(Allow::Exempt(_)) => Self::Exempt,
@@ -85,7 +85,7 @@ impl Oracle {
         self.budgets.values().filter(|budget| self.covers(budget, &seen.pod)).collect()
     }
 
-    pub(crate) fn decide(&self, request: &Request) -> Answer {
+    pub(crate) fn decide(&self, request: &Request) -> ExpectedDecision {
         let user = &*request.caller.user;
         let deletes = request.operation == Operation::Delete;
         let precise = request.caller.names_uid || request.caller.no_grace;
@@ -100,13 +100,13 @@ impl Oracle {
             None => user == "system:kube-controller-manager" && deletes && precise,
         };
         if exempt {
-            return Answer::Exempt;
+            return ExpectedDecision::Exempt;
         }
         if request.object.as_ref().is_some_and(|object| object.terminating) {
-            return Answer::NoEffect("Terminating");
+            return ExpectedDecision::NoEffect("Terminating");
         }
         if self.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
-            return Answer::NoEffect("NamespaceTerminating");
+            return ExpectedDecision::NoEffect("NamespaceTerminating");
         }
         let found = match &request.object {
             Some(object) => self.pods.get(&object.uid),
@@ -115,12 +115,14 @@ impl Oracle {
                 named.max_by_key(|seen| (seen.absent.is_none(), seen.pod.version))
             }
         };
-        let Some(seen) = found.filter(|seen| seen.absent.is_none()) else { return Answer::NoEffect("Gone") };
+        let Some(seen) = found.filter(|seen| seen.absent.is_none()) else {
+            return ExpectedDecision::NoEffect("Gone");
+        };
         let pod = &seen.pod;
         match &request.precondition {
-            Some(uid) if *uid != pod.uid => return Answer::NoEffect("OtherUid"),
-            _ if pod.terminating => return Answer::NoEffect("Terminating"),
-            _ if pod.phase.is_terminal() => return Answer::NoEffect("Terminal"),
+            Some(uid) if *uid != pod.uid => return ExpectedDecision::NoEffect("OtherUid"),
+            _ if pod.terminating => return ExpectedDecision::NoEffect("Terminating"),
+            _ if pod.phase.is_terminal() => return ExpectedDecision::NoEffect("Terminal"),
             _ => {}
         }
         // A budget with a `targetRef` may cover a pod whose owners are not all known.
@@ -133,7 +135,10 @@ impl Oracle {
                     && !rules.observe
             });
             if let Some(budget) = may_cover {
-                return Answer::Denied(vec![(format!("{:?}", Some(&budget.key)), No::Unresolved("Owner"))]);
+                return ExpectedDecision::Denied(vec![(
+                    format!("{:?}", Some(&budget.key)),
+                    No::Unresolved("Owner"),
+                )]);
             }
         }
         let (mut reasons, mut denials) = (Vec::new(), Vec::new());
@@ -155,9 +160,9 @@ impl Oracle {
             denials.push((format!("{:?}", None::<BudgetKey>), No::Plain(no)));
         }
         match (reasons.is_empty(), denials.is_empty()) {
-            (true, true) => Answer::NotCovered,
-            (_, true) => Answer::Agreed(reasons),
-            (_, false) => Answer::Denied(denials),
+            (true, true) => ExpectedDecision::NotCovered,
+            (_, true) => ExpectedDecision::Agreed(reasons),
+            (_, false) => ExpectedDecision::Denied(denials),
         }
     }
 

@@ -7,7 +7,7 @@ mod memory;
 mod tests;
 
 pub(crate) use count::StatusView;
-pub(crate) use judge::Answer;
+pub(crate) use judge::ExpectedDecision;
 use memory::{Before, Remembered};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,7 @@ use rand::Rng;
 use super::cluster::{Cluster, Happening, Turn, budget_key};
 use super::plan::Plan;
 use super::replicas::Node;
-use super::requests::Stage;
+use super::requests::RequestState;
 use super::truth::Account;
 
 impl Cluster {
@@ -280,7 +280,7 @@ impl Cluster {
             let id = self.send_request(process, pod, Operation::Evict, true);
             self.until_answered(id);
             let allowed = match self.requests.remove(&id).map(|journey| journey.stage) {
-                Some(Stage::Over(allowed)) => allowed,
+                Some(RequestState::Over(allowed)) => allowed,
                 other => return self.fail(format!("{id} was not answered: {other:?}")),
             };
             if self.failure.is_none() && allowed != may {

@@ -33,11 +33,11 @@ pub(crate) struct Journey {
     image: u64,
     dry_run: bool,
     process: Process,
-    pub(crate) stage: Stage,
+    pub(crate) stage: RequestState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum RequestState {
     Waiting,
     /// The answer is out, and may strike this pod.
     Admitted(Uid),
@@ -47,7 +47,7 @@ pub(crate) enum Stage {
 
 impl Journey {
     pub(crate) fn is_waiting(&self) -> bool {
-        self.stage == Stage::Waiting
+        self.stage == RequestState::Waiting
     }
 }
 
@@ -92,7 +92,7 @@ impl Cluster {
                 self.ask_as_kubelet(process, &pod);
             } else {
                 let id = self.send_request(process, &pod, operation, dry_run);
-                if matches!(self.requests.get(&id), Some(Journey { stage: Stage::Over(_), .. })) {
+                if matches!(self.requests.get(&id), Some(Journey { stage: RequestState::Over(_), .. })) {
                     self.end(id);
                 }
             }
@@ -137,7 +137,7 @@ impl Cluster {
             dry_run,
             target,
         };
-        let stage = Stage::Waiting;
+        let stage = RequestState::Waiting;
         let name = pod.key.name.clone();
         self.log(|| format!("{id}: {operation:?} {} of {process:?}", pod.uid));
         self.requests.insert(id, Journey { operation, pod: name, image, dry_run, process, stage });
@@ -168,12 +168,12 @@ impl Cluster {
             image: 0,
             dry_run: true,
             process,
-            stage: Stage::Waiting,
+            stage: RequestState::Waiting,
         };
         self.requests.insert(id, journey);
         let deadline = self.clock(process.node).after(DEADLINE);
         self.step(process, Event::Request { id, request: Box::new(request), deadline });
-        if self.requests.remove(&id).map(|journey| journey.stage) != Some(Stage::Over(true)) {
+        if self.requests.remove(&id).map(|journey| journey.stage) != Some(RequestState::Over(true)) {
             self.fail(format!("the kubelet was held up over {}", pod.uid));
         }
         self.terminate(&pod.uid, None);
@@ -202,9 +202,9 @@ impl Cluster {
                 self.fly(process, &journey, &uid, true);
                 let slow = self.chance(50);
                 self.plan_in(if slow { 1_000..30_000 } else { 1..100 }, Happening::Execute(id));
-                Stage::Admitted(uid)
+                RequestState::Admitted(uid)
             }
-            None => Stage::Over(allowed),
+            None => RequestState::Over(allowed),
         };
         if let Some(journey) = self.requests.get_mut(&id) {
             journey.stage = stage;
@@ -236,11 +236,11 @@ impl Cluster {
     /// The API server has waited long enough.
     pub(crate) fn give_up(&mut self, id: RequestId) {
         match self.requests.get(&id).map(|journey| journey.stage.clone()) {
-            Some(Stage::Waiting) => {
+            Some(RequestState::Waiting) => {
                 self.tallies.count("timed out");
                 self.end(id);
             }
-            Some(Stage::Over(_)) => self.end(id),
+            Some(RequestState::Over(_)) => self.end(id),
             _ => {}
         }
     }
@@ -254,7 +254,7 @@ impl Cluster {
     /// The API server carries out what was admitted, or something else refuses it.
     pub(crate) fn execute(&mut self, id: RequestId) {
         let Some(journey) = self.requests.remove(&id) else { return };
-        let Stage::Admitted(uid) = journey.stage.clone() else { return };
+        let RequestState::Admitted(uid) = journey.stage.clone() else { return };
         let named = self.by_name.get(&journey.pod).cloned();
         let pinned = journey.operation != Operation::Evict || !self.without.contains(&ProtocolRule::Pin);
         let struck = if pinned { Some(uid.clone()) } else { named };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::answer::{allow, allow_with_warnings, refuse};
 use super::review::{Rejected, Review};
-use crate::budget::{self, Known};
+use crate::budget::{self, KnownNumbers};
 use crate::error::Problem;
 use crate::kruise::{self, Neighbour};
 use crate::{probe, workload};
@@ -20,7 +20,7 @@ impl Review<'_> {
     /// validation must still accept a removed finalizer or a new label.
     pub fn validate(
         &self,
-        known: Known,
+        known: KnownNumbers,
         more: &[String],
         neighbours: &[Neighbour],
     ) -> Result<Value, Rejected> {

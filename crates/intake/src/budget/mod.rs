@@ -15,7 +15,7 @@ pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
 pub use spec::validate;
 pub(crate) use spec::{ParsedSpec, read_covers, read_quantity, required};
 pub use status::{patch as status_patch, steps as status_steps};
-pub use warnings::{Known, warnings};
+pub use warnings::{KnownNumbers, warnings};
 
 use quorate_api::DisruptionBudget;
 use quorate_api::budget::StoredBudget;

@@ -6,7 +6,7 @@ use quorate_engine::group_source::GroupSource;
 
 /// Known facts about the pods that a budget covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownNumbers {
     /// Expected number of units.
     pub expected: Option<u32>,
     /// Number of pods in a group.
@@ -16,7 +16,7 @@ pub struct Known {
 }
 
 /// The warnings for a user who creates or changes a budget.
-pub fn warnings(kind: BudgetKind, rules: &Rules, known: Known) -> Vec<String> {
+pub fn warnings(kind: BudgetKind, rules: &Rules, known: KnownNumbers) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |text: String| warnings.push(text);
     let groups = rules.units != Units::Pods;

@@ -121,7 +121,7 @@ fn take_in_budget(value: &Value) {
             let patch = quorate_engine::ledger::LedgerPatch { budget: fact.key, steps: Vec::new() };
             let _ = budget::json_patch(&patch, &missing);
             if let Ok(rules) = fact.spec {
-                let _ = budget::warnings(kind, &rules, budget::Known::default());
+                let _ = budget::warnings(kind, &rules, budget::KnownNumbers::default());
             }
         }
     }

@@ -243,7 +243,7 @@ fn only_a_new_probe_is_sent_to_the_webhook() {
         assert_eq!(out.as_deref().unwrap_or("declares-a-probe"), "declares-a-probe");
         let body = review.to_string();
         let review = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
-        let answer = review.validate(quorate_intake::budget::Known::default(), &[], &[]).unwrap();
+        let answer = review.validate(quorate_intake::budget::KnownNumbers::default(), &[], &[]).unwrap();
         assert_eq!(answer["response"]["allowed"] == false, sent, "{answer}");
     }
     let kubelets = by(

@@ -1,7 +1,7 @@
 //! Validation of our own objects, and of the probes that pods declare.
 
 use quorate_intake::admission;
-use quorate_intake::budget::Known;
+use quorate_intake::budget::KnownNumbers;
 use serde_json::{Value, json};
 
 use crate::data::{load, with};
@@ -19,7 +19,7 @@ fn review(group: &str, resource: &str, operation: &str, object: &Value, old: &Va
 
 fn validate(review: &Value) -> Value {
     let body = review.to_string();
-    admission::read(body.as_bytes(), 1 << 20).unwrap().validate(Known::default(), &[], &[]).unwrap()["response"]
+    admission::read(body.as_bytes(), 1 << 20).unwrap().validate(KnownNumbers::default(), &[], &[]).unwrap()["response"]
         .clone()
 }
 

@@ -1,7 +1,7 @@
 //! Validation: what is allowed, rejected, or allowed with a warning.
 
 use quorate_engine::facts::BudgetKind;
-use quorate_intake::budget::{self, Known};
+use quorate_intake::budget::{self, KnownNumbers};
 use quorate_intake::{kruise, workload};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ fn a_long_value_is_shown_in_part() {
     assert!(problems(&spec)[0].len() < 300);
 }
 
-fn warnings(part: &Value, known: Known) -> Vec<String> {
+fn warnings(part: &Value, known: KnownNumbers) -> Vec<String> {
     let mut spec = json!({ "selector": { "matchLabels": { "app": "llm" } } });
     spec.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
     budget::warnings(BudgetKind::DisruptionBudget, &budget::rules(&spec).unwrap(), known)
@@ -164,9 +164,9 @@ fn warnings(part: &Value, known: Known) -> Vec<String> {
 
 #[test]
 fn a_valid_but_risky_budget_gets_a_warning() {
-    let nothing = Known::default();
-    let expects = |expected| Known { expected: Some(expected), ..nothing };
-    let sized = |size, falls_whole| Known { group_size: Some(size), falls_whole, ..nothing };
+    let nothing = KnownNumbers::default();
+    let expects = |expected| KnownNumbers { expected: Some(expected), ..nothing };
+    let sized = |size, falls_whole| KnownNumbers { group_size: Some(size), falls_whole, ..nothing };
     let key = "leaderworkerset.sigs.k8s.io/group-index";
     let cases = [
         (json!({ "maxUnavailable": 1 }), nothing, None),

@@ -55,7 +55,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An event of a watch.
 #[derive(Debug)]
-pub enum Event<K> {
+pub enum WatchEvent<K> {
     /// All objects; an object that is not in the list no longer exists.
     Listed(Listed<K>),
     /// An object was added or modified.
@@ -178,7 +178,7 @@ enum Ending {
 ///
 /// Every failure is retried, 403 and 404 included. Meanwhile the objects delivered before remain the last known state.
 /// The [`Health`] of the source reports failures.
-pub async fn run<K, F>(source: Source<K>, mut deliver: impl FnMut(Event<K>) -> F) -> Infallible
+pub async fn run<K, F>(source: Source<K>, mut deliver: impl FnMut(WatchEvent<K>) -> F) -> Infallible
 where
     F: Future<Output = ()>,
 {
@@ -195,7 +195,7 @@ where
         };
         let mut version = listed.version.clone();
         debug!(kind = source.kind, objects = listed.objects.len(), version, "listed");
-        deliver(Event::Listed(listed)).await;
+        deliver(WatchEvent::Listed(listed)).await;
         source.healed(source.health.listed(number, sent).as_ref());
         let mut silence = Silence::new();
         loop {
@@ -326,7 +326,7 @@ impl<K> Source<K> {
         version: &mut String,
         silence: &mut Silence,
         backoff: &mut Backoff,
-        deliver: &mut impl FnMut(Event<K>) -> F,
+        deliver: &mut impl FnMut(WatchEvent<K>) -> F,
     ) -> Result<Ending, Error> {
         let params = WatchParams {
             timeout: Some(WATCH_SECONDS),

@@ -20,7 +20,7 @@ struct Thing {
 }
 
 /// The next response of the server.
-enum Answer {
+enum FakeResponse {
     /// A status and lines; then the response ends.
     Lines(u16, Vec<String>),
     /// Lines of a watch, each after a delay in seconds; then the connection stays open without further lines.
@@ -29,36 +29,36 @@ enum Answer {
     Hang,
 }
 
-type Script = Arc<Mutex<VecDeque<Answer>>>;
+type Script = Arc<Mutex<VecDeque<FakeResponse>>>;
 
 fn thing(name: &str, version: u32, size: impl Into<Value>) -> Value {
     json!({"metadata": {"name": name, "resourceVersion": version.to_string()}, "size": size.into()})
 }
 
-fn page(version: u32, next: &str, items: &[Value]) -> Answer {
+fn page(version: u32, next: &str, items: &[Value]) -> FakeResponse {
     let metadata = json!({"resourceVersion": version.to_string(), "continue": next});
-    Answer::Lines(200, vec![json!({"metadata": metadata, "items": items}).to_string()])
+    FakeResponse::Lines(200, vec![json!({"metadata": metadata, "items": items}).to_string()])
 }
 
-fn changes(lines: &[(&str, Value)]) -> Answer {
+fn changes(lines: &[(&str, Value)]) -> FakeResponse {
     let lines = lines.iter().map(|(kind, object)| json!({"type": kind, "object": object}).to_string());
-    Answer::Lines(200, lines.map(|line| line + "\n").collect())
+    FakeResponse::Lines(200, lines.map(|line| line + "\n").collect())
 }
 
 /// A watch that stays open: each event with its delay after the previous one, in seconds.
-fn open(lines: &[(u64, &str, Value)]) -> Answer {
+fn open(lines: &[(u64, &str, Value)]) -> FakeResponse {
     let line = |(after, kind, object): &(u64, &str, Value)| {
         (*after, json!({"type": kind, "object": object}).to_string() + "\n")
     };
-    Answer::Open(lines.iter().map(line).collect())
+    FakeResponse::Open(lines.iter().map(line).collect())
 }
 
 fn bookmark(version: u32) -> Value {
     json!({"metadata": {"resourceVersion": version.to_string()}})
 }
 
-fn failure(code: u16) -> Answer {
-    Answer::Lines(
+fn failure(code: u16) -> FakeResponse {
+    FakeResponse::Lines(
         code,
         vec![json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}).to_string()],
     )
@@ -87,11 +87,11 @@ impl Outcome {
 }
 
 /// Runs the loop against a script for 30 seconds.
-async fn play(script: impl IntoIterator<Item = Answer>) -> Outcome {
+async fn play(script: impl IntoIterator<Item = FakeResponse>) -> Outcome {
     play_for(30, script).await
 }
 
-async fn play_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> Outcome {
+async fn play_for(seconds: u64, script: impl IntoIterator<Item = FakeResponse>) -> Outcome {
     let script: Script = Arc::new(Mutex::new(script.into_iter().collect()));
     let requests = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
@@ -104,15 +104,15 @@ async fn play_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> Out
             };
             log.lock().unwrap().push((began.elapsed().as_secs(), request.uri().to_string()));
             let (code, frames) = match answer {
-                Answer::Lines(code, lines) => (code, futures::stream::iter(lines).boxed()),
-                Answer::Open(lines) => {
+                FakeResponse::Lines(code, lines) => (code, futures::stream::iter(lines).boxed()),
+                FakeResponse::Open(lines) => {
                     let later = futures::stream::iter(lines).then(|(after, line)| async move {
                         tokio::time::sleep(Duration::from_secs(after)).await;
                         line
                     });
                     (200, later.chain(futures::stream::pending()).boxed())
                 }
-                Answer::Hang => return std::future::pending().await,
+                FakeResponse::Hang => return std::future::pending().await,
             };
             let frames = frames.map(|line| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
             let response = http::Response::builder().status(code).body(StreamBody::new(frames)).unwrap();
@@ -124,19 +124,19 @@ async fn play_for(seconds: u64, script: impl IntoIterator<Item = Answer>) -> Out
     let source = Source::<Thing>::new(client, "Thing".to_owned(), "/things".to_owned());
     let source = source.reporting_to(health.clone());
     let events = Arc::new(Mutex::new(Vec::new()));
-    let deliver = |event: Event<Thing>| {
+    let deliver = |event: WatchEvent<Thing>| {
         let names = |listed: &Listed<Thing>| {
             let bad = listed.unreadable.iter().map(|bad| format!("!{}", bad.identity.name));
             let good = listed.objects.iter().map(|thing| thing.metadata.name.clone());
             good.chain(bad).collect::<Vec<_>>().join(",")
         };
         events.lock().unwrap().push(match &event {
-            Event::Listed(listed) => format!("list {} @{}", names(listed), listed.version),
-            Event::Applied(thing) => format!("{}={}", thing.metadata.name, thing.size),
-            Event::Deleted(thing) => format!("-{}", thing.metadata.name),
-            Event::Unreadable(bad) if bad.deleted => format!("-!{}", bad.identity.name),
-            Event::Unreadable(bad) => format!("!{}", bad.identity.name),
-            Event::Bookmark(version) => format!("@{version}"),
+            WatchEvent::Listed(listed) => format!("list {} @{}", names(listed), listed.version),
+            WatchEvent::Applied(thing) => format!("{}={}", thing.metadata.name, thing.size),
+            WatchEvent::Deleted(thing) => format!("-{}", thing.metadata.name),
+            WatchEvent::Unreadable(bad) if bad.deleted => format!("-!{}", bad.identity.name),
+            WatchEvent::Unreadable(bad) => format!("!{}", bad.identity.name),
+            WatchEvent::Bookmark(version) => format!("@{version}"),
         });
         std::future::ready(())
     };
@@ -249,8 +249,13 @@ async fn a_failure_is_reported_with_its_start() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_list_is_retried() {
-    let script =
-        [Answer::Hang, page(7, "next", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[]), open(&[])];
+    let script = [
+        FakeResponse::Hang,
+        page(7, "next", &[thing("a", 1, 1)]),
+        FakeResponse::Hang,
+        page(9, "", &[]),
+        open(&[]),
+    ];
     let played = play_for(70, script).await;
     assert_eq!(played.delivered, ["list  @9"]);
     assert_eq!(played.times(), [(0, "list"), (30, "list"), (30, "list"), (60, "list"), (60, "watch")]);
@@ -260,7 +265,7 @@ async fn an_unanswered_list_is_retried() {
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_watch_is_replaced_by_a_list() {
     let script =
-        [page(7, "", &[thing("a", 1, 1)]), Answer::Hang, page(9, "", &[thing("b", 8, 1)]), open(&[])];
+        [page(7, "", &[thing("a", 1, 1)]), FakeResponse::Hang, page(9, "", &[thing("b", 8, 1)]), open(&[])];
     let played = play_for(40, script).await;
     assert_eq!(played.delivered, ["list a @7", "list b @9"]);
     assert_eq!(played.times(), [(0, "list"), (0, "watch"), (30, "list"), (30, "watch")]);
@@ -300,7 +305,7 @@ async fn a_kind_that_can_only_be_listed_is_listed_before_it_is_stale() {
             if !watch {
                 log.lock().unwrap().push(began.elapsed().as_secs());
             }
-            let Answer::Lines(code, lines) = (if watch { answer() } else { page(7, "", &[]) }) else {
+            let FakeResponse::Lines(code, lines) = (if watch { answer() } else { page(7, "", &[]) }) else {
                 panic!()
             };
             let body = http_body_util::Full::new(Bytes::from(lines.concat()));
@@ -329,7 +334,7 @@ async fn a_list_can_be_requested() {
             futures::stream::pending().boxed()
         } else {
             *log.lock().unwrap() += 1;
-            let Answer::Lines(_, lines) = page(7, "", &[]) else { panic!() };
+            let FakeResponse::Lines(_, lines) = page(7, "", &[]) else { panic!() };
             futures::stream::iter(lines).boxed()
         };
         let frames = frames.map(|line: String| Ok::<_, std::io::Error>(Frame::data(Bytes::from(line))));
@@ -350,7 +355,8 @@ async fn a_malformed_identity_field_does_not_hide_the_others() {
     let line = json!({"type": "DELETED", "object":
         {"metadata": {"name": 7, "uid": "u", "resourceVersion": "3", "labels": []}, "size": "x"}});
     let read: Read<Thing> = Arc::new(|_| Err("no".to_owned()));
-    let Ok(Some(Line::Change { event: Event::Unreadable(bad), at })) = Line::read(&line.to_string(), &read)
+    let Ok(Some(Line::Change { event: WatchEvent::Unreadable(bad), at })) =
+        Line::read(&line.to_string(), &read)
     else {
         panic!("expected an unreadable object");
     };
@@ -362,7 +368,7 @@ async fn a_malformed_identity_field_does_not_hide_the_others() {
 async fn a_truncated_line_resumes_the_watch() {
     let script = [
         page(7, "", &[]),
-        Answer::Lines(200, vec![r#"{"type":"ADDED","object":{"metada"#.to_owned()]),
+        FakeResponse::Lines(200, vec![r#"{"type":"ADDED","object":{"metada"#.to_owned()]),
         changes(&[("ADDED", thing("a", 8, 1))]),
     ];
     let played = play(script).await;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Event, Read};
+use super::{Read, WatchEvent};
 
 /// An object that could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +96,7 @@ struct Failure {
 /// One line of a watch.
 pub(super) enum Line<K> {
     /// An event, and the version that the watch has reached with it.
-    Change { event: Event<K>, at: Option<String> },
+    Change { event: WatchEvent<K>, at: Option<String> },
     /// The API server ended the watch.
     Error { code: u16, message: String },
 }
@@ -112,15 +112,15 @@ impl<K> Line<K> {
         let at = || Some(identity(object).resource_version).filter(|version| !version.is_empty());
         let event = match kind {
             "ADDED" | "MODIFIED" => match read(object, as_kept) {
-                Ok(object) => Event::Applied(object),
-                Err(unreadable) => Event::Unreadable(*unreadable),
+                Ok(object) => WatchEvent::Applied(object),
+                Err(unreadable) => WatchEvent::Unreadable(*unreadable),
             },
             "DELETED" => match read(object, as_kept) {
-                Ok(object) => Event::Deleted(object),
-                Err(unreadable) => Event::Unreadable(Unreadable { deleted: true, ..*unreadable }),
+                Ok(object) => WatchEvent::Deleted(object),
+                Err(unreadable) => WatchEvent::Unreadable(Unreadable { deleted: true, ..*unreadable }),
             },
             "BOOKMARK" => match at() {
-                Some(version) => Event::Bookmark(version),
+                Some(version) => WatchEvent::Bookmark(version),
                 None => return Ok(None),
             },
             "ERROR" => {

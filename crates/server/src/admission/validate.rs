@@ -5,7 +5,7 @@ use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::facts::{Budget, BudgetKind};
 use quorate_engine::status::{ConditionType, Status};
 use quorate_intake::admission::{self as reviews, Rejected, Review};
-use quorate_intake::budget::{self, Known};
+use quorate_intake::budget::{self, KnownNumbers};
 use serde_json::Value;
 
 use super::{AdmissionState, LIMIT};
@@ -18,13 +18,15 @@ pub(super) async fn validate(state: &AdmissionState, body: &[u8]) -> Result<Valu
         "podunavailablebudgets" => BudgetKind::PodUnavailableBudget,
         // With the gate off, Quorate does not read probes, so it does not validate them.
         "pods" if !state.gates.disruption_probe => return Ok(reviews::allow(review.uid())),
-        _ => return review.validate(Known::default(), &[], &[]),
+        _ => return review.validate(KnownNumbers::default(), &[], &[]),
     };
     // Budgets that this process does not serve are not validated here.
     if kind == BudgetKind::PodUnavailableBudget && *state.kruise.borrow() != Some(true) {
         return Ok(reviews::allow(review.uid()));
     }
-    let Some(budget) = budget(kind, &review) else { return review.validate(Known::default(), &[], &[]) };
+    let Some(budget) = budget(kind, &review) else {
+        return review.validate(KnownNumbers::default(), &[], &[]);
+    };
     let neighbours = match kind {
         BudgetKind::DisruptionBudget => Vec::new(),
         BudgetKind::PodUnavailableBudget => state.replica.neighbours(budget.key.clone()).await,
@@ -47,9 +49,9 @@ fn budget(kind: BudgetKind, review: &Review<'_>) -> Option<Budget> {
 }
 
 /// The expected number, and the warnings that come from the state of the cluster.
-fn foresee(status: &Status) -> (Known, Vec<String>) {
+fn foresee(status: &Status) -> (KnownNumbers, Vec<String>) {
     let expected = Some(status.units.expected).filter(|expected| *expected > 0);
-    let known = Known { expected, ..Known::default() };
+    let known = KnownNumbers { expected, ..KnownNumbers::default() };
     let warned = |reason: ConditionReason| {
         // `Review::validate` finds these by itself, from the spec and the expected number.
         ![ConditionReason::NeverAllows, ConditionReason::Invalid, ConditionReason::ExpectedFromObservation]

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::events::Events;
-pub(crate) use plan::Known;
+pub(crate) use plan::TwinState;
 use writer::TwinWriter;
 
 /// Delay before a reconcile: changes come in bursts.
@@ -39,8 +39,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 enum Change {
     Natives(HashMap<ObjectKey, slim::PodDisruptionBudget>),
     Native(ObjectKey, Option<Box<slim::PodDisruptionBudget>>),
-    Budgets(HashMap<ObjectKey, Known>),
-    Budget(ObjectKey, Option<Known>),
+    Budgets(HashMap<ObjectKey, TwinState>),
+    Budget(ObjectKey, Option<TwinState>),
 }
 
 /// Receives changes from the watches. Only native budgets that request a twin or have a condition of ours are kept, and
@@ -67,12 +67,12 @@ impl Inbox {
 
     /// Replaces all budgets.
     pub(crate) fn budgets<'a>(&self, all: impl Iterator<Item = (ObjectKey, &'a StoredBudget)>) {
-        self.send(Change::Budgets(all.map(|(key, budget)| (key, Known::of(budget))).collect()));
+        self.send(Change::Budgets(all.map(|(key, budget)| (key, TwinState::of(budget))).collect()));
     }
 
     /// Updates a budget; `None` if it is gone.
     pub(crate) fn budget(&self, key: ObjectKey, budget: Option<&StoredBudget>) {
-        self.send(Change::Budget(key, budget.map(Known::of)));
+        self.send(Change::Budget(key, budget.map(TwinState::of)));
     }
 
     fn send(&self, change: Change) {
@@ -107,7 +107,7 @@ struct TwinReconciler {
     writer: TwinWriter,
     /// `None` until the first list.
     natives: Option<HashMap<ObjectKey, slim::PodDisruptionBudget>>,
-    budgets: Option<HashMap<ObjectKey, Known>>,
+    budgets: Option<HashMap<ObjectKey, TwinState>>,
 }
 
 impl TwinReconciler {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A `DisruptionBudget`, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct TwinState {
     /// The twin; `None` if a user created the budget.
     pub(super) twin: Option<Box<Twin>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Twin {
     pub(super) groups: Option<Groups>,
 }
 
-impl Known {
+impl TwinState {
     pub(super) fn of(budget: &StoredBudget) -> Self {
         let owners = budget.metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| is_native(owner));
@@ -86,10 +86,10 @@ pub(super) enum Step {
 
 /// The next write, if one is needed. A budget that a user created is never changed. A twin whose native budget became
 /// invalid stays as it is: an invalid request for a twin is not a request to remove the twin.
-pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&Known>) -> Option<Step> {
+pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&TwinState>) -> Option<Step> {
     let twin = match known {
-        Some(Known { twin: None }) => return None,
-        Some(Known { twin: Some(twin) }) => Some(&**twin),
+        Some(TwinState { twin: None }) => return None,
+        Some(TwinState { twin: Some(twin) }) => Some(&**twin),
         None => None,
     };
     let delete = |twin: &Twin| Step::Delete { twin: twin.uid.clone() };
@@ -123,7 +123,7 @@ pub(super) enum Change {
 }
 
 /// The change of the condition of a native budget, if one is needed.
-pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> Option<Change> {
+pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&TwinState>) -> Option<Change> {
     let set =
         |status, reason: &str, message: String| Change::Set { status, reason: reason.to_owned(), message };
     let wanted = match objects::twin(native) {
@@ -131,14 +131,14 @@ pub(super) fn condition(native: &PodDisruptionBudget, known: Option<&Known>) -> 
         Some(Err(problem)) => set("False", ConditionReason::Invalid.name(), problem.to_string()),
         Some(Ok(_)) => match known {
             None => return None,
-            Some(Known { twin: None }) => set(
+            Some(TwinState { twin: None }) => set(
                 "False",
                 ConditionReason::NameTaken.name(),
                 "A DisruptionBudget of this name exists that does not belong to this PodDisruptionBudget, so groups \
                  are not counted for this one. Rename or remove one of the two."
                     .to_owned(),
             ),
-            Some(Known { twin: Some(twin) }) => {
+            Some(TwinState { twin: Some(twin) }) => {
                 let tight = twin.groups.and_then(|groups| objects::too_tight(native, groups));
                 match (&twin.configured, tight) {
                     (None, _) => return None,
@@ -179,7 +179,7 @@ mod tests {
         native(&json!({"quorate.dev/budget-scope": "Workload"}), &json!([]))
     }
 
-    fn budget(owner: Option<&str>, spec: &Value, status: &Value) -> Known {
+    fn budget(owner: Option<&str>, spec: &Value, status: &Value) -> TwinState {
         let owners: Vec<Value> = owner
             .map(|uid| {
                 json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "name": "web", "uid": uid,
@@ -187,7 +187,7 @@ mod tests {
             })
             .into_iter()
             .collect();
-        Known::of(
+        TwinState::of(
             &serde_json::from_value(json!({
                 "metadata": {"name": "web", "namespace": "shop", "uid": "t", "ownerReferences": owners},
                 "spec": spec, "status": status,
@@ -226,7 +226,7 @@ mod tests {
         other["maxUnavailable"] = json!(2);
         let made = budget(None, &spec(), &json!({}));
         let foreign = budget(Some("older"), &spec(), &json!({}));
-        let cases: [(&str, Option<&PodDisruptionBudget>, Option<Known>, &str); 12] = [
+        let cases: [(&str, Option<&PodDisruptionBudget>, Option<TwinState>, &str); 12] = [
             ("new", Some(&annotated), None, "create"),
             ("in sync", Some(&annotated), Some(twin(spec())), "nothing"),
             ("out of sync", Some(&annotated), Some(twin(other)), "change"),

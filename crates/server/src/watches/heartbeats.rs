@@ -31,9 +31,9 @@ struct Heartbeat {
 
 impl Heartbeats {
     /// The events for the engine, if any.
-    pub(super) fn take(&mut self, event: watch::Event<slim::Lease>, now: Time) -> Vec<Event> {
+    pub(super) fn take(&mut self, event: watch::WatchEvent<slim::Lease>, now: Time) -> Vec<Event> {
         match event {
-            watch::Event::Listed(listed) => {
+            watch::WatchEvent::Listed(listed) => {
                 listed.unreadable.iter().for_each(|why| warn!(%why, "cannot decode the Lease of an agent"));
                 let mut old = std::mem::take(&mut self.leases);
                 for lease in &listed.objects {
@@ -46,7 +46,7 @@ impl Heartbeats {
                     self.leases.values().map(|heartbeat| (heartbeat.node.clone(), heartbeat.sent.clone()));
                 vec![Event::List(Snapshot::Agents(agents.collect()))]
             }
-            watch::Event::Applied(lease) => {
+            watch::WatchEvent::Applied(lease) => {
                 let known = self.leases.remove(name(&lease));
                 let before = known.as_ref().map(|heartbeat| heartbeat.node.clone());
                 let Some((heartbeat, changed)) = next(&lease, known, now, true) else {
@@ -63,12 +63,12 @@ impl Heartbeats {
                 self.leases.insert(name(&lease).to_owned(), heartbeat);
                 events
             }
-            watch::Event::Deleted(lease) => self.forget(name(&lease)),
-            watch::Event::Unreadable(why) => {
+            watch::WatchEvent::Deleted(lease) => self.forget(name(&lease)),
+            watch::WatchEvent::Unreadable(why) => {
                 warn!(%why, "cannot decode the Lease of an agent");
                 self.forget(&why.identity.name)
             }
-            watch::Event::Bookmark(_) => Vec::new(),
+            watch::WatchEvent::Bookmark(_) => Vec::new(),
         }
     }
 
@@ -126,8 +126,8 @@ mod tests {
         .unwrap()
     }
 
-    fn list(leases: Vec<slim::Lease>) -> watch::Event<slim::Lease> {
-        watch::Event::Listed(Listed { objects: leases, unreadable: Vec::new(), version: "1".to_owned() })
+    fn list(leases: Vec<slim::Lease>) -> watch::WatchEvent<slim::Lease> {
+        watch::WatchEvent::Listed(Listed { objects: leases, unreadable: Vec::new(), version: "1".to_owned() })
     }
 
     /// The node and the renewal, in seconds from the start, of each agent in the events.
@@ -161,13 +161,13 @@ mod tests {
             [a(-40)],
             "nothing was written"
         );
-        assert_eq!(agents(heartbeats.take(watch::Event::Applied(lease("a", 10)), at(10))), [a(10)]);
+        assert_eq!(agents(heartbeats.take(watch::WatchEvent::Applied(lease("a", 10)), at(10))), [a(10)]);
         // A new Lease in a watch event was just written.
-        let b = heartbeats.take(watch::Event::Applied(lease("b", 11)), at(11));
+        let b = heartbeats.take(watch::WatchEvent::Applied(lease("b", 11)), at(11));
         assert_eq!(agents(b), [("b".to_owned(), Some(11))]);
         assert_eq!(agents(heartbeats.take(list(vec![lease("a", 30)]), at(31))), [a(31)], "b is gone");
         assert_eq!(
-            agents(heartbeats.take(watch::Event::Deleted(lease("a", 30)), at(32))),
+            agents(heartbeats.take(watch::WatchEvent::Deleted(lease("a", 30)), at(32))),
             [("a".to_owned(), None)]
         );
     }
@@ -178,19 +178,20 @@ mod tests {
         let mut wakes = 0;
         for second in 0..60 {
             wakes +=
-                agents(heartbeats.take(watch::Event::Applied(lease("a", second)), at(second.into()))).len();
+                agents(heartbeats.take(watch::WatchEvent::Applied(lease("a", second)), at(second.into())))
+                    .len();
         }
         assert_eq!(wakes, 6, "one every ten seconds");
         // A change without a renewal is not sent at all.
-        assert!(agents(heartbeats.take(watch::Event::Applied(lease("a", 59)), at(99))).is_empty());
+        assert!(agents(heartbeats.take(watch::WatchEvent::Applied(lease("a", 59)), at(99))).is_empty());
     }
 
     #[test]
     fn an_invalid_lease_is_not_an_agent() {
         let mut heartbeats = Heartbeats::default();
-        heartbeats.take(watch::Event::Applied(lease("a", 0)), at(0));
+        heartbeats.take(watch::WatchEvent::Applied(lease("a", 0)), at(0));
         let mut odd = lease("a", 1);
         odd.spec.lease_duration_seconds = None;
-        assert_eq!(agents(heartbeats.take(watch::Event::Applied(odd), at(1))), [("a".to_owned(), None)]);
+        assert_eq!(agents(heartbeats.take(watch::WatchEvent::Applied(odd), at(1))), [("a".to_owned(), None)]);
     }
 }

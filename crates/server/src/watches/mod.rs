@@ -158,7 +158,7 @@ impl Watches {
         &mut self,
         kind: &str,
         source: Source<K>,
-        translate: impl FnMut(watch::Event<K>) -> Vec<Event> + Send + 'static,
+        translate: impl FnMut(watch::WatchEvent<K>) -> Vec<Event> + Send + 'static,
     ) {
         let (replica, pending_list) = (self.replica.clone(), self.initial_sync.pending_list());
         let source = source.reporting_to(self.scope.health(kind));
@@ -173,10 +173,10 @@ async fn forward<K>(
     source: Source<K>,
     replica: ReplicaHandle,
     mut pending_list: Option<PendingList>,
-    mut translate: impl FnMut(watch::Event<K>) -> Vec<Event>,
+    mut translate: impl FnMut(watch::WatchEvent<K>) -> Vec<Event>,
 ) {
     watch::run(source, |event| {
-        let seen = matches!(event, watch::Event::Listed(_)).then(|| pending_list.take());
+        let seen = matches!(event, watch::WatchEvent::Listed(_)).then(|| pending_list.take());
         let (replica, events) = (replica.clone(), translate(event));
         async move {
             for event in events {

@@ -48,29 +48,29 @@ fn complain<K>(listed: &Listed<K>) {
     listed.unreadable.iter().for_each(|why| warn!(%why, "cannot read an object"));
 }
 
-pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Event> {
+pub(super) fn pods(event: watch::WatchEvent<Pod>, references: &References) -> Vec<Event> {
     match event {
-        watch::Event::Listed(listed) => {
+        watch::WatchEvent::Listed(listed) => {
             complain(&listed);
             let owned = listed.objects.iter().map(|pod| (&pod.uid, pod.controller(), &pod.key.namespace));
             references.all(&PODS, owned);
             let version = objects::version(&listed.version);
             version.map(|at| vec![Event::List(Snapshot::Pods(listed.objects, at))]).unwrap_or_default()
         }
-        watch::Event::Applied(pod) => {
+        watch::WatchEvent::Applied(pod) => {
             references.owner(&PODS, &pod.uid, pod.controller(), &pod.key.namespace);
             fact(Input::Pod(pod))
         }
-        watch::Event::Deleted(pod) => {
+        watch::WatchEvent::Deleted(pod) => {
             references.gone(&PODS, &pod.uid);
             fact(Input::PodGone(pod.uid, pod.version))
         }
         // Without a UID it is unknown which pod it is.
-        watch::Event::Unreadable(why) => {
+        watch::WatchEvent::Unreadable(why) => {
             warn!(%why, "cannot read a pod");
             Vec::new()
         }
-        watch::Event::Bookmark(version) => {
+        watch::WatchEvent::Bookmark(version) => {
             objects::version(&version).map(|version| fact(Input::PodsAt(version))).unwrap_or_default()
         }
     }
@@ -79,7 +79,7 @@ pub(super) fn pods(event: watch::Event<Pod>, references: &References) -> Vec<Eve
 /// Budgets of one kind. Twins are `DisruptionBudget`s, so `twins` is `None` for the other kind.
 pub(super) fn budgets(
     kind: BudgetKind,
-    event: watch::Event<StoredBudget>,
+    event: watch::WatchEvent<StoredBudget>,
     raw_budgets: &RawBudgets,
     references: &References,
     twins: Option<&twins::Inbox>,
@@ -89,7 +89,7 @@ pub(super) fn budgets(
         budget::fact(kind, object).inspect_err(|why| warn!(%why, "cannot read a budget")).ok()
     };
     match event {
-        watch::Event::Listed(listed) => {
+        watch::WatchEvent::Listed(listed) => {
             complain(&listed);
             raw_budgets.retain(kind, &listed.objects);
             listed.objects.iter().for_each(|object| raw_budgets.take(kind, object));
@@ -102,7 +102,7 @@ pub(super) fn budgets(
             let list = Event::List(Snapshot::Budgets(kind, budgets));
             [Some(list), at(&listed.version)].into_iter().flatten().collect()
         }
-        watch::Event::Applied(object) => {
+        watch::WatchEvent::Applied(object) => {
             raw_budgets.take(kind, &object);
             if let (Some(key), Some(twins)) = (raw_budgets::key(&object), twins) {
                 twins.budget(key, Some(&object));
@@ -111,11 +111,11 @@ pub(super) fn budgets(
             references.budget(&budget);
             fact(Input::Budget(budget))
         }
-        watch::Event::Deleted(object) => {
+        watch::WatchEvent::Deleted(object) => {
             let Some(key) = raw_budgets::key(&object) else { return Vec::new() };
             budget_gone(BudgetKey { object: key, kind }, raw_budgets, references, twins)
         }
-        watch::Event::Unreadable(why) => {
+        watch::WatchEvent::Unreadable(why) => {
             warn!(%why, "cannot read a budget");
             match object_key(&why.identity) {
                 Some(object) if why.deleted => {
@@ -124,7 +124,7 @@ pub(super) fn budgets(
                 _ => Vec::new(),
             }
         }
-        watch::Event::Bookmark(version) => at(&version).into_iter().collect(),
+        watch::WatchEvent::Bookmark(version) => at(&version).into_iter().collect(),
     }
 }
 
@@ -146,10 +146,10 @@ fn budget_gone(
 pub(super) fn controllers(
     kind: GroupKind,
     references: &Arc<References>,
-) -> impl FnMut(watch::Event<Controller>) -> Vec<Event> + Send + 'static {
+) -> impl FnMut(watch::WatchEvent<Controller>) -> Vec<Event> + Send + 'static {
     let references = references.clone();
     move |event| match event {
-        watch::Event::Listed(listed) => {
+        watch::WatchEvent::Listed(listed) => {
             complain(&listed);
             let owned = listed
                 .objects
@@ -158,15 +158,15 @@ pub(super) fn controllers(
             references.all(&kind, owned);
             vec![Event::List(Snapshot::Controllers(kind.clone(), listed.objects))]
         }
-        watch::Event::Applied(controller) => {
+        watch::WatchEvent::Applied(controller) => {
             references.owner(&kind, &controller.uid, controller.owner.as_ref(), &controller.key.namespace);
             fact(Input::Controller(controller))
         }
-        watch::Event::Deleted(controller) => {
+        watch::WatchEvent::Deleted(controller) => {
             references.gone(&kind, &controller.uid);
             fact(Input::ControllerGone(controller.uid))
         }
-        watch::Event::Unreadable(why) => {
+        watch::WatchEvent::Unreadable(why) => {
             warn!(kind = &*kind.kind, %why, "cannot read a controller");
             let Some(uid) = Some(Uid::from(why.identity.uid.as_str())).filter(|uid| !uid.is_empty()) else {
                 return Vec::new();
@@ -174,7 +174,7 @@ pub(super) fn controllers(
             references.gone(&kind, &uid);
             fact(Input::ControllerGone(uid))
         }
-        watch::Event::Bookmark(_) => Vec::new(),
+        watch::WatchEvent::Bookmark(_) => Vec::new(),
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) fn controllers(
 pub(super) fn pod_groups(
     kind: GroupKind,
     references: &Arc<References>,
-) -> impl FnMut(watch::Event<(ObjectKey, PodGroup)>) -> Vec<Event> + Send + 'static {
+) -> impl FnMut(watch::WatchEvent<(ObjectKey, PodGroup)>) -> Vec<Event> + Send + 'static {
     let references = references.clone();
     move |event| {
         owned(&event, &kind, &references, |group| (&group.uid, group.controller.as_ref()));
@@ -195,7 +195,7 @@ pub(super) fn workloads(
     source: WorkloadSource,
     kind: GroupKind,
     references: &Arc<References>,
-) -> impl FnMut(watch::Event<(ObjectKey, Workload)>) -> Vec<Event> + Send + 'static {
+) -> impl FnMut(watch::WatchEvent<(ObjectKey, Workload)>) -> Vec<Event> + Send + 'static {
     let references = references.clone();
     move |event| {
         owned(&event, &kind, &references, |workload| (&workload.uid, workload.owner.as_ref()));
@@ -206,36 +206,36 @@ pub(super) fn workloads(
 
 /// Records the owners of the objects of a kind.
 fn owned<T>(
-    event: &watch::Event<(ObjectKey, T)>,
+    event: &watch::WatchEvent<(ObjectKey, T)>,
     kind: &GroupKind,
     references: &References,
     owner: impl Fn(&T) -> (&Uid, Option<&Owner>),
 ) {
     match event {
-        watch::Event::Listed(listed) => {
+        watch::WatchEvent::Listed(listed) => {
             let all = listed.objects.iter().map(|(key, object)| {
                 let (uid, owner) = owner(object);
                 (uid, owner, &key.namespace)
             });
             references.all(kind, all);
         }
-        watch::Event::Applied((key, object)) => {
+        watch::WatchEvent::Applied((key, object)) => {
             let (uid, owner) = owner(object);
             references.owner(kind, uid, owner, &key.namespace);
         }
-        watch::Event::Deleted((_, object)) => references.gone(kind, owner(object).0),
-        watch::Event::Unreadable(why) if !why.identity.uid.is_empty() => {
+        watch::WatchEvent::Deleted((_, object)) => references.gone(kind, owner(object).0),
+        watch::WatchEvent::Unreadable(why) if !why.identity.uid.is_empty() => {
             references.gone(kind, &Uid::from(why.identity.uid.as_str()));
         }
-        watch::Event::Unreadable(_) | watch::Event::Bookmark(_) => {}
+        watch::WatchEvent::Unreadable(_) | watch::WatchEvent::Bookmark(_) => {}
     }
 }
 
-pub(super) fn namespaces(event: watch::Event<(Text, Namespace)>) -> Vec<Event> {
+pub(super) fn namespaces(event: watch::WatchEvent<(Text, Namespace)>) -> Vec<Event> {
     keyed(event, name, Snapshot::Namespaces, Input::Namespace)
 }
 
-pub(super) fn nodes(event: watch::Event<(Text, Node)>) -> Vec<Event> {
+pub(super) fn nodes(event: watch::WatchEvent<(Text, Node)>) -> Vec<Event> {
     keyed(event, name, Snapshot::Nodes, Input::Node)
 }
 
@@ -251,24 +251,24 @@ pub(super) fn read_native(budget: &slim::PodDisruptionBudget) -> Result<Native, 
     Ok(Native { key, fact, object: twins::concerns(budget).then(|| budget.clone()) })
 }
 
-pub(super) fn native_budgets(event: watch::Event<Native>, twins: &twins::Inbox) -> Vec<Event> {
+pub(super) fn native_budgets(event: watch::WatchEvent<Native>, twins: &twins::Inbox) -> Vec<Event> {
     match event {
-        watch::Event::Listed(listed) => {
+        watch::WatchEvent::Listed(listed) => {
             complain(&listed);
             twins.natives(listed.objects.iter().map(|native| (&native.key, native.object.as_ref())));
             let covering = listed.objects.into_iter().filter_map(|native| Some((native.key, native.fact?)));
             vec![Event::List(Snapshot::NativeBudgets(covering.collect()))]
         }
-        watch::Event::Applied(Native { key, fact: covering, object }) => {
+        watch::WatchEvent::Applied(Native { key, fact: covering, object }) => {
             twins.native(&key, object);
             fact(Input::NativeBudget(key, covering))
         }
-        watch::Event::Deleted(native) => native_gone(native.key, twins),
-        watch::Event::Unreadable(why) => {
+        watch::WatchEvent::Deleted(native) => native_gone(native.key, twins),
+        watch::WatchEvent::Unreadable(why) => {
             warn!(%why, "cannot read a PodDisruptionBudget");
             object_key(&why.identity).map(|key| native_gone(key, twins)).unwrap_or_default()
         }
-        watch::Event::Bookmark(_) => Vec::new(),
+        watch::WatchEvent::Bookmark(_) => Vec::new(),
     }
 }
 
@@ -279,23 +279,23 @@ fn native_gone(key: ObjectKey, twins: &twins::Inbox) -> Vec<Event> {
 
 /// Kinds whose facts have a key. An object that cannot be read counts as absent.
 fn keyed<K: Eq + Hash, T>(
-    event: watch::Event<(K, T)>,
+    event: watch::WatchEvent<(K, T)>,
     key: impl Fn(&Identity) -> Option<K>,
     list: impl Fn(Vec<(K, T)>) -> Snapshot,
     one: impl Fn(K, Option<T>) -> Input,
 ) -> Vec<Event> {
     match event {
-        watch::Event::Listed(listed) => {
+        watch::WatchEvent::Listed(listed) => {
             complain(&listed);
             vec![Event::List(list(listed.objects))]
         }
-        watch::Event::Applied((key, object)) => fact(one(key, Some(object))),
-        watch::Event::Deleted((key, _)) => fact(one(key, None)),
-        watch::Event::Unreadable(why) => {
+        watch::WatchEvent::Applied((key, object)) => fact(one(key, Some(object))),
+        watch::WatchEvent::Deleted((key, _)) => fact(one(key, None)),
+        watch::WatchEvent::Unreadable(why) => {
             warn!(%why, "cannot read an object");
             key(&why.identity).map(|key| fact(one(key, None))).unwrap_or_default()
         }
-        watch::Event::Bookmark(_) => Vec::new(),
+        watch::WatchEvent::Bookmark(_) => Vec::new(),
     }
 }
 

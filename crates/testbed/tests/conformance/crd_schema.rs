@@ -1,6 +1,6 @@
 //! Tests of custom resource schemas: pruning, defaults and validation.
 
-use quorate_testbed::{Answer, Cluster, Patch, Wire, eventually, stories};
+use quorate_testbed::{Cluster, Patch, Wire, WireResponse, eventually, stories};
 use serde_json::{Value, json};
 
 use crate::fixtures::TestNamespace;
@@ -69,7 +69,7 @@ impl Widgets {
             "spec": spec})
     }
 
-    pub(crate) async fn create(&self, name: &str, spec: Value) -> Answer {
+    pub(crate) async fn create(&self, name: &str, spec: Value) -> WireResponse {
         self.wire.post(&self.path(""), &self.object(name, &spec)).await
     }
 }

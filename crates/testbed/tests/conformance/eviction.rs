@@ -2,7 +2,7 @@
 //!
 //! No controller runs here, so the test itself writes the status of a budget.
 
-use quorate_testbed::{Answer, Cluster, Kubernetes, Patch, stories};
+use quorate_testbed::{Cluster, Kubernetes, Patch, WireResponse, stories};
 use serde_json::{Value, json};
 
 use crate::fixtures::TestNamespace;
@@ -45,12 +45,12 @@ impl TestNamespace {
         self.wire.patch(&path, Patch::Merge, &json!({"status": status})).await.expect(200);
     }
 
-    pub(crate) async fn evict(&self, name: &str) -> Answer {
+    pub(crate) async fn evict(&self, name: &str) -> WireResponse {
         self.evict_with(name, json!({})).await
     }
 
     /// Posts an eviction with additional fields in its body.
-    pub(crate) async fn evict_with(&self, name: &str, more: Value) -> Answer {
+    pub(crate) async fn evict_with(&self, name: &str, more: Value) -> WireResponse {
         let mut body = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": name, "namespace": self.name}});
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -62,7 +62,7 @@ impl TestNamespace {
 
 /// Asserts a denial with this cause.
 #[track_caller]
-pub(crate) fn assert_refused(answer: &Answer, cause: &str) {
+pub(crate) fn assert_refused(answer: &WireResponse, cause: &str) {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     assert_eq!(answer.failure(), (429, "TooManyRequests", message));
     assert_eq!(answer.body["details"]["causes"], json!([{"reason": "DisruptionBudget", "message": cause}]));

@@ -54,7 +54,12 @@ async fn pinning(cluster: &Cluster) -> Installed {
     .await
 }
 
-async fn evict_pinned(ns: &TestNamespace, name: &str, uid: &str, version: &str) -> quorate_testbed::Answer {
+async fn evict_pinned(
+    ns: &TestNamespace,
+    name: &str,
+    uid: &str,
+    version: &str,
+) -> quorate_testbed::WireResponse {
     let body = json!({"apiVersion": version, "metadata": {"name": name, "namespace": ns.name,
         "annotations": {"pin": uid}}});
     ns.evict_with(name, body).await

@@ -2,7 +2,7 @@
 //! `pkg/controller/cloneset/sync`): it makes a pod unready by its readiness gate, sets the image, and opens the gate
 //! again once the container runs.
 
-use quorate_testbed::Answer;
+use quorate_testbed::WireResponse;
 use serde_json::{Value, json};
 
 use crate::fixture::TestNamespace;
@@ -75,7 +75,7 @@ impl CloneSet<'_> {
         loop {
             let mut pod = self.ns.wire.get(&path).await.expect(200);
             change(&mut pod);
-            let Answer { code, body, .. } = self.ns.wire.put(&format!("{path}{part}"), &pod).await;
+            let WireResponse { code, body, .. } = self.ns.wire.put(&format!("{path}{part}"), &pod).await;
             match code {
                 200 => return Ok(()),
                 409 => {}

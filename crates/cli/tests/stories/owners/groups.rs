@@ -1,6 +1,6 @@
 //! A budget over groups that are formed by an owner.
 
-use quorate_testbed::{Answer, Cluster, Patch};
+use quorate_testbed::{Cluster, Patch, WireResponse};
 use serde_json::{Value, json};
 
 use super::{GROUPS, workload};
@@ -18,7 +18,7 @@ impl TestNamespace {
         self.create(version, &plural, &job).await;
     }
 
-    async fn evict_pod_of(&self, app: &str) -> Answer {
+    async fn evict_pod_of(&self, app: &str) -> WireResponse {
         let pods = self.await_pods_of(app, 1).await;
         let name = pods[0]["metadata"]["name"].as_str().unwrap_or_default();
         // Without `deleteOptions`, unlike the eviction of the fixture.

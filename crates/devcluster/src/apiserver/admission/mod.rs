@@ -14,7 +14,7 @@ use super::api::Api;
 use super::builtin::table_id;
 use super::failure::{Failure, Outcome};
 use super::request::Call;
-use super::store::Stored;
+use super::store::StoredObject;
 
 pub(crate) use call::Webhooks;
 use matching::Match;
@@ -91,7 +91,7 @@ impl<'a> Attributes<'a> {
 /// One webhook of one configuration.
 #[derive(Clone, Debug)]
 struct Hook {
-    configuration: Arc<Stored>,
+    configuration: Arc<StoredObject>,
     index: usize,
 }
 
@@ -184,7 +184,7 @@ impl Api {
         object: Option<&Value>,
         old: Option<&Value>,
         mutating: bool,
-    ) -> Outcome<review::Answer> {
+    ) -> Outcome<review::WebhookResponse> {
         let (uid, request) = review::request(attributes, matched, object, old);
         let answered = match self.call_webhook(hook.value(), &request).await {
             Ok(response) => review::read(&response, &uid, mutating),
@@ -195,7 +195,7 @@ impl Api {
                 Some(status) => Err(review::refusal(hook.name(), status)),
                 None => Ok(answer),
             },
-            Err(_) if hook.ignores_failure() => Ok(review::Answer::default()),
+            Err(_) if hook.ignores_failure() => Ok(review::WebhookResponse::default()),
             Err(why) => Err(Failure::internal(format!("failed calling webhook {:?}: {why}", hook.name()))),
         }
     }

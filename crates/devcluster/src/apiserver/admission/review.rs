@@ -8,7 +8,7 @@ use crate::apiserver::resource::Served;
 
 /// The response of a webhook.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct WebhookResponse {
     /// The status of a denial; `None`: allowed.
     pub(super) refusal: Option<Value>,
     pub(super) patch: Option<json_patch::Patch>,
@@ -85,7 +85,7 @@ fn shown(attributes: &Attributes<'_>, matched: &Match, object: Option<&Value>) -
 }
 
 /// Reads a response; `Err` says why it is invalid.
-pub(super) fn read(response: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
+pub(super) fn read(response: &Value, uid: &str, mutating: bool) -> Result<WebhookResponse, String> {
     if response["kind"] != "AdmissionReview" || response["apiVersion"] != "admission.k8s.io/v1" {
         return Err(format!(
             "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {}, Kind={}",
@@ -108,7 +108,7 @@ pub(super) fn read(response: &Value, uid: &str, mutating: bool) -> Result<Answer
     let allowed = answer["allowed"].as_bool().unwrap_or(false);
     let patch = read_patch(answer, mutating)?;
     let refusal = (!allowed).then(|| answer["status"].clone());
-    Ok(Answer { refusal, patch, warnings })
+    Ok(WebhookResponse { refusal, patch, warnings })
 }
 
 fn read_patch(answer: &Value, mutating: bool) -> Result<Option<json_patch::Patch>, String> {

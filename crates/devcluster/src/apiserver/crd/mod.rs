@@ -15,7 +15,7 @@ use super::discovery::priority;
 use super::failure::FieldError;
 use super::object;
 use super::resource::{Resource, ResourceRules};
-use super::store::{Expect, Stored};
+use super::store::{Expect, StoredObject};
 use super::table::JsonPath;
 
 pub(crate) use definition::{default_definition, validate_definition};
@@ -107,14 +107,14 @@ impl CustomType {
 
 impl Api {
     /// Updates the served resources when a definition changes.
-    pub(crate) fn after_write(&self, resource: &Arc<Resource>, stored: &Arc<Stored>) {
+    pub(crate) fn after_write(&self, resource: &Arc<Resource>, stored: &Arc<StoredObject>) {
         if resource.is(GROUP, PLURAL) && !object::is_terminating(&stored.value) {
             self.establish(stored);
         }
     }
 
     /// Removes the objects of a removed definition.
-    pub(crate) fn after_removal(&self, resource: &Arc<Resource>, gone: &Arc<Stored>) {
+    pub(crate) fn after_removal(&self, resource: &Arc<Resource>, gone: &Arc<StoredObject>) {
         if !resource.is(GROUP, PLURAL) {
             return;
         }
@@ -125,7 +125,7 @@ impl Api {
         self.store.clear(&table_id(&group, &plural));
     }
 
-    fn establish(&self, stored: &Arc<Stored>) {
+    fn establish(&self, stored: &Arc<StoredObject>) {
         let served = custom_resource(&stored.value);
         let taken = self.registry().all().any(|other| {
             other.group == served.group && other.kind == served.kind && other.plural != served.plural

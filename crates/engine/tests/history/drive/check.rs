@@ -10,7 +10,7 @@ use quorate_engine::request::Request;
 
 use super::cast::pod_key;
 use crate::history::step::NAMES;
-use crate::oracle::{Answer, Oracle, StatusView};
+use crate::oracle::{ExpectedDecision, Oracle, StatusView};
 
 /// Compares all results of the engine and the oracle.
 pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(), String> {
@@ -37,7 +37,7 @@ pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(
     for request in requests(oracle) {
         let said = engine.decide(&request, now);
         let expected = oracle.decide(&request);
-        if Answer::of(&said) != expected {
+        if ExpectedDecision::of(&said) != expected {
             return Err(format!("{request:?}\n  engine {said:?}\n  oracle {expected:?}"));
         }
         if let quorate_engine::decision::Decision::Deny(denials) = &said {

@@ -136,7 +136,7 @@ impl World {
 
     pub(super) fn answered(&mut self, index: usize, request: usize, decision: &Decision) {
         // An API server that gave up does not hear the answer any more.
-        if self.requests[request].stage != Stage::Asked(index) {
+        if self.requests[request].stage != RequestState::Asked(index) {
             return;
         }
         let uid = match decision {
@@ -149,7 +149,7 @@ impl World {
         };
         match uid {
             Some(uid) => {
-                self.request(request, |journey| journey.stage = Stage::Admitted(uid));
+                self.request(request, |journey| journey.stage = RequestState::Admitted(uid));
                 self.note_admitted(request);
             }
             None => self.over(request),
@@ -225,7 +225,7 @@ impl World {
     /// The API server carries out what was admitted.
     pub(super) fn execute(&mut self, request: usize, scenario: &Scenario) {
         let journey = self.requests[request].clone();
-        let Stage::Admitted(uid) = journey.stage else { return };
+        let RequestState::Admitted(uid) = journey.stage else { return };
         let by_name = self.pod_named(&journey.pod).map(|pod| pod.uid.clone());
         let pinned = journey.operation != Operation::Evict || !scenario.without.contains(&ProtocolRule::Pin);
         let struck = if pinned { self.pods.contains_key(&uid).then_some(uid) } else { by_name };

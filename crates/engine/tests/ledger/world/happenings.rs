@@ -13,7 +13,7 @@ impl World {
         let mut actions = Vec::new();
         for (request, journey) in self.requests.iter().enumerate() {
             match &journey.stage {
-                Stage::Planned => {
+                RequestState::Planned => {
                     let at = scenario.requests[request].2;
                     let running = self
                         .nodes
@@ -23,18 +23,18 @@ impl World {
                         .filter(|(_, node)| node.mind.is_some());
                     actions.extend(running.map(|(node, _)| Action::Send(request, node)));
                 }
-                Stage::Asked(node) => {
+                RequestState::Asked(node) => {
                     if self.mishaps.timeouts > 0 || self.nodes[*node].mind.is_none() {
                         actions.push(Action::Timeout(request));
                     }
                 }
-                Stage::Admitted(_) => {
+                RequestState::Admitted(_) => {
                     actions.push(Action::Execute(request));
                     if self.mishaps.refusals > 0 {
                         actions.push(Action::Refuse(request));
                     }
                 }
-                Stage::Over => {}
+                RequestState::Over => {}
             }
         }
         for (index, node) in self.nodes.iter().enumerate() {
@@ -93,8 +93,10 @@ impl World {
             }
         }
         // Nothing is under way for long.
-        let old =
-            self.requests.iter().any(|j| j.aged && matches!(j.stage, Stage::Asked(_) | Stage::Admitted(_)));
+        let old = self
+            .requests
+            .iter()
+            .any(|j| j.aged && matches!(j.stage, RequestState::Asked(_) | RequestState::Admitted(_)));
         if self.mishaps.time > 0 && !old {
             actions.push(Action::TimePasses);
         }
@@ -116,9 +118,9 @@ impl World {
         };
         let is_stored = |index: usize| {
             self.requests.iter().zip(&scenario.requests).any(|(journey, (_, _, at))| match journey.stage {
-                Stage::Planned => *at == At::Any || *at == At::At(index),
-                Stage::Asked(node) => node == index,
-                Stage::Admitted(_) | Stage::Over => false,
+                RequestState::Planned => *at == At::Any || *at == At::At(index),
+                RequestState::Asked(node) => node == index,
+                RequestState::Admitted(_) | RequestState::Over => false,
             })
         };
         (0..self.nodes.len()).find(|index| {
@@ -225,7 +227,7 @@ impl World {
                 self.deliver(*node, &News::Pods(pods, self.counts.pods()));
             }
             Action::Timeout(request) => {
-                if matches!(self.requests[*request].stage, Stage::Asked(node) if self.nodes[node].mind.is_some())
+                if matches!(self.requests[*request].stage, RequestState::Asked(node) if self.nodes[node].mind.is_some())
                 {
                     self.mishaps.timeouts -= 1;
                 }
@@ -291,7 +293,7 @@ impl World {
             target,
         };
         self.request(request, |journey| {
-            journey.stage = Stage::Asked(node);
+            journey.stage = RequestState::Asked(node);
             journey.meant = meant;
             journey.base = base;
         });
@@ -360,7 +362,7 @@ impl World {
         });
         self.requests.change(|requests| {
             for journey in requests {
-                journey.aged = matches!(journey.stage, Stage::Asked(_) | Stage::Admitted(_));
+                journey.aged = matches!(journey.stage, RequestState::Asked(_) | RequestState::Admitted(_));
             }
         });
         for index in 0..self.nodes.len() {
@@ -417,7 +419,7 @@ impl World {
     /// Nothing is under way anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
         self.nodes.iter().all(|node| node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty())
-            && self.requests.iter().all(|journey| journey.stage == Stage::Over)
+            && self.requests.iter().all(|journey| journey.stage == RequestState::Over)
             && self
                 .pods
                 .values()

@@ -186,7 +186,7 @@ struct Sent {
 pub(crate) struct Journey {
     pub(crate) operation: Operation,
     pub(crate) pod: Text,
-    pub(crate) stage: Stage,
+    pub(crate) stage: RequestState,
     /// What an update changes.
     change: Change,
     /// The very object that is asked about. An eviction knows a name, unless it insists on a UID.
@@ -211,7 +211,7 @@ pub(crate) enum Change {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
+pub(crate) enum RequestState {
     /// Nobody has sent it yet.
     Planned,
     /// A replica is thinking about it.
@@ -320,7 +320,7 @@ impl World {
         let journey = |(place, (operation, pod, _)): (usize, &(Operation, &str, At))| Journey {
             operation: *operation,
             pod: Text::from(*pod),
-            stage: Stage::Planned,
+            stage: RequestState::Planned,
             change: scenario.changes.get(place).copied().unwrap_or(Change::Image(2)),
             meant: None,
             base: None,
@@ -374,7 +374,7 @@ impl World {
     /// A request is over: nothing of how it came there matters any more.
     fn over(&mut self, request: usize) {
         self.request(request, |journey| {
-            journey.stage = Stage::Over;
+            journey.stage = RequestState::Over;
             journey.meant = None;
             journey.base = None;
             journey.aged = false;

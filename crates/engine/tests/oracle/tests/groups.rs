@@ -7,7 +7,7 @@ use quorate_engine::decision::AllowReason;
 use quorate_engine::request::Request;
 
 use super::*;
-use crate::oracle::Answer;
+use crate::oracle::ExpectedDecision;
 
 /// A Workload with three pod groups of one replica each. The pod of the first is gone.
 fn training() -> World {
@@ -21,7 +21,7 @@ fn training() -> World {
     world
 }
 
-fn evict(world: &World, pod: &str) -> Answer {
+fn evict(world: &World, pod: &str) -> ExpectedDecision {
     world.oracle.decide(&Request {
         operation: Operation::Evict,
         pod: object(pod),
@@ -37,7 +37,7 @@ fn evict(world: &World, pod: &str) -> Answer {
 fn a_pod_group_of_a_workload_stays_expected_without_pods() {
     let world = training();
     assert_eq!(world.numbers(), (3, 0));
-    assert!(matches!(evict(&world, "worker"), Answer::Denied(_)));
+    assert!(matches!(evict(&world, "worker"), ExpectedDecision::Denied(_)));
     assert_eq!(world.restarted().numbers(), (3, 0));
     check(
         training,
@@ -91,10 +91,15 @@ fn a_workload_that_is_gone_with_pods_is_not_resolved() {
 fn groups_of_an_inactive_owner_cost_nothing() {
     let mut world = training();
     own(&mut world, Activity::Suspended);
-    let Answer::Agreed(reasons) = evict(&world, "worker") else { panic!("{:?}", evict(&world, "worker")) };
+    let ExpectedDecision::Agreed(reasons) = evict(&world, "worker") else {
+        panic!("{:?}", evict(&world, "worker"))
+    };
     assert_eq!(reasons[0].1, AllowReason::Surge);
     world.change_budget(|budget| budget.expected = Some(3));
-    assert!(matches!(evict(&world, "worker"), Answer::Denied(_)), "unless the budget states the number");
+    assert!(
+        matches!(evict(&world, "worker"), ExpectedDecision::Denied(_)),
+        "unless the budget states the number"
+    );
 }
 
 /// Two PodGroups without template or controller. The pods of the first are gone.

@@ -275,7 +275,7 @@ fn sources_without_pods_count_as_wanted_for_deletes_by_the_controller() {
             dry_run: false,
             target: Target::default(),
         };
-        matches!(world.oracle.decide(&request), crate::oracle::Answer::Agreed(_))
+        matches!(world.oracle.decide(&request), crate::oracle::ExpectedDecision::Agreed(_))
     };
     // 3 pods are healthy. `web` and `db` want 2 each from now on, so 3 of 4 are desired.
     let mut world = remembered();

@@ -137,18 +137,20 @@ struct Defined {
 }
 
 impl Definitions {
-    pub(super) fn take(&self, event: &watch::Event<CustomResourceDefinition>) {
+    pub(super) fn take(&self, event: &watch::WatchEvent<CustomResourceDefinition>) {
         match event {
-            watch::Event::Listed(listed) => {
+            watch::WatchEvent::Listed(listed) => {
                 let all = listed.objects.iter().map(|definition| (definition.name_any(), read(definition)));
                 *self.defined.lock() = all.collect();
             }
-            watch::Event::Applied(definition) => {
+            watch::WatchEvent::Applied(definition) => {
                 self.defined.lock().insert(definition.name_any(), read(definition));
             }
-            watch::Event::Deleted(definition) => drop(self.defined.lock().remove(&definition.name_any())),
-            watch::Event::Unreadable(why) => warn!(%why, "cannot read a CustomResourceDefinition"),
-            watch::Event::Bookmark(_) => return,
+            watch::WatchEvent::Deleted(definition) => {
+                drop(self.defined.lock().remove(&definition.name_any()));
+            }
+            watch::WatchEvent::Unreadable(why) => warn!(%why, "cannot read a CustomResourceDefinition"),
+            watch::WatchEvent::Bookmark(_) => return,
         }
         self.changed.notify_one();
     }
