@@ -62,7 +62,7 @@ impl Reply {
 
 impl Api {
     pub(crate) fn new(options: Options) -> Arc<Self> {
-        let store = Arc::new(Store::new(options.history));
+        let store = Arc::new(Store::new(options.history, options.observer.clone()));
         let faults = Faults::new(store.clone(), options.clock.clone());
         let users = Users::default();
         for (token, user) in &options.tokens {

@@ -49,6 +49,11 @@ impl About<'_> {
 }
 
 impl Failure {
+    /// The message for the client.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// An error with code, reason and message from the caller.
     pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
@@ -203,11 +208,6 @@ impl Failure {
 
     pub(crate) fn reason(&self) -> &str {
         &self.0.reason
-    }
-
-    #[cfg(test)]
-    pub(crate) fn message(&self) -> &str {
-        &self.0.message
     }
 
     /// Seconds for the `Retry-After` header, if set.

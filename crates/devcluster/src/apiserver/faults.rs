@@ -139,6 +139,8 @@ pub enum WatchFault {
     Drop,
     /// All events arrive with this delay.
     Delay(Duration),
+    /// Events arrive, but no bookmarks, as from an aggregated API server.
+    NoBookmarks,
 }
 
 /// How an active watch is ended.

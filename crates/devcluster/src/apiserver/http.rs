@@ -14,6 +14,7 @@ use super::api::{Api, Reply, request_info};
 use super::discovery;
 use super::failure::{Failure, Outcome};
 use super::faults::Fault;
+use super::observer::ObservedRequest;
 use super::request::{Call, Path, Query, Verb};
 use super::reviews;
 
@@ -100,13 +101,37 @@ where
         api.dispatch(&call).await
     } else {
         // A started request runs to completion even if the client disconnects.
-        let task = tokio::spawn(async move { api.dispatch(&call).await });
+        let task = tokio::spawn(async move { execute(&api, &call).await });
         task.await.unwrap_or_else(|e| Err(Failure::internal(e)))
     };
     if lose_reply {
         return Ok(HandlerResult::Nothing);
     }
     outcome.map(|reply| HandlerResult::Response(respond(reply)))
+}
+
+/// Executes a write, and reports it to the observer.
+async fn execute(api: &Arc<Api>, call: &Call) -> Outcome<Reply> {
+    let Some(observer) = &api.options.observer else { return api.dispatch(call).await };
+    let (began, began_at) = (tokio::time::Instant::now(), api.store.revision());
+    let outcome = api.dispatch(call).await;
+    let (code, message) = match &outcome {
+        Ok(Reply::Body { code, .. }) => (*code, String::new()),
+        Ok(Reply::Watch(_)) => (200, String::new()),
+        Err(failure) => (failure.code(), failure.message().to_owned()),
+    };
+    observer.executed(&ObservedRequest {
+        info: request_info(call),
+        groups: &call.user.groups,
+        dry_run: call.dry_run,
+        body: &call.body,
+        began_at,
+        took: began.elapsed(),
+        ended_at: api.store.revision(),
+        code,
+        message: &message,
+    });
+    outcome
 }
 
 async fn read<B>(body: B) -> Outcome<Bytes>

@@ -76,6 +76,7 @@ mod faults;
 mod http;
 mod names;
 mod object;
+mod observer;
 mod openapi;
 mod options;
 mod patching;
@@ -96,6 +97,7 @@ mod watching;
 
 pub use clock::Clock;
 pub use faults::{Fault, FaultGuard, Faults, RequestFilter, RequestInfo, WatchFault};
+pub use observer::{ObservedChange, ObservedRequest, Observer};
 pub use options::{Options, WorkloadApi};
 pub use server::{Server, ServerError};
 pub use users::User;

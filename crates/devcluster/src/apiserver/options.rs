@@ -1,8 +1,10 @@
 //! The options of a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::observer::Observer;
 use super::users::User;
 
 /// The version of the gang-scheduling API that is served. It differs between releases.
@@ -36,6 +38,8 @@ pub struct Options {
     pub version: String,
     /// The HTTP port; zero selects a free one.
     pub port: u16,
+    /// Receives every change and every write.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Options {
@@ -48,6 +52,7 @@ impl Default for Options {
             bookmark_every: Duration::from_secs(10),
             version: "v1.36.3".to_owned(),
             port: 0,
+            observer: None,
         }
     }
 }

@@ -139,6 +139,17 @@ impl Server {
         &self.api.clock
     }
 
+    /// Serves a webhook in this process: the server calls the router instead of connecting to `address`, which is
+    /// `host:port` as an EndpointSlice or a URL names it. For tests that pause time.
+    pub fn attach_webhook(&self, address: &str, router: axum::Router) {
+        self.api.webhooks.attach(address, router);
+    }
+
+    /// Ends a webhook in this process, as a process that is killed: calls in progress break, and later ones are refused.
+    pub fn detach_webhook(&self, address: &str) {
+        self.api.webhooks.detach(address);
+    }
+
     /// The revision of the last write.
     pub fn revision(&self) -> u64 {
         self.api.store.revision()

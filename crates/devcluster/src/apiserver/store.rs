@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::object::{self, Key};
+use super::observer::{ObservedChange, Observing};
 
 /// The table of a resource: `plural.group`, or the plural alone for the core group.
 pub(crate) type TableId = Arc<str>;
@@ -92,6 +93,7 @@ struct Inner {
 pub(crate) struct Store {
     inner: RwLock<Inner>,
     history_len: usize,
+    observer: Observing,
 }
 
 impl Inner {
@@ -126,11 +128,25 @@ impl Inner {
 
 impl Store {
     /// An empty store that keeps `history_len` changes per table.
-    pub(crate) fn new(history_len: usize) -> Self {
+    pub(crate) fn new(history_len: usize, observer: Observing) -> Self {
         Self {
             inner: RwLock::new(Inner { revision: 1, tables: HashMap::new() }),
             history_len: history_len.max(1),
+            observer,
         }
+    }
+
+    /// Records a change. The store is locked, so the observer sees all changes in order.
+    fn record(&self, inner: &mut Inner, id: &TableId, change: Change) {
+        if let Some(observer) = &self.observer {
+            observer.changed(&ObservedChange {
+                resource: id,
+                revision: change.revision,
+                deleted: change.kind == ChangeKind::Deleted,
+                object: &change.object.value,
+            });
+        }
+        inner.record(id, change, self.history_len);
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -168,7 +184,7 @@ impl Store {
         let stored = StoredObject::new(key.clone(), inner.revision, value);
         let kind = if current.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         let change = Change { kind, revision: inner.revision, object: stored.clone(), previous: current };
-        inner.record(id, change, self.history_len);
+        self.record(&mut inner, id, change);
         Ok(stored)
     }
 
@@ -194,7 +210,7 @@ impl Store {
             object: gone.clone(),
             previous: Some(previous),
         };
-        inner.record(id, change, self.history_len);
+        self.record(&mut inner, id, change);
         Ok(gone)
     }
 
@@ -333,7 +349,7 @@ mod tests {
 
     #[test]
     fn all_tables_share_one_revision_and_an_unchanged_write_creates_none() {
-        let store = Store::new(100);
+        let store = Store::new(100, None);
         let key = Key::new("d", "a");
         let first = store.put(&pods(), &key, json!({"metadata": {}, "x": 1}), Expect::Absent).unwrap();
         let other = store.put(&"nodes".into(), &Key::new("", "n"), json!({}), Expect::Absent).unwrap();
@@ -352,7 +368,7 @@ mod tests {
 
     #[test]
     fn an_older_list_can_be_read_while_its_history_is_kept() {
-        let store = Store::new(100);
+        let store = Store::new(100, None);
         let a = store.put(&pods(), &Key::new("d", "a"), json!({"x": 1}), Expect::Absent).unwrap();
         let then = a.revision;
         store.put(&pods(), &Key::new("d", "a"), json!({"x": 2}), Expect::At(then)).unwrap();
@@ -368,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_deletion_carries_its_own_revision() {
-        let store = Store::new(2);
+        let store = Store::new(2, None);
         let a = store.put(&pods(), &Key::new("d", "a"), json!({}), Expect::Absent).unwrap();
         let gone = store.remove(&pods(), &Key::new("d", "a"), a.revision, None).unwrap();
         assert_eq!(gone.value["metadata"]["resourceVersion"], gone.revision.to_string());
@@ -379,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_full_history_drops_the_oldest_change() {
-        let store = Store::new(2);
+        let store = Store::new(2, None);
         for n in 0..4 {
             store.put(&pods(), &Key::new("d", &n.to_string()), json!({}), Expect::Absent).unwrap();
         }

@@ -169,7 +169,7 @@ impl Watching {
                     }
                     return Some(chunk);
                 }
-                if self.bookmarks && Instant::now() >= self.bookmark_due() {
+                if self.sends_bookmarks(fault) && Instant::now() >= self.bookmark_due() {
                     self.last_bookmark = self.last_bookmark.filter(|at| *at > Instant::now());
                     self.next_bookmark = Instant::now() + self.api.options.bookmark_every;
                     let mut chunk = BytesMut::new();
@@ -182,10 +182,14 @@ impl Watching {
             tokio::select! {
                 changed = self.changed.changed(), if !held => if changed.is_err() { return None },
                 changed = self.faults_changed.changed() => if changed.is_err() { return None },
-                () = tokio::time::sleep_until(bookmark_due), if self.bookmarks && !held => {}
+                () = tokio::time::sleep_until(bookmark_due), if self.sends_bookmarks(fault) && !held => {}
                 () = tokio::time::sleep_until(self.deadline) => return None,
             }
         }
+    }
+
+    fn sends_bookmarks(&self, fault: Option<WatchFault>) -> bool {
+        self.bookmarks && fault != Some(WatchFault::NoBookmarks)
     }
 
     fn bookmark_due(&self) -> Instant {

@@ -180,6 +180,20 @@ async fn a_delayed_watch_delivers_all_events_later() {
     assert!(began.elapsed() >= hour);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_bookmarks_delivers_events_only() {
+    let server = server().await;
+    let client = server.local_client_as("jane", &[]);
+    let guard = server.faults().watches(RequestFilter::any().resource("pods"), WatchFault::NoBookmarks);
+    let stream = pods(&client).watch(&WatchParams::default(), &server.revision().to_string()).await.unwrap();
+    futures::pin_mut!(stream);
+    assert!(tokio::time::timeout(Duration::from_secs(200), stream.next()).await.is_err());
+    pods(&client).create(&PostParams::default(), &pod("a")).await.unwrap();
+    assert!(matches!(stream.next().await, Some(Ok(kube::api::WatchEvent::Added(_)))));
+    drop(guard);
+    assert!(matches!(stream.next().await, Some(Ok(kube::api::WatchEvent::Bookmark(_)))));
+}
+
 #[tokio::test]
 async fn expired_watches_list_again_and_others_continue() {
     let server = server().await;

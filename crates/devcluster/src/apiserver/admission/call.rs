@@ -17,6 +17,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use crate::apiserver::api::Api;
 use crate::apiserver::builtin::table_id;
@@ -35,6 +37,16 @@ pub(crate) struct Webhooks {
     idle: Mutex<HashMap<Target, Vec<Sender>>>,
     /// Counter that selects the endpoints of a service in turn.
     turn: AtomicUsize,
+    /// Webhooks in this process, by address. `None`: nothing listens there any more.
+    local: Mutex<HashMap<String, Option<LocalWebhook>>>,
+}
+
+/// A webhook in this process. It is called without a connection.
+#[derive(Clone)]
+struct LocalWebhook {
+    router: axum::Router,
+    /// Cancelled when its process ends: then the calls in progress break.
+    ended: CancellationToken,
 }
 
 /// The address of a webhook, and the identity that its certificate must prove.
@@ -51,6 +63,19 @@ struct Target {
 }
 
 impl Webhooks {
+    /// Serves a webhook at this address, in this process. Replaces the previous one.
+    pub(crate) fn attach(&self, address: &str, router: axum::Router) {
+        let webhook = LocalWebhook { router, ended: CancellationToken::new() };
+        self.local.lock().insert(address.to_owned(), Some(webhook));
+    }
+
+    /// Ends the webhook at this address. Calls in progress break, and later ones are refused.
+    pub(crate) fn detach(&self, address: &str) {
+        if let Some(webhook) = self.local.lock().get_mut(address).and_then(Option::take) {
+            webhook.ended.cancel();
+        }
+    }
+
     fn take(&self, target: &Target) -> Option<Sender> {
         let mut idle = self.idle.lock();
         let kept = idle.get_mut(target)?;
@@ -88,6 +113,12 @@ impl Api {
     }
 
     async fn post(&self, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
+        let local = self.webhooks.local.lock().get(&target.address).cloned();
+        if let Some(local) = local {
+            let refused = || format!("dial tcp {}: connect: connection refused", target.address);
+            let webhook = local.ok_or_else(|| Unanswered::Transport(refused()))?;
+            return webhook.call(target, seconds, body).await;
+        }
         if let Some(mut sender) = self.webhooks.take(target) {
             match send(&mut sender, target, seconds, body.clone()).await {
                 // The webhook may have closed the idle connection in the meantime.
@@ -152,6 +183,20 @@ impl Api {
             ca,
             path: service["path"].as_str().unwrap_or("/").to_owned(),
         })
+    }
+}
+
+impl LocalWebhook {
+    async fn call(self, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
+        let request = request(target, seconds, axum::body::Body::from(body))?;
+        let answered = async {
+            let Ok(response) = self.router.oneshot(request).await;
+            read_response(response).await
+        };
+        tokio::select! {
+            answer = answered => answer,
+            () = self.ended.cancelled() => Err(Unanswered::Transport("EOF".to_owned())),
+        }
     }
 }
 
@@ -226,15 +271,27 @@ fn tls_config(ca: &[u8]) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-async fn send(sender: &mut Sender, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
-    let request = Request::post(format!("{}?timeout={seconds}s", target.path))
+fn request<B>(target: &Target, seconds: u64, body: B) -> Result<Request<B>, Unanswered> {
+    Request::post(format!("{}?timeout={seconds}s", target.path))
         .header("host", &target.authority)
         .header("content-type", "application/json")
         .header("accept", "application/json, */*")
         .header("user-agent", "kube-apiserver-admission")
-        .body(Full::new(body))
-        .map_err(|e| Unanswered::Invalid(e.to_string()))?;
+        .body(body)
+        .map_err(|e| Unanswered::Invalid(e.to_string()))
+}
+
+async fn send(sender: &mut Sender, target: &Target, seconds: u64, body: Bytes) -> Result<Value, Unanswered> {
+    let request = request(target, seconds, Full::new(body))?;
     let response = sender.send_request(request).await.map_err(|e| Unanswered::Transport(e.to_string()))?;
+    read_response(response).await
+}
+
+async fn read_response<B>(response: http::Response<B>) -> Result<Value, Unanswered>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let code = response.status();
     let collected = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
     let bytes = collected.map_err(|e| Unanswered::Transport(e.to_string()))?.to_bytes();
