@@ -36,6 +36,21 @@ pub const HOLDER: &str = "quorate-server";
 /// On the Lease of a server: the resourceVersion up to which the server has seen every budget. An annotation.
 pub const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
 
+/// Annotation of a server's Lease: whether the server may admit requests, `true` or `false`. Servers of earlier releases
+/// do not write it, and may.
+pub const SERVING: &str = "quorate.dev/serving";
+
+/// Annotation of the Lease of a server that has ended: what it admitted shortly before, as JSON.
+pub const ADMITTED: &str = "quorate.dev/admitted";
+
+/// Annotation of the Lease of a server that was killed: for how many seconds another server has seen no renewal, and the
+/// last renewal.
+pub const SILENT: &str = "quorate.dev/silent";
+
+/// On the Lease of a server: for each watched kind, the seconds since its watch last received something, as a JSON
+/// object; null for a kind that could not be read yet. An annotation.
+pub const WATCH_AGES: &str = "quorate.dev/watch-ages";
+
 /// The condition of a pod that its disruption probes set.
 pub const DISRUPTABLE: &str = "Disruptable";
 

@@ -85,6 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         propagate_owner_references: args.feature_gates.propagate_owner_references,
         serve_pub: if args.feature_gates.pod_unavailable_budget { args.serve_pub } else { ServePub::Never },
         claim_expiry: Duration::from_secs(args.claim_expiry_seconds),
+        fresh_for: quorate_engine::FRESH_FOR,
         shutdown_delay: Duration::from_secs(args.shutdown_delay_seconds),
     };
     let stop = CancellationToken::new();

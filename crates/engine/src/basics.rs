@@ -70,6 +70,16 @@ impl GroupKind {
     }
 }
 
+/// As in the name of a CustomResourceDefinition: `Deployment.apps`, `Pod`.
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.group {
+            "" => write!(f, "{}", self.kind),
+            group => write!(f, "{}.{group}", self.kind),
+        }
+    }
+}
+
 /// A number or a percentage, as in the spec of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantity {

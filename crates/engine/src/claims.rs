@@ -17,6 +17,14 @@ pub const PROTOCOL: u32 = 1;
 /// schema has no such limit: a server could not tell the rejection of one claim too many from a write conflict.
 pub const MAX_CLAIMS: usize = 2000;
 
+/// The largest size of the claims of one budget, in bytes, by the same rule. etcd stores no object above 1.5 MiB, and a
+/// budget has more to store than its claims.
+pub const MAX_CLAIM_BYTES: usize = 900_000;
+
+/// Tokens that a budget must get for earlier admissions are written up to this size. The others wait until claims are
+/// settled, and the budget opens only then.
+pub(crate) const MAX_BACKFILL_BYTES: usize = 1_100_000;
+
 /// The part of a budget's status that decides which pods may be disrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ledger {
@@ -30,11 +38,21 @@ pub struct Ledger {
     pub protocol: Option<u32>,
     /// The coverage ([`crate::coverage`]) for which the budget was opened: every replica that serves requests knows it.
     pub enforced: Option<Coverage>,
+    /// The generation of the spec that had this coverage when the budget was opened. `None` if a release opened it that
+    /// did not record the generation.
+    pub enforced_generation: Option<i64>,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { number: 0, claims: BTreeMap::new(), settled: Version(0), protocol: None, enforced: None }
+        Self {
+            number: 0,
+            claims: BTreeMap::new(),
+            settled: Version(0),
+            protocol: None,
+            enforced: None,
+            enforced_generation: None,
+        }
     }
 }
 
@@ -42,6 +60,11 @@ impl Ledger {
     /// Whether a pod is held.
     pub fn holds(&self, uid: &str) -> bool {
         self.claims.get(uid).is_some_and(|claim| !claim.tokens.is_empty())
+    }
+
+    /// The size of the claims in a stored budget, in bytes. An estimate that is rather too large.
+    pub fn claim_bytes(&self) -> usize {
+        self.claims.iter().map(|(uid, claim)| claim.bytes(uid)).sum()
     }
 
     /// Whether a pod is held by this token.
@@ -57,6 +80,27 @@ pub struct Claim {
     pub pod: Text,
     /// One token for each admitted request.
     pub tokens: BTreeMap<TokenId, Token>,
+}
+
+/// The size of what surrounds the texts of a claim, a token and the change of a container: field names, times, hashes.
+const CLAIM_FRAME: usize = 60;
+const TOKEN_FRAME: usize = 150;
+const CHANGE_FRAME: usize = 200;
+
+impl Claim {
+    /// Its size in a stored budget. Keys are stored twice: `managedFields` repeats them.
+    pub(crate) fn bytes(&self, uid: &str) -> usize {
+        let tokens = self.tokens.iter().map(|(id, token)| 2 * id.len() + token.bytes());
+        2 * uid.len() + self.pod.len() + CLAIM_FRAME + tokens.sum::<usize>()
+    }
+}
+
+impl Token {
+    fn bytes(&self) -> usize {
+        let changes = self.target.containers.iter().map(|change| 2 * change.name.len() + CHANGE_FRAME);
+        let label = self.target.label.as_ref().map_or(0, |label| label.len());
+        self.by.len() + label + TOKEN_FRAME + changes.sum::<usize>()
+    }
 }
 
 /// Identifies a request in all budgets.
@@ -88,6 +132,8 @@ pub struct Target {
     pub containers: Box<[ContainerChange]>,
     /// A label that marks the pod as unavailable and is not visible on it yet. Until then the pod looks unchanged.
     pub label: Option<Text>,
+    /// The requested activeDeadlineSeconds, if the change makes the pod end sooner. It is over when the pod has ended.
+    pub deadline: Option<u32>,
 }
 
 /// The change that is requested for one container.
@@ -110,6 +156,7 @@ impl Target {
             return pod.announced;
         }
         self.is_labelled(pod)
+            && self.deadline.is_none_or(|deadline| pod.deadline == Some(deadline))
             && self.containers.iter().all(|change| {
                 pod.containers.iter().any(|container| {
                     container.name == change.name
@@ -134,6 +181,7 @@ impl Target {
     /// pod looked as requested before the change was stored.
     pub fn is_reached(&self, pod: &Pod) -> bool {
         self.label.is_none()
+            && self.deadline.is_none()
             && !pod.announced
             && self.base.is_none_or(|base| pod.version > base)
             && self.containers.iter().all(|change| {
@@ -144,6 +192,11 @@ impl Target {
                         && change.resources.is_none_or(|resources| container.resources == resources)
                 })
             })
+    }
+
+    /// Whether the change is a resize that the node of the pod can never carry out.
+    pub(crate) fn is_infeasible(&self, pod: &Pod) -> bool {
+        pod.resize_infeasible && self.containers.iter().any(|change| change.resources.is_some())
     }
 
     /// Whether each container runs what was requested, but one of them still is the container that had to be replaced.

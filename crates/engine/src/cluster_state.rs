@@ -141,6 +141,13 @@ impl ClusterState {
         self.controllers.values().filter(move |controller| controller.kind == *kind)
     }
 
+    /// All controllers, in a fixed order.
+    pub(crate) fn sorted_controllers(&self) -> Vec<&Controller> {
+        let mut all: Vec<&Controller> = self.controllers.values().collect();
+        all.sort_by(|a, b| a.uid.cmp(&b.uid));
+        all
+    }
+
     pub(crate) fn pod_group(&self, key: &ObjectKey) -> Option<&PodGroup> {
         self.pod_groups.get(key)
     }
@@ -264,6 +271,20 @@ impl ClusterState {
         Some(false)
     }
 
+    /// Whether a controller, or an owner above it, has this kind.
+    pub(crate) fn has_in_chain(&self, uid: &str, kind: &GroupKind) -> bool {
+        let mut next = self.controllers.get(uid);
+        for _ in 0..MAX_OWNERS {
+            let Some(controller) = next else { return false };
+            let owner = controller.owner.as_ref();
+            if controller.kind == *kind || owner.is_some_and(|owner| owner.kind == *kind) {
+                return true;
+            }
+            next = owner.and_then(|owner| self.controllers.get(&owner.uid));
+        }
+        false
+    }
+
     /// Whether a controller has PodGroups.
     pub(crate) fn makes_pod_groups(&self, uid: &Uid) -> bool {
         self.makers.contains_key(uid)
@@ -341,9 +362,14 @@ impl ClusterState {
         })
     }
 
+    /// The native budgets of a namespace.
+    pub(crate) fn native_budgets_in(&self, namespace: &Text) -> impl Iterator<Item = (&Text, &NativeBudget)> {
+        self.native.get(namespace).into_iter().flatten()
+    }
+
     /// The native budgets that cover a pod.
     pub(crate) fn native_budgets_of(&self, pod: &Pod) -> impl Iterator<Item = (&Text, &NativeBudget)> {
-        let within = self.native.get(&pod.key.namespace).into_iter().flatten();
+        let within = self.native_budgets_in(&pod.key.namespace);
         within.filter(|(_, budget)| budget.selector.matches(&pod.labels))
     }
 

@@ -60,6 +60,8 @@ pub enum ConditionReason {
     JustCreated,
     /// A replica with another protocol writes the budget.
     WaitingForReplica,
+    /// Quorate served the budget, and does not any more.
+    NotServed,
 }
 
 /// A row of the table.
@@ -86,7 +88,7 @@ use ConditionType::{BudgetConfigured, DisruptionAllowed, Enforced};
 use Severity::{Error, Normal, Warning};
 
 /// In the order of the variants.
-const TABLE: [Row; 22] = [
+const TABLE: [Row; 23] = [
     row(Reason::SufficientPods, DisruptionAllowed, "SufficientPods", Normal, None),
     row(Reason::SufficientReplicas, DisruptionAllowed, "SufficientReplicas", Normal, None),
     row(
@@ -222,6 +224,15 @@ const TABLE: [Row; 22] = [
         "WaitingForReplica",
         Warning,
         Some("Servers of two protocols run: finish the upgrade"),
+    ),
+    row(
+        Reason::NotServed,
+        Enforced,
+        "NotServed",
+        Warning,
+        Some(
+            "Quorate ignores PodUnavailableBudgets (`--serve-pub`): OpenKruise enforces the budget, or nothing does",
+        ),
     ),
 ];
 

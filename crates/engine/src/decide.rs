@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::basics::{Text, Time, Uid};
-use crate::claims::{Ledger, MAX_CLAIMS, PROTOCOL};
+use crate::claims::{MAX_CLAIM_BYTES, MAX_CLAIMS, PROTOCOL};
 use crate::decision::{
     Allow, AllowReason, Decision, Denial, DenialReason, Down, Exhausted, Missing, NO_POD, NoEffect, Noun,
     Numbers, ProbeDoubt, Unhealthy, Unresolved,
@@ -30,7 +30,7 @@ impl Engine {
         if let Some(decision) = request.always_passes() {
             return decision;
         }
-        if self.cluster.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
+        if self.is_terminating(&request.pod.namespace) {
             return no_effect(NoEffect::NamespaceTerminating, None);
         }
         let id = match &request.object {
@@ -58,21 +58,7 @@ impl Engine {
         self.review_budgets(request, record)
     }
 
-    /// Checks one budget with its ledger as the next write will leave it: a request counts those that are written with
-    /// it.
-    pub(crate) fn decide_with(
-        &mut self,
-        key: &BudgetKey,
-        draft: &Ledger,
-        request: &Request,
-        uid: &str,
-        now: Time,
-    ) -> Result<AllowReason, Denial> {
-        self.set_draft(key, draft);
-        self.decide_one(key, request, uid, now)
-    }
-
-    /// Checks one budget.
+    /// Checks one budget, with the ledger that a write in flight or a draft leaves.
     pub fn decide_one(
         &mut self,
         key: &BudgetKey,
@@ -80,6 +66,17 @@ impl Engine {
         uid: &str,
         now: Time,
     ) -> Result<AllowReason, Denial> {
+        self.review_one(key, request, uid, now).map(|passes| passes.reason)
+    }
+
+    /// Checks one budget, and whether an old view of the pods could make the answer wrong.
+    pub(crate) fn review_one(
+        &mut self,
+        key: &BudgetKey,
+        request: &Request,
+        uid: &str,
+        now: Time,
+    ) -> Result<Passes, Denial> {
         self.advance_quietly(now);
         let member = self.budget_id(key).and_then(|budget| {
             let record = &self.pods[self.pod_id(uid)? as usize];
@@ -87,8 +84,13 @@ impl Engine {
             Some((record, member, &self.budgets[budget as usize]))
         });
         match member {
-            Some((record, member, budget)) => self.review(request, record, member, budget),
-            None => Ok(AllowReason::PassesBy),
+            Some((record, member, budget)) => {
+                let reason = self.review(request, record, member, budget)?;
+                let rules = &budget.rules;
+                let review = BudgetReview { engine: self, request, record, member, budget, rules };
+                Ok(Passes { reason, needs_list: reason.needs_fresh_list() && !review.is_met_without() })
+            }
+            None => Ok(Passes { reason: AllowReason::PassesBy, needs_list: false }),
         }
     }
 
@@ -231,6 +233,15 @@ impl Engine {
     }
 }
 
+/// A budget lets a request pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passes {
+    /// Why.
+    pub(crate) reason: AllowReason,
+    /// It passes because something is down that may have recovered: the pods must be listed first.
+    pub(crate) needs_list: bool,
+}
+
 /// The check of one request against one budget.
 struct BudgetReview<'a> {
     engine: &'a Engine,
@@ -255,6 +266,7 @@ impl BudgetReview<'_> {
         if pod.phase == Phase::Pending && operation.removes() {
             return Ok(AllowReason::Pending);
         }
+        self.current()?;
         self.resolvable()?;
         self.probe()?;
         if self.member.slot == UnitSlot::Ungrouped && operation == Operation::Evict {
@@ -278,7 +290,11 @@ impl BudgetReview<'_> {
         let own = u32::from(available && !self.member.counts.healthy);
         let numbers = self.numbers(own);
         if !available {
-            return self.already_down(numbers, AllowReason::Unhealthy);
+            // A group that is whole without the pod stays whole, so the pod does not wait for the budget.
+            return match self.is_in_whole_group() {
+                true => Ok(AllowReason::Unhealthy),
+                false => self.already_down(numbers, AllowReason::Unhealthy),
+            };
         }
         match self.member.slot {
             UnitSlot::Group(unit) => {
@@ -309,13 +325,22 @@ impl BudgetReview<'_> {
         if let Some(protocol) = ledger.protocol.filter(|protocol| *protocol != PROTOCOL) {
             return Err(DenialReason::Protocol(protocol));
         }
-        if ledger.enforced != Some(self.budget.coverage) && !self.engine.open_all {
+        if !self.budget.is_open() && !self.engine.open_all {
             return Err(DenialReason::NotOpen);
         }
-        if ledger.claims.len() >= MAX_CLAIMS && !ledger.claims.contains_key(&self.record.fact.uid) {
+        let is_new = !ledger.claims.contains_key(&self.record.fact.uid);
+        if (is_new && ledger.claims.len() >= MAX_CLAIMS) || self.budget.claim_bytes >= MAX_CLAIM_BYTES {
             return Err(DenialReason::TooManyClaims);
         }
         Ok(())
+    }
+
+    /// Whether everything that the budget depends on is known well enough.
+    fn current(&self) -> Result<(), DenialReason> {
+        match self.engine.stale_dependency(self.budget, self.record, || self.is_own_controller()) {
+            Some(stale) => Err(stale),
+            None => Ok(()),
+        }
     }
 
     fn resolvable(&self) -> Result<(), DenialReason> {
@@ -385,6 +410,11 @@ impl BudgetReview<'_> {
                 .is_some_and(|wanted| pods > usize::try_from(wanted).unwrap_or(usize::MAX))
     }
 
+    /// Whether the pod belongs to a group that has enough healthy pods.
+    fn is_in_whole_group(&self) -> bool {
+        matches!(self.member.slot, UnitSlot::Group(unit) if self.budget.tally.units[unit as usize].is_whole())
+    }
+
     /// The numbers for this request, with `own` healthy pods added back.
     fn numbers(&self, own: u32) -> Numbers {
         let tally = &self.budget.tally;
@@ -430,6 +460,20 @@ impl BudgetReview<'_> {
         let waits = self.request.operation == Operation::Evict
             && self.rules.unhealthy == UnhealthyPolicy::IfHealthyBudget;
         if waits && !met { Err(self.exhausted(numbers, true)) } else { Ok(reason) }
+    }
+
+    /// Whether the budget keeps what it must keep even if the unit of the request goes, whatever its health is by now.
+    fn is_met_without(&self) -> bool {
+        if self.resolvable().is_err() {
+            return false;
+        }
+        let numbers = self.numbers(0);
+        let counts = match self.member.slot {
+            UnitSlot::Pod | UnitSlot::Single => self.member.counts.healthy,
+            UnitSlot::Group(unit) => self.budget.tally.units[unit as usize].is_whole(),
+            UnitSlot::Ungrouped => false,
+        };
+        numbers.expected > 0 && numbers.current.saturating_sub(u32::from(counts)) >= numbers.desired
     }
 
     fn exhausted(&self, numbers: Numbers, unit_is_down: bool) -> DenialReason {

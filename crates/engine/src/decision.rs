@@ -1,6 +1,6 @@
 //! Decisions as data. [`crate::sentence`] turns them into text.
 
-use crate::basics::{Text, Time, Uid};
+use crate::basics::{GroupKind, Text, Time, Uid};
 use crate::facts::BudgetKey;
 
 /// The decision on a request.
@@ -118,8 +118,17 @@ pub struct Denial {
 pub enum DenialReason {
     /// This replica has not finished its initial sync.
     NotSynced,
+    /// The Lease of this replica is not renewed, so the other replicas do not wait for it.
+    NotServing,
     /// The cache of this replica may be stale: its pod watch has been silent for too long.
     NotFresh {
+        /// How long the watch has been silent.
+        seconds: u64,
+    },
+    /// What is known of a kind that the budget depends on may be stale: its watch has been silent for too long.
+    Stale {
+        /// The kind.
+        kind: GroupKind,
         /// How long the watch has been silent.
         seconds: u64,
     },

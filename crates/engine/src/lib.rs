@@ -3,6 +3,7 @@
 //! A pure library: facts in, decisions and status out. It has no clock, no IO, no async code and no Kubernetes client;
 //! the current time is an argument.
 
+mod ages;
 pub mod basics;
 pub mod callers;
 pub mod claims;
@@ -20,6 +21,7 @@ mod pool;
 mod probe_trust;
 mod report;
 pub mod request;
+mod safety_rule;
 mod scales;
 pub mod selector;
 pub mod sentence;
@@ -28,6 +30,8 @@ pub mod status;
 mod tally;
 mod units;
 
+pub use ages::FRESH_FOR;
 pub use coverage::{Coverage, memory_key};
 pub use engine::{Changes, Engine, Gates, Snapshot};
+pub use safety_rule::SafetyRule;
 pub use tally::GONE_FOR;

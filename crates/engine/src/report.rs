@@ -1,5 +1,7 @@
 //! Computes the status of a budget: its numbers, its groups, its conditions.
 
+use std::cmp::Ordering;
+
 use crate::basics::{Quantity, Text, Time};
 use crate::claims::{Claim, PROTOCOL};
 use crate::condition_reason::ConditionReason as Reason;
@@ -9,6 +11,7 @@ use crate::facts::{BudgetKey, NativeBudget, Operation, Rules, Units};
 use crate::sentence;
 use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Scope, Status};
 use crate::tally::Unit;
+use crate::units::{GroupSize, required_minimum};
 
 /// The largest number of pods or workloads that a message lists by name.
 const NAMED: usize = 3;
@@ -21,17 +24,16 @@ impl Engine {
         let rules = &budget.rules;
         let tally = &budget.tally;
         let valid = budget.fact.spec.is_ok();
-        let units = if valid { tally.numbers(rules) } else { Numbers::default() };
+        let (noun, units) =
+            if valid { self.shown_numbers(budget) } else { (noun(rules), Numbers::default()) };
         let unresolved = if valid { self.unresolved(budget, rules) } else { None };
         let enforced = enforced(budget);
-        // A budget that cannot be resolved, or that not every replica enforces, denies every request.
-        let allowed = if unresolved.is_some() || !enforced.status { 0 } else { units.allowed };
-        let units = Numbers { allowed, ..units };
         let (groups, groups_omitted) = self.groups(budget);
-        let by_pods = matches!(rules.units, Units::Pods);
+        let by_pods = noun == Noun::Pod;
         Some(Status {
             generation: budget.fact.generation,
             scope: Scope::of(&rules.units),
+            noun,
             units,
             pods_healthy: if valid { tally.pods_healthy } else { 0 },
             pods_desired: if by_pods { units.desired } else { pods_needed(budget, units.desired) },
@@ -42,48 +44,45 @@ impl Engine {
             },
             disrupted: claimed(budget, Operation::removes),
             updating: claimed(budget, |operation| !operation.removes()),
+            group_size: smallest_size(budget),
             groups,
             groups_omitted,
             memory: if valid { tally.memory(rules) } else { budget.fact.memory.clone() },
             conditions: [
-                allowed_condition(budget, units, unresolved.as_ref(), &enforced),
-                self.configured(budget, units),
+                allowed_condition(budget, noun, units, unresolved.as_ref(), &enforced),
+                self.configured(budget, noun, units),
                 enforced,
             ],
         })
     }
 
-    fn groups(&self, budget: &BudgetRecord) -> (Vec<Group>, u32) {
-        let tally = &budget.tally;
-        let mut groups: Vec<(bool, Group)> = tally
-            .units
-            .iter()
-            .map(|(_, unit)| {
-                let group = Group {
-                    name: unit.name.clone(),
-                    healthy: unit.healthy,
-                    min_count: unit.min_count.unwrap_or(0),
-                    pods: unit.members.len() as u32,
-                    gone_since: None,
-                };
-                (unit.is_whole() || unit.is_complete(), group)
-            })
-            .collect();
-        groups.extend(tally.gone.iter().map(|(name, since)| {
-            let group =
-                Group { name: name.clone(), healthy: 0, min_count: 0, pods: 0, gone_since: Some(*since) };
-            (false, group)
-        }));
-        groups.sort_by(|(a_whole, a), (b_whole, b)| {
-            a_whole.cmp(b_whole).then_with(|| natural(&a.name, &b.name))
-        });
-        let omitted = groups.len().saturating_sub(MAX_GROUPS) as u32;
-        (groups.into_iter().take(MAX_GROUPS).map(|(_, group)| group).collect(), omitted)
+    /// The numbers of a valid budget, and what they count. A budget that cannot be resolved, or that not every replica
+    /// enforces, denies every request.
+    pub(crate) fn shown_numbers(&self, budget: &BudgetRecord) -> (Noun, Numbers) {
+        let (noun, numbers) = budget.tally.shown_numbers(&budget.rules);
+        let closed = !enforced(budget).status || self.unresolved(budget, &budget.rules).is_some();
+        (noun, Numbers { allowed: if closed { 0 } else { numbers.allowed }, ..numbers })
     }
 
-    fn configured(&self, budget: &BudgetRecord, numbers: Numbers) -> Condition {
+    /// The first groups, those that are down before the others, and the number of further groups. Only the groups that are
+    /// listed are sorted and copied: a budget may have ten thousand, and every commit of the leader needs this.
+    fn groups(&self, budget: &BudgetRecord) -> (Vec<Group>, u32) {
+        let tally = &budget.tally;
+        let units = tally.units.iter().map(|(_, unit)| {
+            let is_up = unit.is_whole() || unit.is_complete();
+            (is_up, NaturalKey::of(&unit.name), ShownGroup::There(unit))
+        });
+        let gone = tally.gone.iter();
+        let gone = gone.map(|(name, since)| (false, NaturalKey::of(name), ShownGroup::Gone(name, *since)));
+        let mut groups: Vec<(bool, NaturalKey<'_>, ShownGroup<'_>)> = units.chain(gone).collect();
+        let omitted = groups.len().saturating_sub(MAX_GROUPS) as u32;
+        keep_first(&mut groups, MAX_GROUPS, |a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        (groups.into_iter().map(|(_, _, group)| group.write()).collect(), omitted)
+    }
+
+    fn configured(&self, budget: &BudgetRecord, noun: Noun, numbers: Numbers) -> Condition {
         let (reason, message) =
-            self.misconfigured(budget, numbers).unwrap_or_else(|| (Reason::ValidConfig, valid(budget)));
+            self.misconfigured(budget, noun, numbers).unwrap_or_else(|| (Reason::ValidConfig, valid(budget)));
         Condition {
             kind: ConditionType::BudgetConfigured,
             status: reason == Reason::ValidConfig,
@@ -93,7 +92,7 @@ impl Engine {
     }
 
     /// The worst problem of a budget's configuration.
-    fn misconfigured(&self, budget: &BudgetRecord, numbers: Numbers) -> Option<(Reason, String)> {
+    fn misconfigured(&self, budget: &BudgetRecord, noun: Noun, numbers: Numbers) -> Option<(Reason, String)> {
         let (rules, tally) = (&budget.rules, &budget.tally);
         let namespace = &budget.fact.key.object.namespace;
         let expected_by = budget.fact.key.kind.expected_field();
@@ -126,19 +125,11 @@ impl Engine {
                 ),
             ));
         }
-        let unreachable = tally.units.iter().find(|(_, unit)| unit.unreachable);
-        if let (Some((_, unit)), Units::Label { min_ready: Some(asked), .. }) = (unreachable, &rules.units) {
-            let size = unit.min_count.unwrap_or(0);
-            return Some((
-                Reason::UnreachableMinimum,
-                format!(
-                    "minReadyReplicas is {asked}, but a group has {size} pods and can never have more; {size} is \
-                     used. Set minReadyReplicas to {size} or less."
-                ),
-            ));
+        if let Some(message) = self.unreachable_minimum(budget) {
+            return Some((Reason::UnreachableMinimum, message));
         }
         if never_allows(rules, Numbers { expected: tally.expected_at_most(rules, numbers), ..numbers }) {
-            return Some((Reason::NeverAllows, never_allows_message(rules, numbers)));
+            return Some((Reason::NeverAllows, never_allows_message(noun, numbers)));
         }
         if let Some(message) = self.native_too_tight(budget) {
             return Some((Reason::NativeRuleTooTight, message));
@@ -192,10 +183,49 @@ impl Engine {
         None
     }
 
+    /// A group that can never have as many healthy pods as the budget requires: its stated size is smaller, or it has
+    /// fewer pods and the controllers of these want no more.
+    fn unreachable_minimum(&self, budget: &BudgetRecord) -> Option<String> {
+        let (tally, asked) = (&budget.tally, required_minimum(&budget.rules)?);
+        if let Some(size) = smallest_size(budget).map(|size| size.pods).filter(|size| *size < asked) {
+            return Some(format!(
+                "minReadyReplicas is {asked}, but a group has {size} pods and can never have more; {size} is \
+                 used. Set minReadyReplicas to {size} or less."
+            ));
+        }
+        // A group with too few pods is down.
+        let down = tally.down.iter().map(|id| &tally.units[*id as usize]);
+        let (name, pods) = down
+            .filter(|unit| unit.size.is_none())
+            .filter_map(|unit| Some((unit, unit.running().filter(|pods| *pods < asked)?)))
+            .filter(|(unit, _)| !self.may_grow(budget, unit))
+            .map(|(unit, pods)| (tally.shown(&unit.name), pods))
+            .min_by(|a, b| natural(&a.0, &b.0))?;
+        let has = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+        Some(format!(
+            "minReadyReplicas is {asked}, but group {name} has {has} and gets no more, so it can never be healthy. \
+             Set minReadyReplicas to {pods} or less."
+        ))
+    }
+
+    /// Whether a controller of the group's pods may create more pods for the budget.
+    fn may_grow(&self, budget: &BudgetRecord, unit: &Unit) -> bool {
+        let mut owners = unit.members.iter().filter_map(|pod| self.pods[*pod as usize].fact.controller());
+        owners.any(|owner| budget.tally.scales.may_grow(&owner.uid))
+    }
+
     /// A native budget that covers a group and allows fewer disruptions than the group has pods: a drain evicts the
     /// first pod, which breaks the group, and then no further one.
     fn native_too_tight(&self, budget: &BudgetRecord) -> Option<String> {
-        if matches!(budget.rules.units, Units::Pods) {
+        let sizes = budget.tally.units.iter().map(|(_, unit)| unit.members.len() as i64);
+        let largest = sizes.max().filter(|_| !matches!(budget.rules.units, Units::Pods))?;
+        // Most namespaces have no native budget, or none that a group could be too large for: then no pod is looked at.
+        let natives: Vec<(&Text, &NativeBudget)> = self
+            .cluster
+            .native_budgets_in(&budget.fact.key.object.namespace)
+            .filter(|(_, native)| native.current && native.allowed_when_healthy() < largest)
+            .collect();
+        if natives.is_empty() {
             return None;
         }
         let tight = |unit: &Unit, (name, native): (&Text, &NativeBudget)| {
@@ -212,10 +242,10 @@ impl Engine {
         };
         // Different native budgets may cover the pods of one group.
         budget.tally.units.iter().find_map(|(_, unit)| {
-            let mut over = unit
-                .members
-                .iter()
-                .flat_map(|pod| self.cluster.native_budgets_of(&self.pods[*pod as usize].fact));
+            let labels = unit.members.iter().map(|pod| &self.pods[*pod as usize].fact.labels);
+            let mut over = labels.flat_map(|labels| {
+                natives.iter().copied().filter(move |(_, native)| native.selector.matches(labels))
+            });
             over.find_map(|native| tight(unit, native))
         })
     }
@@ -234,9 +264,7 @@ impl Engine {
         wanted: impl Fn(crate::tally::UnitSlot, &crate::facts::Pod) -> bool,
     ) -> Vec<u32> {
         let Some(id) = self.budget_id(&budget.fact.key) else { return Vec::new() };
-        self.covered(&budget.fact.key)
-            .into_iter()
-            .filter_map(|pod| self.pod_id(&pod.uid))
+        self.pods_in(&budget.fact.key.object.namespace)
             .filter(|pod| {
                 let record = &self.pods[*pod as usize];
                 record.members.iter().any(|member| member.budget == id && wanted(member.slot, &record.fact))
@@ -248,8 +276,7 @@ impl Engine {
     fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a u32>, (one, many): (&str, &str)) -> String {
         let total = ids.len();
         let mut names: Vec<&str> = ids.map(|id| &*self.pods[*id as usize].fact.key.name).collect();
-        names.sort_by(|a, b| natural(a, b));
-        names.truncate(NAMED);
+        keep_first(&mut names, NAMED, |a, b| natural(a, b));
         let listed = names.join(", ");
         match total - names.len() {
             0 if total == 1 => format!("pod {listed} {one}"),
@@ -260,9 +287,9 @@ impl Engine {
 }
 
 fn valid(budget: &BudgetRecord) -> String {
-    let raised = budget.tally.units.iter().find(|(_, unit)| unit.raised);
-    match (raised.and_then(|(_, unit)| unit.min_count), &budget.rules.units) {
-        (Some(size), Units::Label { min_ready: Some(asked), .. }) => format!(
+    let size = smallest_size(budget).filter(|size| size.falls_whole).map(|size| size.pods);
+    match (size, required_minimum(&budget.rules)) {
+        (Some(size), Some(asked)) if asked < size => format!(
             "The configuration is valid. minReadyReplicas {asked} is raised to {size}: a group that loses one pod is \
              rebuilt as a whole, so all {size} pods are needed."
         ),
@@ -270,14 +297,63 @@ fn valid(budget: &BudgetRecord) -> String {
     }
 }
 
+/// The size of the smallest group whose size is stated.
+fn smallest_size(budget: &BudgetRecord) -> Option<GroupSize> {
+    let sizes = budget.tally.units.iter().filter_map(|(_, unit)| unit.size);
+    sizes.min_by_key(|size| (size.pods, !size.falls_whole))
+}
+
 /// Natural order of names: group 10 comes after group 9.
-pub(crate) fn natural(a: &str, b: &str) -> std::cmp::Ordering {
-    let key = |name: &str| {
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct NaturalKey<'a> {
+    head: &'a str,
+    number: u64,
+    name: &'a str,
+}
+
+impl<'a> NaturalKey<'a> {
+    fn of(name: &'a str) -> Self {
         let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        let tail: u64 = name[head.len()..].parse().unwrap_or(0);
-        (head.to_owned(), tail)
-    };
-    key(a).cmp(&key(b)).then_with(|| a.cmp(b))
+        let number = name[head.len()..].parse().unwrap_or(0);
+        Self { head, number, name }
+    }
+}
+
+/// Compares names in their natural order.
+pub(crate) fn natural(a: &str, b: &str) -> Ordering {
+    NaturalKey::of(a).cmp(&NaturalKey::of(b))
+}
+
+/// Keeps the first few of many, in order.
+fn keep_first<T>(all: &mut Vec<T>, count: usize, compare: impl Fn(&T, &T) -> Ordering) {
+    if all.len() > count {
+        all.select_nth_unstable_by(count, &compare);
+        all.truncate(count);
+    }
+    all.sort_unstable_by(compare);
+}
+
+/// A group of the status.
+enum ShownGroup<'a> {
+    There(&'a Unit),
+    Gone(&'a Text, Time),
+}
+
+impl ShownGroup<'_> {
+    fn write(self) -> Group {
+        match self {
+            Self::There(unit) => Group {
+                name: unit.name.clone(),
+                healthy: unit.healthy,
+                min_count: unit.min_count.unwrap_or(0),
+                pods: unit.members.len() as u32,
+                gone_since: None,
+            },
+            Self::Gone(name, since) => {
+                Group { name: name.clone(), healthy: 0, min_count: 0, pods: 0, gone_since: Some(since) }
+            }
+        }
+    }
 }
 
 /// Whether the rules depend on the expected number of units, and the budget does not state it.
@@ -293,8 +369,8 @@ fn never_allows(rules: &Rules, numbers: Numbers) -> bool {
             || rules.min_available.is_some_and(|min| min.of(numbers.expected) >= numbers.expected))
 }
 
-fn never_allows_message(rules: &Rules, numbers: Numbers) -> String {
-    let noun = sentence::noun(noun(rules), numbers.expected);
+fn never_allows_message(what: Noun, numbers: Numbers) -> String {
+    let noun = sentence::noun(what, numbers.expected);
     format!(
         "The budget requires all {} {noun} to stay up, which blocks every drain forever. \
          Allow at least one to be down.",
@@ -311,12 +387,12 @@ fn noun(rules: &Rules) -> Noun {
 
 fn allowed_condition(
     budget: &BudgetRecord,
+    noun: Noun,
     numbers: Numbers,
     unresolved: Option<&Unresolved>,
     enforced: &Condition,
 ) -> Condition {
-    let rules = &budget.rules;
-    let by_pods = matches!(rules.units, Units::Pods);
+    let by_pods = noun == Noun::Pod;
     let (status, reason, message) = match (&budget.fact.spec, unresolved) {
         (Err(broken), _) => (false, Reason::SyncFailed, sentence::invalid(&broken.why)),
         (_, Some(unresolved)) => {
@@ -337,7 +413,7 @@ fn allowed_condition(
                 (false, true) => Reason::InsufficientPods,
                 (false, false) => Reason::InsufficientReplicas,
             };
-            (numbers.allowed > 0, reason, sentence::summary(noun(rules), numbers))
+            (numbers.allowed > 0, reason, sentence::summary(noun, numbers))
         }
     };
     Condition { kind: ConditionType::DisruptionAllowed, status, reason, message }
@@ -345,7 +421,7 @@ fn allowed_condition(
 
 fn enforced(budget: &BudgetRecord) -> Condition {
     let ledger = budget.ledger();
-    let open = ledger.enforced == Some(budget.coverage);
+    let open = budget.is_open();
     let other = ledger.protocol.filter(|protocol| *protocol != PROTOCOL);
     let (status, reason, message) = match (open, other) {
         (_, Some(protocol)) => (

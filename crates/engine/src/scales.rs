@@ -195,6 +195,11 @@ impl ScaleIndex {
         self.by_workload.get(uid).is_some_and(|id| !self.workloads[*id as usize].pods.are_none())
     }
 
+    /// The controllers of the pods, and the workloads whose scale counts.
+    pub(crate) fn controllers(&self) -> impl Iterator<Item = &Uid> {
+        self.owned.keys().chain(self.by_workload.keys())
+    }
+
     /// The workloads whose scale counts.
     pub(crate) fn workloads(&self) -> impl Iterator<Item = &Uid> {
         self.by_workload.keys()
@@ -217,6 +222,17 @@ impl ScaleIndex {
             self.totals.step(wanting.adds(), true);
         }
         kept
+    }
+
+    /// Whether the workload of this controller may create more pods for the budget: it wants more than there are, or is
+    /// not known.
+    pub(crate) fn may_grow(&self, controller: &Uid) -> bool {
+        let Some(owned) = self.owned.get(controller).filter(|_| !self.missing.contains(controller)) else {
+            return true;
+        };
+        let wanting = &self.workloads[owned.workload as usize];
+        let pods = wanting.pods.seated.saturating_add(wanting.pods.single);
+        wanting.replicas.is_some_and(|replicas| replicas > pods)
     }
 
     /// The sum of the scales: the expected number of pods.

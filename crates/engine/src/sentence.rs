@@ -41,6 +41,15 @@ pub fn denial(denial: &Denial, now: Time) -> String {
         DenialReason::NotFresh { seconds } => says(format!(
             "not now: Quorate has not heard from the API server for {seconds}s. Retry in a moment."
         )),
+        DenialReason::NotServing => says(
+            "not now: this Quorate server has not renewed its Lease, so it must not decide. \
+             Retry: another server may answer."
+                .to_owned(),
+        ),
+        DenialReason::Stale { kind, seconds } => says(format!(
+            "not now: {kind} is stale: Quorate has received nothing about it for {seconds}s. Waits until it can be \
+             read again. If this lasts, run quorate check."
+        )),
         DenialReason::Deadline => {
             says("not now: the budget could not be written in time. Retry in a moment.".to_owned())
         }

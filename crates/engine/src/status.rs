@@ -2,8 +2,9 @@
 
 use crate::basics::{Text, Time};
 use crate::condition_reason::ConditionReason;
-use crate::decision::Numbers;
+use crate::decision::{Noun, Numbers};
 use crate::facts::{Memory, Units};
+pub use crate::units::GroupSize;
 
 /// The status of a budget, in the form that the server writes to the API server.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,8 +13,13 @@ pub struct Status {
     pub generation: i64,
     /// What a unit is.
     pub scope: Scope,
+    /// What the numbers count: groups, or pods. A budget that counts groups and covers only pods without a group shows
+    /// the numbers of these.
+    pub noun: Noun,
     /// The numbers in units.
     pub units: Numbers,
+    /// The size of the smallest group whose size is stated.
+    pub group_size: Option<GroupSize>,
     /// Healthy pods.
     pub pods_healthy: u32,
     /// The smallest number of pods that the desired units need.

@@ -51,6 +51,15 @@ pub(crate) enum ExpectedFrom {
     Observed,
 }
 
+/// The stated size of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSize {
+    /// The number of its pods.
+    pub pods: u32,
+    /// Whether the whole group is rebuilt when one pod is lost.
+    pub falls_whole: bool,
+}
+
 /// How many healthy pods a group needs, and where the expected number of groups comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupRequirement {
@@ -58,10 +67,8 @@ pub(crate) struct GroupRequirement {
     pub(crate) min_count: Option<u32>,
     /// The source of the expected number, apart from the budget itself.
     pub(crate) expected_from: ExpectedFrom,
-    /// The budget requires more pods than a group can have.
-    pub(crate) unreachable: bool,
-    /// The budget requires fewer pods than a group needs that is rebuilt as a whole.
-    pub(crate) raised: bool,
+    /// The size of the group, if an object or its pods state it.
+    pub(crate) size: Option<GroupSize>,
     /// The group is not expected: its index is beyond the replicas of its source (a surge, or a scale-down), or its
     /// controller is suspended or finished. It counts for nothing and costs nothing.
     pub(crate) surge: bool,
@@ -182,8 +189,7 @@ pub(crate) fn requirement(
                     beyond,
                     min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
                     expected_from,
-                    unreachable: asked.is_some_and(|asked| asked > size),
-                    raised: falls_whole && asked.is_some_and(|asked| asked < size),
+                    size: Some(GroupSize { pods: size, falls_whole }),
                 },
                 (None, _) => GroupRequirement {
                     surge: beyond,
@@ -259,7 +265,7 @@ fn size_of_group(object: Option<&Controller>, stated: Option<u32>) -> (Option<u3
 
 impl GroupRequirement {
     fn plain(min_count: Option<u32>, expected_from: ExpectedFrom) -> Self {
-        Self { min_count, expected_from, unreachable: false, raised: false, surge: false, beyond: false }
+        Self { min_count, expected_from, size: None, surge: false, beyond: false }
     }
 }
 

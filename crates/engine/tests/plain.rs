@@ -22,6 +22,8 @@ pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
         owners: std::sync::Arc::default(),
         link: None,
         group_size: None,
+        deadline: None,
+        resize_infeasible: false,
         containers: Box::default(),
     }
 }

@@ -1,7 +1,7 @@
 //! The text of every denial, as a user of `kubectl drain` reads it: which budget, what it counts, the reason, and what
 //! to wait for or do.
 
-use quorate_engine::basics::{ObjectKey, Text, Time};
+use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time};
 use quorate_engine::decision::{
     Denial, DenialReason, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Unhealthy, Unresolved,
 };
@@ -110,6 +110,8 @@ fn the_unit_is_down_itself() {
 #[test]
 fn this_replica_cannot_decide() {
     insta::assert_snapshot!(say(DenialReason::NotSynced), @"inference/llm: not now: Quorate is still starting. Retry in a moment.");
+    insta::assert_snapshot!(say(DenialReason::NotServing), @"inference/llm: not now: this Quorate server has not renewed its Lease, so it must not decide. Retry: another server may answer.");
+    insta::assert_snapshot!(say(DenialReason::Stale { kind: GroupKind::new("apps", "Deployment"), seconds: 95 }), @"inference/llm: not now: Deployment.apps is stale: Quorate has received nothing about it for 95s. Waits until it can be read again. If this lasts, run quorate check.");
     insta::assert_snapshot!(say(DenialReason::NotFresh { seconds: 95 }), @"inference/llm: not now: Quorate has not heard from the API server for 95s. Retry in a moment.");
     insta::assert_snapshot!(say(DenialReason::Deadline), @"inference/llm: not now: the budget could not be written in time. Retry in a moment.");
     insta::assert_snapshot!(say(DenialReason::NotOpen), @"inference/llm: not now: the budget was just created, or its selector changed. Waits until every replica enforces it.");

@@ -10,7 +10,9 @@ use std::time::Duration;
 use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::decision::{Decision, Denial, DenialReason};
 use quorate_engine::facts::{Budget, BudgetKey, Input};
-use quorate_engine::ledger::{Call, Event, Output, Replica, Reply, RequestId, Settings, WriteOutcome};
+use quorate_engine::ledger::{
+    Admission, Call, Event, Output, Replica, Reply, RequestId, Settings, WriteOutcome,
+};
 use quorate_engine::request::Request;
 use quorate_engine::status::Status;
 use quorate_engine::{Engine, Gates, Snapshot};
@@ -43,7 +45,7 @@ pub(crate) enum Message {
     Preview { budget: Box<Budget>, answer: oneshot::Sender<Option<Status>> },
     Neighbours { of: BudgetKey, answer: oneshot::Sender<Vec<Neighbour>> },
     Gauges { answer: oneshot::Sender<Gauges> },
-    AdmittedRecently { answer: oneshot::Sender<bool> },
+    AdmittedRecently { answer: oneshot::Sender<Option<Vec<Admission>>> },
 }
 
 /// Sends messages to the actor. Clones reach the same actor.
@@ -76,7 +78,7 @@ impl ReplicaHandle {
         match tokio::time::timeout(left, answered).await {
             Ok(Some(decision)) => decision,
             // `Ok(None)`: the actor has ended. `Err`: the actor was too busy to answer in time.
-            Ok(None) => refuse(DenialReason::NotSynced),
+            Ok(None) => refuse(DenialReason::NotServing),
             Err(_) => refuse(DenialReason::Deadline),
         }
     }
@@ -104,12 +106,12 @@ impl ReplicaHandle {
         }
     }
 
-    /// Whether this process has no recent admission and no pending request. Then no replica has to wait for it after it
-    /// ends.
-    pub(crate) async fn admitted_nothing_recently(&self) -> bool {
+    /// What this process admitted recently and a new budget would have to know; `None` if that is not certain, because
+    /// a caller still waits for an answer. Nothing is admitted after a call that no caller waits for.
+    pub(crate) async fn admitted_recently(&self) -> Option<Vec<Admission>> {
         let (answer, receiver) = oneshot::channel();
-        let sent = self.messages.send(Message::AdmittedRecently { answer }).await;
-        sent.is_ok() && !receiver.await.unwrap_or(true)
+        self.messages.send(Message::AdmittedRecently { answer }).await.ok()?;
+        receiver.await.ok()?
     }
 
     /// The current values of the gauges.
@@ -233,10 +235,11 @@ impl ReplicaActor {
                 let _ = answer.send(neighbours(self.replica.engine(), &of));
             }
             Message::AdmittedRecently { answer } => {
-                let _ = answer.send(!self.replica.admitted_nothing_recently() || !self.pending.is_empty());
+                let waits = self.pending.values().any(|waiter| !waiter.answer.is_closed());
+                let _ = answer.send((!waits).then(|| self.replica.admitted_recently()));
             }
             Message::Gauges { answer } => {
-                let _ = answer.send(Gauges::of(&self.replica, clock::now()));
+                let _ = answer.send(Gauges::of(&self.replica));
             }
         }
     }

@@ -20,9 +20,11 @@ use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
 use http::{HeaderValue, header};
-use quorate_engine::Gates;
 use quorate_engine::basics::Time;
 use quorate_engine::decision::{Allow, Decision, Denial, DenialReason};
+use quorate_engine::facts::Input;
+use quorate_engine::ledger::Event;
+use quorate_engine::{Gates, SafetyRule};
 use quorate_intake::admission::{self as reviews, Fault, Rejected, ReviewedOperation};
 use serde::Deserialize;
 use serde_json::Value;
@@ -102,7 +104,7 @@ impl AdmissionState {
         // Checked last: if this process was paused, the other replicas may consider it dead by now.
         let exempt = matches!(decision, Decision::Allow(Allow::Exempt(_)));
         if decision.is_allowed() && !exempt && !(self.may_answer)() {
-            return refuse(DenialReason::NotSynced);
+            return refuse(DenialReason::NotServing);
         }
         decision
     }
@@ -196,6 +198,9 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
         ReviewedOperation::Disruption(disruption) => disruption,
     };
     let request = &disruption.request;
+    if SafetyRule::ReviewsTeachNothing.is_left_out() {
+        learn(state, &review).await;
+    }
     let decision = state.decide(request, deadline).await;
     let now = clock::now();
     state.metrics.answered(request.operation, &decision, now.since(arrived));
@@ -208,6 +213,15 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
     };
     info!(pod = %request.pod, operation = ?request.operation, user = %request.caller.user, "{outcome}");
     Ok(reviews::answer(uid, &disruption, &decision, now))
+}
+
+/// Believes the object of a review, which a server must not do: an attacker may have written it.
+async fn learn(state: &AdmissionState, review: &reviews::Review<'_>) {
+    let read = |object: Value| quorate_intake::objects::any_pod(&object.to_string()).ok();
+    let pod = review.old_object().ok().and_then(read).map(|(pod, _)| pod);
+    if let Some(pod) = pod {
+        state.replica.send(Event::Fact(Box::new(Input::Pod(pod)))).await;
+    }
 }
 
 #[cfg(test)]

@@ -30,8 +30,11 @@ use crate::raw_budgets::RawBudgets;
 use crate::replicas::ReplicaLeases;
 use crate::status::StatusChange;
 
-/// Timeout of a call. After it, the outcome of the call is unknown.
+/// Timeout of a call, and of each page of a list. After it, the outcome of the call is unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Timeout of a whole list. A budget with a `targetRef` lists all pods of its namespace: 50,000 pods are 100 pages.
+const LIST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Pause after a failed call. The replica retries at once when an outcome is unknown, and without the pause it would
 /// retry a thousand times a second.
@@ -57,10 +60,18 @@ pub(crate) enum ApiCall {
 }
 
 impl ApiCall {
+    /// The time that the call may take as a whole.
+    fn timeout(&self) -> Duration {
+        match self {
+            Self::ListPods(..) => LIST_TIMEOUT,
+            _ => CALL_TIMEOUT,
+        }
+    }
+
     /// The status change that a successful call makes.
     pub(crate) fn status_change(&self) -> Option<StatusChange> {
         let Self::Patch(patch, Some(status)) = self else { return None };
-        Some(StatusChange::Written { budget: patch.budget.clone(), groups: !status.groups.is_empty() })
+        Some(StatusChange::Written { budget: patch.budget.clone(), scope: status.scope })
     }
 }
 
@@ -86,7 +97,7 @@ impl Calls {
 
     /// Makes a call and returns its reply.
     pub(crate) async fn perform(&self, api_call: ApiCall) -> Reply {
-        let outcome = tokio::time::timeout(CALL_TIMEOUT, async {
+        let outcome = tokio::time::timeout(api_call.timeout(), async {
             match &api_call {
                 ApiCall::Patch(patch, status) => self.patch(patch, status.as_deref()).await,
                 ApiCall::GetBudget(key) => self.get_budget(key).await,
@@ -137,8 +148,22 @@ impl Calls {
                 tokio::time::sleep(self.pause_after_refusal(key)).await;
                 Ok(Reply::Written(WriteOutcome::Refused))
             }
+            // Nothing was written. It can be written only when the budget has become smaller.
+            Err(Error::Api(status)) if is_too_large(&status) => {
+                let pause = self.pause_after_too_large(key);
+                warn!(budget = %key, error = %status.message, ?pause, "the budget is too large to be stored");
+                tokio::time::sleep(pause).await;
+                Ok(Reply::Written(WriteOutcome::Refused))
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// Each attempt costs the API server as much as the last one, and claims are settled within seconds.
+    fn pause_after_too_large(&self, key: &BudgetKey) -> Duration {
+        let mut refused = self.refused.lock();
+        let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
+        (PAUSE * (1 << (*times).min(5))).min(CALL_TIMEOUT * 4 / 5)
     }
 
     /// After a lost race, only the watch has to catch up. After several in a row, the cause may not be a race: a write
@@ -159,15 +184,7 @@ impl Calls {
         content_type: &str,
         body: &Value,
     ) -> Result<StoredBudget, Error> {
-        let url = url(key);
-        let request = http::Request::builder()
-            .method(Method::PATCH)
-            .uri(format!("{url}/{}/status?fieldManager={FIELD_MANAGER}", key.object.name))
-            .header(header::CONTENT_TYPE, content_type)
-            .header(header::ACCEPT, "application/json")
-            .body(body.to_string().into_bytes())
-            .map_err(|error| Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
-        let object: StoredBudget = self.client.request(request).await?;
+        let object: StoredBudget = self.client.request(status_request(key, content_type, body)?).await?;
         self.raw_budgets.take(key.kind, &object);
         Ok(object)
     }
@@ -218,7 +235,10 @@ impl Calls {
         };
         let source = Source::<slim::Pod>::namespaced(self.client.clone(), &key.object.namespace);
         // A pod that cannot be read in full still exists.
-        let source = source.selected_by(labels).read_by(|text| objects::any_pod(text).map(|(pod, _)| pod));
+        let source = source
+            .selected_by(labels)
+            .with_request_timeout(CALL_TIMEOUT)
+            .read_by(|text| objects::any_pod(text).map(|(pod, _)| pod));
         let listed = source.list().await?;
         let Some(version) = objects::version(&listed.version) else { return Ok(Reply::Lost) };
         Ok(Reply::Pods(listed.objects, version))
@@ -234,6 +254,28 @@ impl Calls {
 /// is not served, and an API server that has just started serves some kinds late.
 fn is_absent(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
+/// Whether a status says that an object is larger than the API server or etcd accepts.
+fn is_too_large(status: &kube::core::Status) -> bool {
+    let from_etcd =
+        ["request is too large", "larger than max"].iter().any(|text| status.message.contains(text));
+    status.code == 413 || (status.code == 500 && from_etcd)
+}
+
+/// A patch of the status of a budget.
+pub(crate) fn status_request(
+    key: &BudgetKey,
+    content_type: &str,
+    body: &Value,
+) -> Result<http::Request<Vec<u8>>, Error> {
+    http::Request::builder()
+        .method(Method::PATCH)
+        .uri(format!("{}/{}/status?fieldManager={FIELD_MANAGER}", url(key), key.object.name))
+        .header(header::CONTENT_TYPE, content_type)
+        .header(header::ACCEPT, "application/json")
+        .body(body.to_string().into_bytes())
+        .map_err(|error| Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))
 }
 
 /// The path of the budgets of this kind and namespace.
@@ -258,7 +300,94 @@ fn selector_text(selector: &Selector) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use quorate_engine::basics::Version;
+
     use super::*;
+
+    const PODS_PER_PAGE: usize = 500;
+
+    /// An API server that gives every request the same answer.
+    fn answering(code: u16, message: &'static str) -> Calls {
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+            let status =
+                serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
+            let mut response = http::Response::new(kube::client::Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a status code");
+            Ok::<_, std::convert::Infallible>(response)
+        });
+        of(Client::new(service, "default"))
+    }
+
+    fn of(client: Client) -> Calls {
+        let leases = ReplicaLeases::new(client.clone(), "quorate".into(), "a".into(), Duration::ZERO);
+        Calls::new(client, Arc::default(), Arc::new(leases), Arc::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_too_large_is_not_retried_at_once() {
+        for (code, message) in [(413, "Request entity too large"), (500, "etcdserver: request is too large")]
+        {
+            let calls = answering(code, message);
+            let mut pauses = Vec::new();
+            for _ in 0..6 {
+                let start = tokio::time::Instant::now();
+                let patch = LedgerPatch { budget: key(), steps: Vec::new() };
+                let reply = calls.perform(ApiCall::Patch(patch, None)).await;
+                assert_eq!(reply, Reply::Written(WriteOutcome::Refused), "nothing was written");
+                pauses.push(start.elapsed().as_millis() / 100);
+            }
+            assert_eq!(pauses, [4, 8, 16, 32, 40, 40], "in tenths of a second");
+        }
+    }
+
+    fn key() -> BudgetKey {
+        BudgetKey { object: ObjectKey::new("shop", "web"), kind: BudgetKind::DisruptionBudget }
+    }
+
+    /// An API server that lists so many pages of pods, each after a delay.
+    fn calls(pages: usize, delay: Duration) -> Calls {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let page = asked.fetch_add(1, Ordering::Relaxed);
+            let names = (0..PODS_PER_PAGE).map(|n| format!("web-{}", page * PODS_PER_PAGE + n));
+            let items: Vec<Value> = names
+                .map(|name| {
+                    serde_json::json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "7"}})
+                })
+                .collect();
+            let next = if page + 1 < pages { "more" } else { "" };
+            let list =
+                serde_json::json!({"metadata": {"resourceVersion": "9", "continue": next}, "items": items});
+            async move {
+                tokio::time::sleep(delay).await;
+                let body = kube::client::Body::from(list.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        of(Client::new(service, "default"))
+    }
+
+    async fn list(calls: &Calls) -> Reply {
+        let covers = Covers::Target(GroupKind::new("apps", "Deployment"), "web".into());
+        calls.perform(ApiCall::ListPods(key(), Some(covers))).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_of_50_000_pods_is_listed_page_by_page() {
+        let Reply::Pods(pods, version) = list(&calls(100, Duration::from_millis(300))).await else {
+            panic!("30 s for the whole list are too little");
+        };
+        assert_eq!((pods.len(), version), (50_000, Version(9)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_does_not_come_ends_a_list() {
+        let start = tokio::time::Instant::now();
+        assert_eq!(list(&calls(2, Duration::from_secs(60))).await, Reply::Lost);
+        assert!(start.elapsed() < 2 * CALL_TIMEOUT, "a free pass waits for it: {:?}", start.elapsed());
+    }
 
     #[test]
     fn a_404_without_a_name_does_not_mean_that_the_object_is_absent() {

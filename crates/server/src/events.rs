@@ -382,6 +382,38 @@ mod tests {
         }
     }
 
+    fn budget() -> BudgetKey {
+        BudgetKey { object: ObjectKey::new("inference", "llm"), kind: BudgetKind::DisruptionBudget }
+    }
+
+    /// The Event that a report enqueues.
+    fn reported(report: impl FnOnce(&Events)) -> PendingEvent {
+        let (queue, mut pending) = mpsc::channel(QUEUE_CAPACITY);
+        report(&Events { queue });
+        let event = pending.try_recv().expect("an Event");
+        assert!(pending.try_recv().is_err(), "one Event");
+        event
+    }
+
+    #[test]
+    fn a_misconfigured_budget_gets_a_warning_with_the_reason_and_message_of_its_condition() {
+        let event =
+            reported(|events| events.misconfigured(&budget(), "MissingGroupLabel", "pod x has no label"));
+        assert!(event.warning);
+        assert_eq!((&*event.reason, event.action), ("MissingGroupLabel", "Configure"));
+        assert_eq!((event.on, &*event.note), (Regarding::Budget(budget()), "pod x has no label"));
+    }
+
+    #[test]
+    fn an_admission_that_was_not_used_is_reported_on_its_budget() {
+        let note = Note::NotDisrupted { budget: budget(), pod: "llm-0".into() };
+        let event = reported(|events| events.noted(note));
+        assert!(!event.warning, "nothing is wrong with the budget");
+        assert_eq!((&*event.reason, event.action), ("NotDisrupted", "Expire"));
+        assert_eq!(event.on, Regarding::Budget(budget()));
+        assert!(event.note.contains("llm-0"), "{}", event.note);
+    }
+
     #[test]
     fn the_same_event_is_written_once_a_minute() {
         let mut recent = RecentEvents::default();

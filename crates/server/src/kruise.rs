@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use kube::{Client, ResourceExt as _};
 use quorate_api::names::kruise;
 use quorate_api::slim;
+use quorate_engine::basics::GroupKind;
 use quorate_kit::watch::{self as watches, Health, Progress, Source};
 use tokio::sync::watch;
 use tracing::info;
@@ -45,7 +46,8 @@ pub(crate) fn follow(
     };
     let (served, receiver) = watch::channel(known);
     if serve == ServePub::Auto {
-        let health = scope.health("ValidatingWebhookConfiguration.admissionregistration.k8s.io");
+        let health =
+            scope.health(&GroupKind::new("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"));
         tokio::spawn(async move {
             tokio::select! {
                 () = served.closed() => {}
@@ -136,7 +138,12 @@ mod tests {
     fn openkruise_is_detected_by_its_webhooks_for_pods() {
         let kruise = |entries: &[&str]| configuration("kruise-validating-webhook-configuration", entries);
         let listed = |objects| {
-            watches::WatchEvent::Listed(Listed { objects, unreadable: vec![], version: "1".into() })
+            watches::WatchEvent::Listed(Listed {
+                objects,
+                unreadable: vec![],
+                version: "1".into(),
+                requested: tokio::time::Instant::now(),
+            })
         };
         let cases = [
             (listed(vec![]), Some(false)),

@@ -9,7 +9,7 @@
 //! settling, expiry and opening of budgets. Each of these tasks checks before it writes that this process is still the
 //! leader.
 //!
-//! - [`start`]: runs one process, from its Lease to its end.
+//! - [`start`]: runs one process, from its Lease to its end; [`start_in_process`] without a socket.
 //! - [`admission`]: the router that the API server calls.
 //! - [`webhooks`]: the webhook configurations, which make the API server call the router.
 //! - [`certificates`]: the serving certificate, and the CA bundle that the API server trusts.
@@ -27,6 +27,7 @@ pub mod metrics;
 mod namespaces;
 mod owners;
 mod raw_budgets;
+mod released;
 mod replicas;
 mod run;
 mod status;
@@ -38,4 +39,4 @@ pub mod webhooks;
 pub use actor::ReplicaHandle;
 pub use kruise::ServePub;
 pub use quorate_engine::Gates;
-pub use run::{Options, Running, start};
+pub use run::{InProcess, Options, Running, start, start_in_process};

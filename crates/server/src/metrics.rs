@@ -12,11 +12,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use quorate_engine::basics::Time;
-use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers};
+use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers, Unresolved};
 use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Units};
 use quorate_engine::ledger::{Call, Note, Replica, Step};
-use quorate_kit::watch::Failing;
+use quorate_engine::status::Scope;
+
+use crate::watches::WatchedKind;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Of {
@@ -87,9 +88,11 @@ pub struct Metrics {
     available: Family<Of, Gauge>,
     allowed: Family<Of, Gauge>,
     pods: Gauge,
-    watch_age: Gauge<f64, std::sync::atomic::AtomicU64>,
-    unreadable: Family<Kind, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    watch_age: Family<Kind, Seconds>,
+    unreadable: Family<Kind, Seconds>,
 }
+
+type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.0005, 2.0, 16))
@@ -114,7 +117,7 @@ impl Default for Metrics {
             available: Family::default(),
             allowed: Family::default(),
             pods: Gauge::default(),
-            watch_age: Gauge::default(),
+            watch_age: Family::default(),
             unreadable: Family::default(),
         };
         metrics.register();
@@ -166,7 +169,7 @@ impl Metrics {
         ours.register("pods", "Watched pods", self.pods.clone());
         ours.register_with_unit(
             "watch_age",
-            "Time since the last event of the pod watch",
+            "Time since the watch of a kind last received something",
             Unit::Seconds,
             self.watch_age.clone(),
         );
@@ -223,8 +226,11 @@ impl Metrics {
     }
 
     /// Records a write of the status of a budget.
-    pub(crate) fn reconciled(&self, groups: bool, newly_misconfigured: bool) {
-        let mode = if groups { Mode::pod_groups } else { Mode::individual };
+    pub(crate) fn reconciled(&self, scope: Scope, newly_misconfigured: bool) {
+        let mode = match scope {
+            Scope::Pod => Mode::individual,
+            Scope::Group | Scope::Workload => Mode::pod_groups,
+        };
         self.reconciliations.get_or_create(&By { mode }).inc();
         if newly_misconfigured {
             self.misconfigured.inc();
@@ -232,11 +238,16 @@ impl Metrics {
     }
 
     /// All metrics, as text.
-    pub(crate) fn show(&self, reading: Option<Gauges>, watched: &[(String, Option<Failing>)]) -> String {
+    pub(crate) fn show(&self, reading: Option<Gauges>, watched: &[WatchedKind]) -> String {
         self.unreadable.clear();
-        for (kind, failing) in watched {
+        self.watch_age.clear();
+        for WatchedKind { kind, age, failing } in watched {
+            let label = Kind { kind: kind.clone() };
             let since = failing.as_ref().map_or(0.0, |failing| failing.since.elapsed().as_secs_f64());
-            self.unreadable.get_or_create(&Kind { kind: kind.clone() }).set(since);
+            self.unreadable.get_or_create(&label).set(since);
+            if let Some(age) = age {
+                self.watch_age.get_or_create(&label).set(age.as_secs_f64());
+            }
         }
         if let Some(reading) = reading {
             self.take(&reading);
@@ -265,7 +276,6 @@ impl Metrics {
         }
         self.grouping.set(grouping);
         self.pods.set(gauge(reading.pods as u64));
-        self.watch_age.set(reading.silence.as_secs_f64());
     }
 }
 
@@ -274,7 +284,6 @@ impl Metrics {
 pub(crate) struct Gauges {
     budgets: Vec<BudgetGauges>,
     pods: usize,
-    silence: Duration,
 }
 
 #[derive(Debug)]
@@ -286,7 +295,7 @@ struct BudgetGauges {
 }
 
 impl Gauges {
-    pub(crate) fn of(replica: &Replica, now: Time) -> Self {
+    pub(crate) fn of(replica: &Replica) -> Self {
         let engine = replica.engine();
         let budgets = engine.budgets().map(|budget| BudgetGauges {
             key: budget.key.clone(),
@@ -294,7 +303,7 @@ impl Gauges {
             claims: budget.ledger.claims.len(),
             numbers: engine.numbers(&budget.key),
         });
-        Self { budgets: budgets.collect(), pods: engine.pod_count(), silence: replica.silence(now) }
+        Self { budgets: budgets.collect(), pods: engine.pod_count() }
     }
 }
 
@@ -327,10 +336,14 @@ fn admission(allow: &Allow) -> &'static str {
 pub(crate) fn refusal(reason: &DenialReason) -> &'static str {
     match reason {
         DenialReason::NotSynced => "NotSynced",
+        DenialReason::NotServing => "NotServing",
         DenialReason::NotFresh { .. } => "NotFresh",
+        DenialReason::Stale { .. } => "StaleKind",
         DenialReason::Deadline => "Deadline",
         DenialReason::Invalid(_) => "Invalid",
-        DenialReason::Unresolved(_) => "WorkloadResolutionFailed",
+        // The words of the condition `DisruptionAllowed`.
+        DenialReason::Unresolved(Unresolved::Group { .. }) => "WorkloadResolutionFailed",
+        DenialReason::Unresolved(_) => "SyncFailed",
         DenialReason::NotOpen => "JustCreated",
         DenialReason::Protocol(_) => "OtherProtocol",
         DenialReason::OutdatedDefinition => "OutdatedDefinition",
@@ -350,7 +363,22 @@ mod tests {
     use quorate_engine::basics::ObjectKey;
     use quorate_engine::decision::Denial;
     use quorate_engine::ledger::Settings;
-    use quorate_kit::watch::Why;
+    use quorate_kit::watch::{Failing, Why};
+
+    #[test]
+    fn a_missing_group_and_an_unknown_scale_are_counted_apart() {
+        let text = |words: &str| words.into();
+        let cases = [
+            (Unresolved::Group { pod: text("p"), name: text("g") }, "WorkloadResolutionFailed"),
+            (Unresolved::Scale { kind: text("DaemonSet"), name: text("d") }, "SyncFailed"),
+            (Unresolved::Controller { pod: text("p"), kind: text("Job"), name: text("j") }, "SyncFailed"),
+            (Unresolved::Owner { pod: text("p"), kind: text("Job"), name: text("j") }, "SyncFailed"),
+            (Unresolved::Sources { count: 300 }, "SyncFailed"),
+        ];
+        for (unresolved, expected) in cases {
+            assert_eq!(refusal(&DenialReason::Unresolved(unresolved)), expected);
+        }
+    }
 
     #[test]
     fn a_scrape_shows_the_metrics() {
@@ -362,13 +390,21 @@ mod tests {
         metrics.answered(Operation::Evict, &decision, Duration::from_millis(3));
         metrics.noted(&Note::NotDisrupted { budget: key, pod: "llm-0".into() });
         metrics.wrote(Duration::from_millis(5), true);
-        metrics.reconciled(true, true);
+        metrics.reconciled(Scope::Workload, true);
+        metrics.reconciled(Scope::Group, false);
+        metrics.reconciled(Scope::Pod, false);
         let replica = Replica::new(Settings::new("test"), Gates::default());
-        let text = metrics.show(Some(Gauges::of(&replica, Time(0))), &[]);
+        let text = metrics.show(Some(Gauges::of(&replica)), &[]);
         let failing = Failing { since: tokio::time::Instant::now(), why: Why::NotServed };
-        let kinds = [("Pod".to_owned(), None), ("Workload.scheduling.k8s.io".to_owned(), Some(failing))];
+        let watched = |kind: &str, age, failing| WatchedKind { kind: kind.to_owned(), age, failing };
+        let kinds = [
+            watched("Pod", Some(Duration::from_millis(1500)), None),
+            watched("Workload.scheduling.k8s.io", None, Some(failing)),
+        ];
         let shown = metrics.show(None, &kinds);
         assert!(shown.contains("quorate_watch_unreadable_seconds{kind=\"Pod\"} 0.0\n"), "{shown}");
+        assert!(shown.contains("quorate_watch_age_seconds{kind=\"Pod\"} 1.5\n"), "{shown}");
+        assert!(!shown.contains("quorate_watch_age_seconds{kind=\"Workload"), "it was never read: {shown}");
         let unreadable = "quorate_watch_unreadable_seconds{kind=\"Workload.scheduling.k8s.io\"} ";
         assert!(!shown.contains(&format!("{unreadable}0.0\n")) && shown.contains(unreadable), "{shown}");
         for line in [
@@ -376,7 +412,8 @@ mod tests {
             r#"quorate_denials_total{namespace="inference",budget="llm",reason="JustCreated"} 1"#,
             r#"quorate_claims_expired_total{namespace="inference",budget="llm"} 1"#,
             "quorate_commit_conflicts_total 1",
-            r#"disruption_controller_reconciliations_total{mode="pod_groups"} 1"#,
+            r#"disruption_controller_reconciliations_total{mode="pod_groups"} 2"#,
+            r#"disruption_controller_reconciliations_total{mode="individual"} 1"#,
             "disruption_controller_pdb_grouping_misconfig_total 1",
             "disruption_controller_pdbs_using_pod_grouping 0",
             "quorate_decision_seconds_count 1",

@@ -3,23 +3,24 @@
 //! A Lease belongs to one process. A process that restarts in place has lost its memory, so it is a new replica.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt};
 use parking_lot::Mutex;
-use quorate_api::names::{self, COMPONENT, SERVER};
+use quorate_api::names::{self, ADMITTED, COMPONENT, SERVER, SERVING, SILENT};
 use quorate_api::slim;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::facts::BudgetKind;
-use quorate_engine::ledger::{Acknowledged, Event, ReplicaLease};
-use quorate_intake::objects;
+use quorate_engine::ledger::{Acknowledged, Admission, Event, ReplicaLease};
+use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
+use quorate_kit::backoff::Backoff;
 use quorate_kit::lease::ObservedLease;
 use quorate_kit::watch::Source;
 use serde_json::json;
@@ -30,6 +31,7 @@ use tracing::{info, warn};
 use crate::actor::ReplicaHandle;
 use crate::calls::FIELD_MANAGER;
 use crate::clock;
+use crate::watches::{WatchScope, WatchedKind};
 
 /// How long the other replicas consider a process alive after a renewal.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -39,6 +41,22 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Interval between renewals.
 const RENEW_INTERVAL: Duration = Duration::from_secs(4);
+
+/// Shortest interval between two writes of acknowledgements.
+const ACKNOWLEDGE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Interval between two lists of the Leases. Every process lists them, so that the end of a process is noticed when it
+/// happens, and not when the next budget opens. Each interval is random between half and all of this, 30 s on average.
+const LIST_INTERVAL: Duration = Duration::from_secs(40);
+
+/// How much longer a silence must be before it is written to the Lease again.
+const SILENCE_STEP: Duration = Duration::from_secs(20);
+
+/// Largest size of the admissions in a Lease. An object may have 256 KiB of annotations.
+const MAX_ADMITTED_BYTES: usize = 200 * 1024;
+
+/// Timeout of a list of the Leases.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a write to the Lease.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -79,13 +97,23 @@ pub(crate) struct ReplicaLeases {
     kept: Duration,
     /// Until when this process may decide.
     good_until: AtomicI64,
+    /// Whether the replica was told to serve.
+    has_served: AtomicBool,
     /// Each Lease as last read, by name.
     seen: Mutex<HashMap<String, ObservedLease<Time>>>,
 }
 
 impl ReplicaLeases {
     pub(crate) fn new(client: Client, namespace: String, name: String, kept: Duration) -> Self {
-        Self { client, namespace, name, kept, good_until: AtomicI64::new(i64::MIN), seen: Mutex::default() }
+        Self {
+            client,
+            namespace,
+            name,
+            kept,
+            good_until: AtomicI64::new(i64::MIN),
+            has_served: AtomicBool::new(false),
+            seen: Mutex::default(),
+        }
     }
 
     fn leases(&self) -> Api<Lease> {
@@ -97,11 +125,16 @@ impl ReplicaLeases {
         clock::now().0 < self.good_until.load(Ordering::Relaxed)
     }
 
+    /// Whether the replica has begun to serve: a request that arrives from now on finds it serving.
+    pub(crate) fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed)
+    }
+
     fn renewed(&self, sent: Time) {
         self.good_until.store(sent.after(RENEW_DEADLINE).0, Ordering::Relaxed);
     }
 
-    /// Creates the Lease of this process.
+    /// Creates the Lease of this process. It says that the process does not serve yet.
     pub(crate) async fn join(&self) -> anyhow::Result<()> {
         let sent = clock::now();
         let now = MicroTime(Timestamp::now());
@@ -109,6 +142,7 @@ impl ReplicaLeases {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
+                annotations: Some([(SERVING.to_owned(), "false".to_owned())].into()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
@@ -130,22 +164,50 @@ impl ReplicaLeases {
         Ok(())
     }
 
-    /// Renews the Lease, and writes the acknowledged versions to it. Ends when `stop` is cancelled, or when the Lease
-    /// is gone: the other replicas then continue without this process, and it must not decide any more.
+    /// Writes to the Lease that this process serves, until that succeeds. The budgets must be listed after this and before
+    /// the process serves: until it is written, the leader does not wait for this process.
+    pub(crate) async fn announce_serving(&self) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), RENEW_INTERVAL);
+        let annotations = json!({ "metadata": { "annotations": { (SERVING): "true" } } });
+        loop {
+            match tokio::time::timeout(WRITE_TIMEOUT, self.patch(&self.name, &annotations)).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => warn!(error = %Plain(&error), "cannot write to the Lease"),
+                Err(_) => warn!("cannot write to the Lease: no answer"),
+            }
+            tokio::time::sleep(backoff.failed()).await;
+        }
+    }
+
+    /// Renews the Lease, and writes the acknowledged versions and the ages of the watched kinds to it. The replica serves
+    /// while the Lease is renewed, once `ready` is true. Ends when `stop` is cancelled, or when the Lease is gone: the
+    /// other replicas then continue without this process, and it must not decide any more.
     pub(crate) async fn keep_renewed(
         &self,
         mut acknowledged: watch::Receiver<Acknowledgement>,
+        mut ready: watch::Receiver<bool>,
         replica: &ReplicaHandle,
+        scope: &WatchScope,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
-        replica.send(Event::Serving(true)).await;
-        let mut serving = true;
+        let mut serving = false;
         let mut written = Acknowledged::default();
         let mut renewal = tokio::time::interval(RENEW_INTERVAL);
         renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut last_write = tokio::time::Instant::now();
         loop {
+            let now_serving = *ready.borrow_and_update() && self.is_current();
+            if serving != now_serving {
+                serving = now_serving;
+                replica.send(Event::Serving(serving)).await;
+                self.has_served.fetch_or(serving, Ordering::Relaxed);
+            }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
+                changed = ready.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return Ok(()),
+                },
                 changed = acknowledged.changed() => match changed {
                     Ok(()) if acknowledged.borrow().is_urgent(written) => {}
                     Ok(()) => continue,
@@ -153,9 +215,12 @@ impl ReplicaLeases {
                 },
                 _ = renewal.tick() => {}
             }
+            // While a budget waits, each claim in the cluster changes what is acknowledged.
+            tokio::time::sleep_until(last_write + ACKNOWLEDGE_INTERVAL).await;
+            last_write = tokio::time::Instant::now();
             let known = acknowledged.borrow_and_update().known;
             let sent = clock::now();
-            match tokio::time::timeout(WRITE_TIMEOUT, self.renew(known)).await {
+            match tokio::time::timeout(WRITE_TIMEOUT, self.renew(known, &scope.watched())).await {
                 Ok(Ok(_)) => {
                     self.renewed(sent);
                     written = known;
@@ -171,81 +236,202 @@ impl ReplicaLeases {
                 Ok(Err(error)) => warn!(error = %Plain(&error), "cannot renew the Lease"),
                 Err(_) => warn!("cannot renew the Lease: no answer"),
             }
-            if serving != self.is_current() {
-                serving = !serving;
-                replica.send(Event::Serving(serving)).await;
-            }
         }
     }
 
-    /// Leaves the replicas. The Lease stays, so that the leader waits before it opens a budget, unless this process
-    /// knows of no recent admission.
-    pub(crate) async fn leave(&self, admitted_nothing: bool) {
+    /// Leaves the replicas, after the last answer was sent. What this process admitted recently goes into its Lease, where
+    /// the leader finds it, and with that no budget waits for this process. Without recent admissions the Lease is
+    /// deleted. If it is not certain what was admitted, or it does not fit, the Lease stays as it is: then the leader
+    /// waits until the admissions have expired.
+    pub(crate) async fn leave(&self, admitted: Option<Vec<Admission>>) {
         self.good_until.store(i64::MIN, Ordering::Relaxed);
-        if !admitted_nothing {
-            return;
-        }
-        let (leases, params) = (self.leases(), kube::api::DeleteParams::default());
-        match tokio::time::timeout(WRITE_TIMEOUT, leases.delete(&self.name, &params)).await {
-            Ok(Err(error)) => warn!(error = %Plain(&error), "cannot delete the Lease"),
-            Err(_) => warn!("cannot delete the Lease: no answer"),
-            Ok(Ok(_)) => info!(lease = self.name, "deleted the Lease"),
+        let Some(admitted) = admitted else { return };
+        let outcome = match handover(&admitted) {
+            None => {
+                warn!(
+                    admissions = admitted.len(),
+                    "too many recent admissions to hand over: new budgets wait for them"
+                );
+                return;
+            }
+            Some(_) if admitted.is_empty() => {
+                let (leases, params) = (self.leases(), DeleteParams::default());
+                tokio::time::timeout(WRITE_TIMEOUT, leases.delete(&self.name, &params))
+                    .await
+                    .map(|done| done.map(drop))
+            }
+            Some(annotations) => {
+                let patch = json!({ "metadata": { "annotations": annotations } });
+                let written = tokio::time::timeout(WRITE_TIMEOUT, self.patch(&self.name, &patch)).await;
+                written.map(|done| done.map(drop))
+            }
+        };
+        match outcome {
+            Ok(Err(error)) => warn!(error = %Plain(&error), "cannot give up the Lease"),
+            Err(_) => warn!("cannot give up the Lease: no answer"),
+            Ok(Ok(())) => info!(lease = self.name, admissions = admitted.len(), "gave up the Lease"),
         }
     }
 
-    async fn renew(&self, acknowledged: Acknowledged) -> Result<Lease, Error> {
-        let annotations: serde_json::Map<String, serde_json::Value> = ACKNOWLEDGED
+    async fn patch(&self, name: &str, patch: &serde_json::Value) -> Result<Lease, Error> {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        self.leases().patch(name, &params, &Patch::Merge(patch)).await
+    }
+
+    async fn renew(&self, acknowledged: Acknowledged, watched: &[WatchedKind]) -> Result<Lease, Error> {
+        let mut annotations: serde_json::Map<String, serde_json::Value> = ACKNOWLEDGED
             .iter()
             .map(|(kind, name)| ((*name).to_owned(), json!(acknowledged.of(*kind).0.to_string())))
             .collect();
+        annotations.insert(names::WATCH_AGES.to_owned(), json!(watch_ages(watched)));
         let patch = json!({
             "metadata": { "annotations": annotations },
             "spec": { "renewTime": MicroTime(Timestamp::now()) },
         });
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        self.leases().patch(&self.name, &params, &Patch::Merge(patch)).await
+        self.patch(&self.name, &patch).await
+    }
+
+    /// Lists the Leases now and then, for as long as the process runs. Writes to the Lease of a process that was killed how
+    /// long it has been silent: a process that starts later cannot know that, because the renewal time in a Lease is
+    /// from the clock of another machine.
+    pub(crate) async fn follow(&self) {
+        let mut intervals = Backoff::new(LIST_INTERVAL, LIST_INTERVAL);
+        loop {
+            match tokio::time::timeout(LIST_TIMEOUT, self.observe()).await {
+                Ok(Ok(observed)) => {
+                    for lease in observed.iter().filter(|lease| lease.is_worth_noting()) {
+                        self.note_silence(lease).await;
+                    }
+                }
+                Ok(Err(error)) => warn!(error = %Plain(&error), "cannot list the Leases"),
+                Err(_) => warn!("cannot list the Leases: no answer"),
+            }
+            tokio::time::sleep(intervals.failed()).await;
+        }
     }
 
     /// All replicas, from a consistent list. Leaves out processes that ended long ago, and deletes their Leases.
     pub(crate) async fn list(&self) -> Result<Vec<ReplicaLease>, Error> {
+        let observed = self.observe().await?;
+        Ok(observed.iter().map(|lease| replica_lease(&lease.object, lease.silent > LEASE_DURATION)).collect())
+    }
+
+    async fn observe(&self) -> Result<Vec<SeenLease>, Error> {
         let source: Source<slim::Lease> = Source::namespaced(self.client.clone(), &self.namespace)
             .selected_by(format!("{}={}", LABEL.0, LABEL.1));
         let listed = source.list().await?;
         let now = clock::now();
-        let mut leases = Vec::new();
-        let mut over = Vec::new();
+        let (mut leases, mut over) = (Vec::new(), Vec::new());
         {
             let mut seen = self.seen.lock();
-            for lease in &listed.objects {
-                let name = lease.name_any();
-                let (holder, renewed) =
-                    (lease.spec.holder_identity.as_deref(), lease.spec.renew_time.as_ref());
-                let first = || ObservedLease::new(holder, renewed, now);
-                let since = seen.entry(name.clone()).or_insert_with(first).read(holder, renewed, now);
-                let silent = now.since(since);
-                if silent > LEASE_DURATION + self.kept {
-                    over.push(name);
-                } else {
-                    leases.push(replica_lease(lease, silent > LEASE_DURATION));
-                }
-            }
             seen.retain(|name, _| listed.objects.iter().any(|lease| lease.name_any() == *name));
-        }
-        for name in over {
-            if let Err(error) = self.leases().delete(&name, &kube::api::DeleteParams::default()).await {
-                warn!(lease = name, error = %Plain(&error), "cannot delete the Lease of a process that ended");
+            for object in listed.objects {
+                let (holder, renewed) =
+                    (object.spec.holder_identity.as_deref(), object.spec.renew_time.as_ref());
+                let noted = noted_silence(&object);
+                let before = Time(now.0.saturating_sub(i64::try_from(noted.as_millis()).unwrap_or(i64::MAX)));
+                let first = || ObservedLease::new(holder, renewed, before);
+                let since = seen.entry(object.name_any()).or_insert_with(first).read(holder, renewed, now);
+                let silent = now.since(since);
+                let lease = SeenLease { object, silent, noted };
+                if silent > LEASE_DURATION + self.kept { over.push(lease) } else { leases.push(lease) }
             }
+        }
+        for lease in over {
+            self.delete(&lease.object).await;
         }
         Ok(leases)
     }
+
+    /// Deletes the Lease of a process that ended long ago, unless it was renewed since it was listed.
+    async fn delete(&self, lease: &slim::Lease) {
+        let preconditions = Preconditions { uid: lease.uid(), resource_version: lease.resource_version() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.leases().delete(&lease.name_any(), &params).await {
+            Ok(_) => info!(lease = lease.name_any(), "deleted the Lease of a process that ended"),
+            // Renewed, or deleted by another process.
+            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => {
+                warn!(lease = lease.name_any(), error = %Plain(&error), "cannot delete the Lease of a process that ended");
+            }
+        }
+    }
+
+    /// Writes how long a Lease has not been renewed, unless it was renewed since it was listed.
+    async fn note_silence(&self, lease: &SeenLease) {
+        let silence = silence_text(lease.silent, &lease.object);
+        let patch = json!({ "metadata": {
+            "resourceVersion": lease.object.resource_version(),
+            "annotations": { (SILENT): silence },
+        } });
+        match tokio::time::timeout(WRITE_TIMEOUT, self.patch(&lease.object.name_any(), &patch)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+            Ok(Err(error)) => {
+                warn!(error = %Plain(&error), "cannot write to the Lease of a process that ended");
+            }
+            Err(_) => warn!("cannot write to the Lease of a process that ended: no answer"),
+        }
+    }
+}
+
+/// A Lease as listed.
+struct SeenLease {
+    object: slim::Lease,
+    /// How long it has not been renewed, at least.
+    silent: Duration,
+    /// What the Lease says about that.
+    noted: Duration,
+}
+
+impl SeenLease {
+    fn is_worth_noting(&self) -> bool {
+        self.silent > LEASE_DURATION && self.silent >= self.noted + SILENCE_STEP
+    }
+}
+
+/// How long a Lease has not been renewed, and since which renewal. This stays true until the next renewal: no clock is
+/// needed to read it.
+fn silence_text(silent: Duration, lease: &slim::Lease) -> String {
+    format!("{} {}", silent.as_secs(), renewal_text(lease))
+}
+
+fn renewal_text(lease: &slim::Lease) -> String {
+    let renewal = serde_json::to_value(&lease.spec.renew_time).ok();
+    renewal.and_then(|renewal| renewal.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// How long a Lease has not been renewed, as another process wrote; zero if it did not, or the Lease was renewed since.
+fn noted_silence(lease: &slim::Lease) -> Duration {
+    let noted = lease.annotations().get(SILENT).and_then(|text| text.split_once(' '));
+    let noted = noted.filter(|(_, renewal)| *renewal == renewal_text(lease));
+    noted.and_then(|(seconds, _)| seconds.parse().ok()).map(Duration::from_secs).unwrap_or_default()
+}
+
+/// The annotations by which a process that ends hands over what it admitted; `None` if that does not fit.
+fn handover(admitted: &[Admission]) -> Option<serde_json::Value> {
+    let admitted = budget::admissions_to_json(admitted).to_string();
+    (admitted.len() <= MAX_ADMITTED_BYTES).then(|| json!({ (SERVING): "false", (ADMITTED): admitted }))
+}
+
+/// The ages of the watched kinds in seconds, as `quorate check` reads them; null for a kind that was never read.
+fn watch_ages(watched: &[WatchedKind]) -> String {
+    let ages = watched.iter().map(|WatchedKind { kind, age, .. }| (kind, age.map(|age| age.as_secs())));
+    json!(ages.collect::<std::collections::BTreeMap<_, _>>()).to_string()
 }
 
 fn replica_lease(lease: &slim::Lease, vanished: bool) -> ReplicaLease {
-    let version = |name: &str| lease.annotations().get(name).and_then(|text| objects::version(text));
+    let annotation = |name: &str| lease.annotations().get(name).map(String::as_str);
+    let version = |name: &str| annotation(name).and_then(objects::version);
     let acknowledged = ACKNOWLEDGED.iter().fold(Acknowledged::default(), |known, (kind, name)| {
         known.with(*kind, version(name).unwrap_or(Version(0)))
     });
-    ReplicaLease { name: lease.name_any().into(), acknowledged, vanished }
+    let read = |text: &str| budget::read_admissions(&serde_json::from_str(text).ok()?);
+    // What cannot be read is unknown: then the Lease counts as that of a process that was killed.
+    let admitted = annotation(ADMITTED).map_or(Some(Vec::new()), read);
+    let serves = annotation(SERVING) != Some("false") || admitted.is_none();
+    let name = lease.name_any().into();
+    ReplicaLease { name, acknowledged, vanished, serves, admitted: admitted.unwrap_or_default() }
 }
 
 /// A name that no other process has or had.
@@ -255,7 +441,17 @@ pub(crate) fn unique_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use quorate_engine::claims::{Target, Token};
+    use quorate_engine::facts::Operation;
+
     use super::*;
+
+    #[test]
+    fn the_lease_shows_the_age_of_each_kind() {
+        let watched = |kind: &str, age| WatchedKind { kind: kind.to_owned(), age, failing: None };
+        let kinds = [watched("Pod", Some(Duration::from_millis(2900))), watched("Fleet.example.com", None)];
+        assert_eq!(watch_ages(&kinds), r#"{"Fleet.example.com":null,"Pod":2}"#);
+    }
 
     #[test]
     fn only_an_awaited_or_withdrawn_acknowledgement_is_written_before_the_next_renewal() {
@@ -268,5 +464,63 @@ mod tests {
         ] {
             assert_eq!(Acknowledgement { known: now, awaited }.is_urgent(written), urgent, "{why}");
         }
+    }
+
+    fn lease(annotations: &[(&str, &str)], renewed: &str) -> slim::Lease {
+        let annotations: serde_json::Map<String, serde_json::Value> =
+            annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let lease = json!({ "metadata": { "name": "a", "annotations": annotations },
+            "spec": { "holderIdentity": "a", "renewTime": renewed } });
+        serde_json::from_value(lease).expect("a Lease")
+    }
+
+    const TEN: &str = "2026-11-15T10:00:00.000000Z";
+
+    #[test]
+    fn only_a_lease_that_says_so_is_not_serving() {
+        let admitted = r#"[{"uid":"u","pod":"p","token":"t","what":{"operation":"Evict","by":"ann","at":"2026-11-15T10:00:00.000000Z"}}]"#;
+        for (annotations, serves, handed_over, why) in [
+            (&[][..], true, 0, "a server of an earlier release"),
+            (&[(SERVING, "true")], true, 0, "it serves"),
+            (&[(SERVING, "false")], false, 0, "it does not serve yet"),
+            (&[(SERVING, "false"), (ADMITTED, admitted)], false, 1, "it has ended"),
+            (&[(SERVING, "false"), (ADMITTED, "[{}]")], true, 0, "what it admitted cannot be read"),
+            (&[(SERVING, "no")], true, 0, "another word"),
+        ] {
+            let replica = replica_lease(&lease(annotations, TEN), true);
+            assert_eq!((replica.serves, replica.admitted.len()), (serves, handed_over), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_noted_silence_holds_until_the_next_renewal() {
+        let noted = silence_text(Duration::from_millis(45_900), &lease(&[], TEN));
+        assert_eq!(noted_silence(&lease(&[(SILENT, &noted)], TEN)), Duration::from_secs(45));
+        let renewed = lease(&[(SILENT, &noted)], "2026-11-15T10:00:04.000000Z");
+        assert_eq!(noted_silence(&renewed), Duration::ZERO);
+        for text in ["", "45", "soon 2026-11-15T10:00:00.000000Z", "-5 2026-11-15T10:00:00.000000Z"] {
+            assert_eq!(noted_silence(&lease(&[(SILENT, text)], TEN)), Duration::ZERO, "{text}");
+        }
+    }
+
+    #[test]
+    fn admissions_that_do_not_fit_are_not_handed_over() {
+        let what = Token {
+            operation: Operation::Evict,
+            by: "system:serviceaccount:kube-system:node-controller".into(),
+            at: Time(0),
+            target: Target::default(),
+        };
+        let admissions = |count: usize| -> Vec<Admission> {
+            let admission = |number: usize| Admission {
+                uid: format!("5f1d0c52-7f0e-4a53-9d2e-{number:012}").into(),
+                pod: format!("web-{number}").into(),
+                token: format!("quorate-server-5f1d0c527f0e4a539d2e0d5b9d3b1a01-{number}").into(),
+                what: what.clone(),
+            };
+            (0..count).map(admission).collect()
+        };
+        assert!(handover(&admissions(0)).is_some() && handover(&admissions(500)).is_some());
+        assert!(handover(&admissions(5_000)).is_none());
     }
 }

@@ -13,7 +13,7 @@ use futures::stream::FuturesUnordered;
 use kube::Error;
 use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::facts::BudgetKey;
-use quorate_engine::status::{ConditionType, Status};
+use quorate_engine::status::{ConditionType, Scope, Status};
 use quorate_intake::budget;
 use quorate_kit::Plain;
 use quorate_kit::election::Election;
@@ -59,8 +59,8 @@ pub(crate) struct Changed {
 pub(crate) enum StatusChange {
     /// The status of these budgets may have changed.
     Changed(Vec<Changed>),
-    /// A commit has written the status of this budget; whether it has groups.
-    Written { budget: BudgetKey, groups: bool },
+    /// A commit has written the status of this budget, which counts this.
+    Written { budget: BudgetKey, scope: Scope },
 }
 
 /// Writes the status of budgets.
@@ -91,9 +91,9 @@ impl Writer {
                     Some(StatusChange::Changed(budgets)) => {
                         budgets.into_iter().for_each(|budget| queue.changed(budget, Instant::now()));
                     }
-                    Some(StatusChange::Written { budget, groups }) => {
+                    Some(StatusChange::Written { budget, scope }) => {
                         queue.committed(budget, Instant::now());
-                        self.metrics.reconciled(groups, false);
+                        self.metrics.reconciled(scope, false);
                     }
                     None => return,
                 },
@@ -140,7 +140,7 @@ impl Writer {
         }
         let ungrouped = [ConditionReason::MissingWorkloadReference, ConditionReason::MissingGroupLabel];
         let misconfigured = new.is_some_and(|condition| ungrouped.contains(&condition.reason));
-        self.metrics.reconciled(!status.groups.is_empty(), misconfigured);
+        self.metrics.reconciled(status.scope, misconfigured);
     }
 }
 

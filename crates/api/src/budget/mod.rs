@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema;
 
 pub use status::{
-    Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, SourceStatus, Token, UpdateTarget,
+    Claim, ContainerTarget, DisruptionBudgetStatus, GroupStatus, Opened, SourceStatus, Token, UpdateTarget,
 };
 pub use stored::StoredBudget;
 

@@ -90,8 +90,11 @@ pub struct DisruptionBudgetStatus {
     /// The resourceVersion of the pods up to which finished claims were removed. A server with an older view of the
     /// pods does not decide on a request.
     pub settled_version: String,
-    /// Hash of the coverage that all servers last acknowledged. If the coverage has changed since, the budget allows no
+    /// The coverage that all servers last acknowledged. If the coverage has changed since, the budget allows no
     /// disruption until all servers acknowledge the new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened: Option<Opened>,
+    /// The same hash as opened.coverage, for servers of the previous release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opened_for: Option<String>,
     /// The version of the ledger protocol. A server that uses another version admits nothing under this budget.
@@ -103,6 +106,16 @@ pub struct DisruptionBudgetStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// The coverage that a budget was opened for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Opened {
+    /// Hash of the pods and operations that the budget covers.
+    pub coverage: String,
+    /// The generation of the spec that has this coverage.
+    pub generation: i64,
 }
 
 /// One group of pods.
@@ -181,6 +194,9 @@ pub struct UpdateTarget {
     /// change, the change was replaced or rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// The activeDeadlineSeconds that the change sets, if the pod ends sooner by that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
 }
 
 /// The state of one container after the change. It holds hashes, because a claim must stay small and the images and

@@ -8,7 +8,7 @@ use quorate_engine::status::MAX_GROUPS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Claim, GroupStatus, SourceStatus};
+use crate::budget::{Claim, GroupStatus, Opened, SourceStatus};
 use crate::schema;
 
 /// The current counts of the budget, and the admitted requests that have not taken effect yet.
@@ -77,8 +77,11 @@ pub struct PodUnavailableBudgetStatus {
     /// The resourceVersion of the pods up to which finished claims were removed. A server with an older view of the
     /// pods does not decide on a request.
     pub settled_version: String,
-    /// Hash of the coverage that all servers last acknowledged. If the coverage has changed since, the budget allows no
+    /// The coverage that all servers last acknowledged. If the coverage has changed since, the budget allows no
     /// disruption until all servers acknowledge the new one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened: Option<Opened>,
+    /// The same hash as opened.coverage, for servers of the previous release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opened_for: Option<String>,
     /// The version of the ledger protocol. A server that uses another version admits nothing under this budget.

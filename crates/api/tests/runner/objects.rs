@@ -84,6 +84,7 @@ fn a_claim_is_written_in_the_words_of_the_protocol() {
             ContainerTarget { replaces: Some("9c1e66a0b7d3f214".to_owned()), ..ContainerTarget::default() },
         )]),
         label: None,
+        active_deadline_seconds: None,
         base: Some("4711".to_owned()),
     };
     let token = Token { operation: Operation::Update, by: "ann".to_owned(), at, target: Some(target) };

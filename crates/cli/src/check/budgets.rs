@@ -13,7 +13,7 @@ use quorate_engine::Engine;
 use quorate_engine::basics::{ObjectKey, Text};
 use quorate_engine::condition_reason::Severity;
 use quorate_engine::decision::ProbeDoubt;
-use quorate_engine::facts::{BudgetKey, NativeBudget};
+use quorate_engine::facts::{BudgetKey, BudgetKind, NativeBudget};
 use quorate_engine::status::ConditionType;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
@@ -47,7 +47,8 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
     namespaces(client, view.engine(), &mut section).await;
     probes(&mut view, &mut section).await;
     native(client, view.engine(), &mut section).await;
-    kruise(client, &mut section).await;
+    let served = view.engine().budgets().any(|budget| budget.key.kind == BudgetKind::PodUnavailableBudget);
+    kruise(client, served, &mut section).await;
     section
 }
 
@@ -160,12 +161,15 @@ async fn native(client: &Client, engine: &Engine, section: &mut Section) {
     }
 }
 
-/// Checks whether OpenKruise or Quorate serves PodUnavailableBudgets.
-async fn kruise(client: &Client, section: &mut Section) {
+/// Checks whether OpenKruise or Quorate serves PodUnavailableBudgets. `served` is whether the servers have opened one.
+async fn kruise(client: &Client, served: bool, section: &mut Section) {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     match webhooks.get_opt(kruise::WEBHOOKS).await {
         Err(error) => {
             section.unlisted("validatingwebhookconfigurations.admissionregistration.k8s.io", &error);
+        }
+        Ok(Some(found)) if decides_on_pods(&found) && served => {
+            section.good("Quorate serves PodUnavailableBudgets, next to OpenKruise's webhooks for pods");
         }
         Ok(Some(found)) if decides_on_pods(&found) => section.warn(
             "OpenKruise answers for pods: it serves PodUnavailableBudgets, Quorate does not",

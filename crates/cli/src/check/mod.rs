@@ -6,6 +6,7 @@ mod budgets;
 mod definitions;
 mod report;
 mod servers;
+mod watches;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -39,7 +40,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let installed = !definitions.is_bad();
         report.sections.push(definitions);
         report.sections.push(webhooks::check(client, own).await);
-        report.sections.push(servers::check(client, own).await);
+        let (servers, alive) = servers::check(client, own).await;
+        report.sections.push(servers);
+        report.sections.extend(watches::check(&alive));
         if installed {
             report.sections.push(budgets::check(client, own).await);
         }

@@ -12,7 +12,8 @@ use super::report::Section;
 /// A live server renews its Lease within this time. Comparing two reads does not depend on clocks.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(client: &Client, own: &str) -> Section {
+/// The findings, and the Leases of the servers that are alive.
+pub(super) async fn check(client: &Client, own: &str) -> (Section, Vec<Lease>) {
     let mut section = Section::new("servers");
     let leases: Api<Lease> = Api::namespaced(client.clone(), own);
     let servers = ListParams::default().labels(&format!("{COMPONENT}={SERVER}"));
@@ -26,14 +27,14 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
         }
         Err(error) => {
             section.unlisted(&format!("leases.coordination.k8s.io in {own}"), &error);
-            return section;
+            return (section, Vec::new());
         }
     };
     let after = match after {
         Ok(after) => after,
         Err(error) => {
             section.unlisted(&format!("leases.coordination.k8s.io in {own}"), &error);
-            return section;
+            return (section, Vec::new());
         }
     };
     let renewed = |name: &str| {
@@ -75,5 +76,6 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             "wait 15 s; if it stays, check the logs of the servers",
         ),
     }
-    section
+    let alive = alive.into_iter().cloned().collect();
+    (section, alive)
 }

@@ -5,7 +5,7 @@ use quorate_engine::basics::{ObjectKey, Time, Uid};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
 use quorate_engine::decision::{Allow, Decision, DenialReason, Exhausted, NoEffect, Noun, ProbeDoubt};
-use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Operation, Pod, Units};
+use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Pod};
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
 use quorate_engine::{Engine, status};
@@ -240,14 +240,13 @@ impl<'a> Explainer<'a> {
     }
 
     fn numbers(&mut self, key: &BudgetKey) -> Option<(Noun, Numbers)> {
-        let noun = self.engine.budget(key).map(noun)?;
-        let units = self.engine.status(key, self.now)?.units;
+        let status::Status { noun, units, .. } = self.engine.status(key, self.now)?;
         Some((noun, numbers(noun, units)))
     }
 
     fn budget_answer(&mut self, key: &BudgetKey) -> Option<BudgetAnswer> {
-        let noun = self.engine.budget(key).map(noun)?;
         let status = self.engine.status(key, self.now)?;
+        let noun = status.noun;
         let condition = |condition: &status::Condition| Condition {
             kind: condition.kind.name(),
             status: condition.status,
@@ -260,13 +259,13 @@ impl<'a> Explainer<'a> {
             kind: kind(key.kind),
             numbers: numbers(noun, status.units),
             summary: sentence::summary(noun, status.units),
-            down: self.units_down(key, noun),
+            down: self.units_down(key),
             conditions: status.conditions.iter().map(condition).collect(),
         })
     }
 
     /// The units that are down, in the words of the first denial that an exhausted budget causes.
-    fn units_down(&mut self, key: &BudgetKey, noun: Noun) -> Vec<String> {
+    fn units_down(&mut self, key: &BudgetKey) -> Vec<String> {
         let pods: Vec<Pod> = self.engine.covered(key).into_iter().cloned().collect();
         let denial = pods.iter().find_map(|pod| {
             let request = Request { operation: Operation::Evict, object: None, ..self.request(pod) };
@@ -276,15 +275,8 @@ impl<'a> Explainer<'a> {
             }
         });
         let Some(denial) = denial else { return Vec::new() };
-        let Exhausted { down, .. } = *denial;
+        let Exhausted { down, noun, .. } = *denial;
         down.iter().map(|unit| sentence::why_down(noun, unit, self.now)).collect()
-    }
-}
-
-fn noun(budget: &Budget) -> Noun {
-    match budget.spec.as_ref().map(|rules| &rules.units) {
-        Ok(Units::Pods) | Err(_) => Noun::Pod,
-        Ok(_) => Noun::Group,
     }
 }
 

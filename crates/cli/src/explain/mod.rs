@@ -119,7 +119,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     {
         eprintln!("{note}");
     }
-    output::print(args.output, &answer, || text::render(&answer.explained, &namespace))?;
+    output::print(args.output, &answer, || text::render(&answer.explained, within))?;
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }
 

@@ -4,14 +4,17 @@ use std::fmt::Write as _;
 
 use super::answer::{BudgetAnswer, BudgetDecision, Explained, NodeAnswer, PodAnswer, UnlistedResource};
 
-/// The text of an explanation. `namespace` is named if it has no budget.
-pub(super) fn render(explained: &Explained, namespace: &str) -> String {
+/// The text of an explanation. `within` is the namespace that it is about, if it is about one.
+pub(super) fn render(explained: &Explained, within: Option<&str>) -> String {
     let mut text = String::new();
     match explained {
         Explained::Pods(pods) => pods.iter().for_each(|answer| pod(&mut text, answer)),
         Explained::Node(answer) => node(&mut text, answer),
         Explained::Budgets(budgets) if budgets.is_empty() => {
-            let _ = writeln!(text, "There is no budget in namespace {namespace}.");
+            let _ = match within {
+                Some(namespace) => writeln!(text, "There is no budget in namespace {namespace}."),
+                None => writeln!(text, "There is no budget in any namespace."),
+            };
         }
         Explained::Budgets(budgets) => budgets.iter().for_each(|answer| budget(&mut text, answer)),
     }

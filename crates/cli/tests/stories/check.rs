@@ -55,6 +55,9 @@ async fn check_reports_problems_and_remedies(cluster: Cluster) {
     assert!(output.code == 0 && output.out.ends_with("\nStatus check results are ✓\n"), "{}", output.out);
     assert!(output.out.contains("✓ the API server reaches a server\n"), "{}", output.out);
     assert!(output.out.contains("✓ 1 of 1 budgets are enforced and valid\n"), "{}", output.out);
+    for kind in ["Pod", "Deployment.apps", "Lease.coordination.k8s.io", "Workload.scheduling.quorate.dev"] {
+        assert!(output.out.contains(&format!("✓ {kind} is current: received ")), "{kind}: {}", output.out);
+    }
 
     // A budget that blocks for ever, a pod that two native budgets cover, a probe without an agent.
     ns.create_budget_allowing(

@@ -177,7 +177,8 @@ async fn other_operations(cluster: &Cluster) {
     ns.wire.patch(&path, quorate_testbed::Patch::Merge, &label).await.expect(200);
 }
 
-/// An invalid budget is rejected with the name of the field; a budget that blocks every drain gets a warning.
+/// An invalid budget is rejected with the name of the field. A budget that blocks every drain, or requires more pods
+/// than a group has, gets a warning.
 async fn invalid_and_blocking(cluster: &Cluster) {
     let ns = TestNamespace::with_manual_pods(cluster, "nonsense").await;
     ns.create_pod("web-0", json!({"app": "web"})).await;
@@ -190,6 +191,21 @@ async fn invalid_and_blocking(cluster: &Cluster) {
     let warnings = warned.warnings.join("\n");
     warned.expect(201);
     assert!(warnings.contains("it will block every drain forever"), "{warnings}");
+
+    for pod in ["shard-0", "shard-1"] {
+        ns.create_pod(pod, json!({"app": "shard", "shard": "a"})).await;
+    }
+    // This shows that the server knows the pods.
+    let all = json!({"selector": {"matchLabels": {"app": "shard"}}, "minAvailable": 0});
+    ns.create_budget_allowing("all", all, 2).await;
+    let large = json!({
+        "selector": {"matchLabels": {"app": "shard"}}, "maxUnavailable": 1,
+        "podGroupPolicy": {"groupLabelKey": "shard", "minReadyReplicas": 3},
+    });
+    let warned = ns.create_budget("large", large).await;
+    let warnings = warned.warnings.join("\n");
+    warned.expect(201);
+    assert!(warnings.contains("group a has 2 pods and gets no more"), "{warnings}");
 }
 
 /// A denial has Events on the pod and on the budget, and is counted.

@@ -133,6 +133,8 @@ async fn explain_reports_why_it_cannot_answer(cluster: Cluster) {
 
     let output = explain(&cluster, &admin, &["-n", "default"]).await;
     assert_eq!((output.code, output.out.as_str()), (0, "There is no budget in namespace default.\n"));
+    let output = explain(&cluster, &admin, &["-A"]).await;
+    assert_eq!((output.code, output.out.as_str()), (0, "There is no budget in any namespace.\n"));
     let output = explain(&cluster, &admin, &["pod/nobody", "-n", "default"]).await;
     assert_eq!(
         (output.code, output.err.as_str()),

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
 mod agents;
+mod ages;
 mod autoscaler;
 mod certificates;
 mod check;
@@ -12,6 +13,7 @@ mod disruption_mode;
 mod drain;
 mod endpoints;
 mod errors;
+mod events;
 mod exempt;
 mod explain;
 mod fixture;
@@ -21,6 +23,7 @@ mod gates;
 mod installed;
 mod kruise;
 mod lagging;
+mod leases;
 mod metrics;
 mod new_budgets;
 mod operations;

@@ -25,6 +25,7 @@ impl Engine {
             self.add_budget(budget);
             return;
         }
+        let steady_since = self.steady_since(id, &budget);
         if known.spec != budget.spec {
             let gone = std::mem::take(&mut self.budgets[id as usize].tally.gone);
             let memory = self.memory_under(id, &budget);
@@ -38,11 +39,16 @@ impl Engine {
                 (_, true) => budget.gone,
                 (false, false) => Box::default(),
             };
+            let key = budget.key.clone();
             self.add_budget(Budget { gone, memory, ..budget });
+            if let Some(id) = self.budget_id(&key) {
+                self.budgets[id as usize].steady_since = steady_since;
+            }
             return;
         }
         self.touch(id);
         let record = &mut self.budgets[id as usize];
+        record.steady_since = steady_since;
         // What was observed replaces a draft, whether its write succeeded or not.
         let draft = record.draft.take();
         let old = std::mem::replace(&mut record.fact, budget);
@@ -50,7 +56,16 @@ impl Engine {
             let namespace = &record.fact.key.object.namespace;
             record.tally.learn(&record.rules, namespace, &record.fact.memory, &self.cluster);
         }
+        record.claim_bytes = record.fact.ledger.claim_bytes();
         self.refresh_claimed(id, &draft.unwrap_or(old.ledger));
+    }
+
+    /// The first generation since which a known budget has had its coverage without interruption, now that it is `budget`.
+    fn steady_since(&self, id: u32, budget: &Budget) -> i64 {
+        let record = &self.budgets[id as usize];
+        let same = self.coverage_of(&record.fact) == self.coverage_of(budget);
+        let follows = budget.generation <= record.fact.generation.saturating_add(1);
+        if (same && follows) || self.any_generation { record.steady_since } else { budget.generation }
     }
 
     /// Lets decisions and the status count the ledger that a write leaves, until the budget is observed again. Nothing
@@ -64,7 +79,24 @@ impl Engine {
         let new = (*draft != record.fact.ledger).then(|| draft.clone());
         let old = std::mem::replace(&mut record.draft, new);
         let old = old.unwrap_or_else(|| record.fact.ledger.clone());
+        record.claim_bytes = draft.claim_bytes();
         self.refresh_claimed(id, &old);
+    }
+
+    /// Adds the token of a request to the draft: `add` returns by how many bytes the claims grow. Costs no more in a budget
+    /// with many claims than in one with few.
+    pub(crate) fn add_to_draft(
+        &mut self,
+        key: &BudgetKey,
+        uid: &Uid,
+        add: impl FnOnce(&mut Ledger) -> usize,
+    ) {
+        let Some(id) = self.budget_id(key) else { return };
+        self.touch(id);
+        let record = &mut self.budgets[id as usize];
+        let draft = record.draft.get_or_insert_with(|| record.fact.ledger.clone());
+        record.claim_bytes += add(draft);
+        self.refresh_held(uid, id);
     }
 
     /// Updates the pods of a budget that were claimed under the old ledger or are claimed now.
@@ -112,12 +144,15 @@ impl Engine {
             // The pods that it denies are those that it covers.
             Err(_) => Coverage::of(&budget.uid, &rules),
         };
+        let steady_since = if self.any_generation { i64::MIN } else { budget.generation };
         let record = BudgetRecord {
+            claim_bytes: budget.ledger.claim_bytes(),
             fact: budget,
             draft: None,
             rules,
             downgraded,
             coverage,
+            steady_since,
             tally: Tally::default(),
             is_dirty: false,
         };

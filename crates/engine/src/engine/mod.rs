@@ -12,6 +12,7 @@
 //! | rules of a budget | the pods of its namespace |
 
 mod budgets;
+mod dependencies;
 mod index;
 mod lists;
 mod owners;
@@ -20,11 +21,13 @@ mod pods;
 mod preview;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use crate::ages::Ages;
 use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
 use crate::claims::Ledger;
 use crate::cluster_state::ClusterState;
@@ -109,11 +112,16 @@ pub(crate) struct BudgetRecord {
     pub(crate) fact: Budget,
     /// The ledger as a write in flight leaves it. Decisions count it instead of the observed one.
     draft: Option<Ledger>,
+    /// The size of the claims in the ledger that counts.
+    pub(crate) claim_bytes: usize,
     /// The rules in force. If the gate is disabled, a budget that counts groups counts pods instead. An invalid budget
     /// counts nothing and keeps its coverage.
     pub(crate) rules: Rules,
     pub(crate) downgraded: bool,
     pub(crate) coverage: Coverage,
+    /// The first generation since which the budget is known to have had this coverage without interruption. A
+    /// generation that was not observed may have had another coverage.
+    pub(crate) steady_since: i64,
     pub(crate) tally: Tally,
     /// The budget is in [`Engine::dirty`].
     is_dirty: bool,
@@ -123,6 +131,14 @@ impl BudgetRecord {
     /// The ledger that counts: the draft of a write in flight, else the observed one.
     pub(crate) fn ledger(&self) -> &Ledger {
         self.draft.as_ref().unwrap_or(&self.fact.ledger)
+    }
+
+    /// Whether every replica knows what the budget covers. If the coverage was another one since the budget was opened,
+    /// a replica may have admitted requests under that one, although the present coverage is the old one again.
+    pub(crate) fn is_open(&self) -> bool {
+        let ledger = self.ledger();
+        let steady = ledger.enforced_generation.is_none_or(|opened| opened >= self.steady_since);
+        ledger.enforced == Some(self.coverage) && steady
     }
 }
 
@@ -167,6 +183,8 @@ pub struct Engine {
     /// The last edition of any namespace's selectors.
     editions: u64,
     pub(crate) cluster: ClusterState,
+    /// The age of each kind, except pods.
+    pub(crate) ages: Ages,
     pool: Pool,
     pub(crate) now: Time,
     pods_version: Version,
@@ -179,6 +197,8 @@ pub struct Engine {
     pub(crate) open_all: bool,
     /// Ignores changes of coverage. For tests that show why a budget that covers other pods must be opened again.
     pub(crate) coverage_by_uid: bool,
+    /// Ignores that the coverage may have changed and changed back. For tests that show why the generation counts.
+    pub(crate) any_generation: bool,
     /// Budgets that may have changed since [`Engine::changes`] was last called, each once.
     dirty: Vec<u32>,
     /// Times at which something changes without an input.
@@ -207,6 +227,7 @@ impl Engine {
             namespaces: FxHashMap::default(),
             editions: NO_SELECTORS,
             cluster: ClusterState::new(gates.disruption_probe),
+            ages: Ages::default(),
             pool: Pool::default(),
             now: Time(i64::MIN),
             pods_version: Version(0),
@@ -214,6 +235,7 @@ impl Engine {
             pod_lists: BTreeMap::new(),
             open_all: false,
             coverage_by_uid: false,
+            any_generation: false,
             dirty: Vec::new(),
             alarms: BTreeSet::new(),
         }
@@ -237,6 +259,26 @@ impl Engine {
     pub fn advance(&mut self, now: Time) -> Changes {
         self.pass_time(now);
         self.changes()
+    }
+
+    /// Everything that happened to a kind up to this time is known. Pods are not among these kinds.
+    pub fn heard(&mut self, kind: &GroupKind, at: Time) {
+        self.ages.heard(kind, at);
+    }
+
+    /// The API server seems not to serve a kind any more.
+    pub fn doubt(&mut self, kind: &GroupKind) {
+        self.ages.doubt(kind);
+    }
+
+    /// A kind is not watched any more.
+    pub fn forget(&mut self, kind: &GroupKind) {
+        self.ages.forget(kind);
+    }
+
+    /// Sets how long a kind is fresh.
+    pub(crate) fn set_age_limit(&mut self, fresh_for: Duration) {
+        self.ages.set_limit(fresh_for);
     }
 
     /// Advances the time before a decision. Changes that follow from this are reported with the next input.
@@ -272,15 +314,19 @@ impl Engine {
         self.cluster.doubt(pod, pod.probe.as_ref()?, self.now)
     }
 
-    /// Hashes pods, budgets and the time. Nothing else changes in the state-space search of the tests.
+    /// Hashes pods, budgets, controllers, ages and the time. Nothing else changes in the state-space search of the tests.
     pub(crate) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         let mut pods: Vec<_> = self.pods.iter().map(|(_, record)| (&record.fact, record.absent)).collect();
         pods.sort_by(|(a, _), (b, _)| a.uid.cmp(&b.uid));
-        let mut budgets: Vec<_> =
-            self.budgets.iter().map(|(_, record)| (&record.fact, &record.draft)).collect();
-        budgets.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
-        (pods, budgets, &self.absences, &self.pod_lists, self.pods_version, self.now).hash(state);
+        let mut budgets: Vec<_> = self
+            .budgets
+            .iter()
+            .map(|(_, record)| (&record.fact, &record.draft, record.steady_since))
+            .collect();
+        budgets.sort_by(|(a, ..), (b, ..)| a.key.cmp(&b.key));
+        (pods, budgets, self.cluster.sorted_controllers()).hash(state);
+        (&self.absences, &self.pod_lists, self.pods_version, self.now, &self.ages).hash(state);
     }
 
     /// Whether a pod is known, even if only as absent from a list.
@@ -296,6 +342,11 @@ impl Engine {
     /// The ledger of a budget that decisions count: the draft of a write in flight, else the observed one.
     pub(crate) fn ledger(&self, key: &BudgetKey) -> Option<&Ledger> {
         self.by_key.get(key).map(|id| self.budgets[*id as usize].ledger())
+    }
+
+    /// Whether every replica knows what a budget covers.
+    pub(crate) fn is_open(&self, key: &BudgetKey) -> bool {
+        self.by_key.get(key).is_some_and(|id| self.budgets[*id as usize].is_open())
     }
 
     /// Whether the budget may be opened: its namespace is labeled or excluded, or the budget only observes.
@@ -323,19 +374,31 @@ impl Engine {
         keys
     }
 
-    /// The pods that a budget covers.
+    /// Whether a budget covers a pod.
+    pub(crate) fn is_covered_by(&self, uid: &str, key: &BudgetKey) -> bool {
+        let (Some(pod), Some(budget)) = (self.pod_id(uid), self.budget_id(key)) else { return false };
+        self.pods[pod as usize].members.iter().any(|member| member.budget == budget)
+    }
+
+    /// The pods that a budget covers, in the order of their names.
     pub fn covered(&self, key: &BudgetKey) -> Vec<&Pod> {
-        let Some(id) = self.by_key.get(key) else { return Vec::new() };
-        let Some(index) = self.namespaces.get(&key.object.namespace) else { return Vec::new() };
-        let mut pods: Vec<&Pod> = index
-            .pods
-            .iter()
-            .map(|pod| &self.pods[*pod as usize])
-            .filter(|record| record.members.iter().any(|member| member.budget == *id))
-            .map(|record| &record.fact)
-            .collect();
+        let mut pods: Vec<&Pod> = self.covered_unsorted(key).collect();
         pods.sort_by(|a, b| a.key.cmp(&b.key).then_with(|| a.uid.cmp(&b.uid)));
         pods
+    }
+
+    /// The pods that a budget covers.
+    pub(crate) fn covered_unsorted(&self, key: &BudgetKey) -> impl Iterator<Item = &Pod> {
+        let budget = self.budget_id(key);
+        self.pods_in(&key.object.namespace)
+            .map(|pod| &self.pods[pod as usize])
+            .filter(move |record| record.members.iter().any(|member| Some(member.budget) == budget))
+            .map(|record| &record.fact)
+    }
+
+    /// The pods of a namespace.
+    pub(crate) fn pods_in(&self, namespace: &Text) -> impl Iterator<Item = u32> {
+        self.namespaces.get(namespace).into_iter().flat_map(|index| index.pods.iter().copied())
     }
 
     pub(crate) fn pod_id(&self, uid: &str) -> Option<u32> {

@@ -313,8 +313,7 @@ impl Engine {
         let listed: FxHashSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let is_news = version > self.pods_version;
         let absent: Vec<Uid> = self
-            .covered(key)
-            .into_iter()
+            .covered_unsorted(key)
             .filter(|pod| is_news && !listed.contains(&pod.uid) && pod.version <= version)
             .map(|pod| pod.uid.clone())
             .collect();

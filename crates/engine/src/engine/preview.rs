@@ -24,9 +24,9 @@ impl Engine {
         self.pods.len()
     }
 
-    /// The numbers of a budget in its units; `None` for an invalid one.
+    /// The numbers of a budget, as its status shows them; `None` for an invalid one.
     pub fn numbers(&self, key: &BudgetKey) -> Option<Numbers> {
         let record = &self.budgets[self.budget_id(key)? as usize];
-        record.fact.spec.is_ok().then(|| record.tally.numbers(&record.rules))
+        record.fact.spec.is_ok().then(|| self.shown_numbers(record).1)
     }
 }

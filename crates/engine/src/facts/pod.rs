@@ -63,6 +63,10 @@ pub struct Pod {
     pub link: Option<Box<Link>>,
     /// The size of its group, as its group source wrote it on the pod.
     pub group_size: Option<u32>,
+    /// Its activeDeadlineSeconds.
+    pub deadline: Option<u32>,
+    /// Its node can never carry out the resize that its spec requests.
+    pub resize_infeasible: bool,
     /// What its containers run.
     pub containers: Box<[Container]>,
 }

@@ -13,13 +13,13 @@ pub(super) struct FirstSeen {
     pub(super) version: Version,
 }
 
-/// What identifies a token in a budget.
-type Entry = (BudgetKey, Uid, TokenId);
+/// The tokens of one budget, by pod.
+type Tokens = BTreeMap<(Uid, TokenId), FirstSeen>;
 
 /// The claims of all budgets, by token and by pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimIndex {
-    first_seen: BTreeMap<Entry, FirstSeen>,
+    first_seen: BTreeMap<BudgetKey, Tokens>,
     by_pod: BTreeMap<Uid, BTreeSet<BudgetKey>>,
     /// Pods with claims that were seen to go, and the version that showed it.
     gone_at: BTreeMap<Uid, Version>,
@@ -30,17 +30,25 @@ impl ClaimIndex {
     /// `one_clock_per_pod` is a mutation: a token inherits the clock of another token of its pod.
     pub(super) fn update(&mut self, budget: &Budget, now: Time, one_clock_per_pod: bool) {
         let key = &budget.key;
-        let old = self.take(key);
-        for (uid, claim) in &budget.ledger.claims {
-            for token in claim.tokens.keys() {
-                let entry = (key.clone(), uid.clone(), token.clone());
-                let new = FirstSeen { at: now, version: budget.version };
-                let of_pod = || old.iter().find(|((_, other, _), _)| other == uid).map(|(_, seen)| *seen);
-                let seen = old.get(&entry).copied().or_else(|| of_pod().filter(|_| one_clock_per_pod));
-                self.first_seen.insert(entry, seen.unwrap_or(new));
-            }
+        let old = self.first_seen.remove(key).unwrap_or_default();
+        let new = FirstSeen { at: now, version: budget.version };
+        let seen_of = |entry: &(Uid, TokenId)| {
+            let of_pod = || old.iter().find(|((uid, _), _)| *uid == entry.0).map(|(_, seen)| *seen);
+            let seen = old.get(entry).copied();
+            seen.or_else(|| if one_clock_per_pod { of_pod() } else { None }).unwrap_or(new)
+        };
+        let claims = budget.ledger.claims.iter();
+        let entries = claims
+            .flat_map(|(uid, claim)| claim.tokens.keys().map(|token| (uid.clone(), token.clone())))
+            .map(|entry| {
+                let seen = seen_of(&entry);
+                (entry, seen)
+            });
+        let tokens: Tokens = entries.collect();
+        if !tokens.is_empty() {
+            self.first_seen.insert(key.clone(), tokens);
         }
-        for (_, uid, _) in old.keys() {
+        for (uid, _) in old.keys() {
             if !budget.ledger.claims.contains_key(uid) {
                 self.release(uid, key);
             }
@@ -52,17 +60,8 @@ impl ClaimIndex {
 
     /// Forgets a budget and its claims.
     pub(super) fn remove(&mut self, budget: &BudgetKey) {
-        let pods: BTreeSet<Uid> = self.take(budget).into_keys().map(|(_, uid, _)| uid).collect();
-        pods.iter().for_each(|uid| self.release(uid, budget));
-    }
-
-    /// Takes the tokens of one budget out.
-    fn take(&mut self, budget: &BudgetKey) -> BTreeMap<Entry, FirstSeen> {
-        let mut taken = self.first_seen.split_off(&(budget.clone(), Uid::from(""), TokenId::from("")));
-        if let Some(next) = taken.keys().find(|(other, ..)| other != budget).cloned() {
-            self.first_seen.append(&mut taken.split_off(&next));
-        }
-        taken
+        let tokens = self.first_seen.remove(budget).unwrap_or_default();
+        tokens.keys().for_each(|(uid, _)| self.release(uid, budget));
     }
 
     fn release(&mut self, uid: &Uid, budget: &BudgetKey) {
@@ -99,7 +98,7 @@ impl ClaimIndex {
 
     /// When a token was first seen here.
     pub(super) fn first_seen(&self, budget: &BudgetKey, uid: &Uid, token: &TokenId) -> Option<FirstSeen> {
-        self.first_seen.get(&(budget.clone(), uid.clone(), token.clone())).copied()
+        self.first_seen.get(budget)?.get(&(uid.clone(), token.clone())).copied()
     }
 
     /// Whether every token of a claim was first seen in a version of its budget that is no newer than this.
@@ -119,9 +118,11 @@ impl ClaimIndex {
     pub(super) fn fingerprint(&self, knows: impl Fn(&Uid) -> bool, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.gone_at.hash(state);
-        for ((key, uid, token), first) in &self.first_seen {
-            let version = (!knows(uid)).then_some(first.version);
-            (key, uid, token, first.at, version).hash(state);
+        for (key, tokens) in &self.first_seen {
+            for ((uid, token), first) in tokens {
+                let version = (!knows(uid)).then_some(first.version);
+                (key, uid, token, first.at, version).hash(state);
+            }
         }
     }
 }

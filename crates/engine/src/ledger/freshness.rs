@@ -19,15 +19,17 @@ impl Freshness {
         Self { synced: false, serving: false, last_pod_event: Time(i64::MIN) }
     }
 
-    /// The pod watch showed an event, a bookmark or a list.
-    pub(super) fn pod_event(&mut self, now: Time) {
-        self.last_pod_event = now;
+    /// The pod watch showed an event or a bookmark, or requested the list that it showed.
+    pub(super) fn pod_event(&mut self, at: Time) {
+        self.last_pod_event = self.last_pod_event.max(at);
     }
 
     /// Every watch has shown its first list.
     pub(super) fn synced(&mut self, now: Time) {
         self.synced = true;
-        self.last_pod_event = now;
+        if self.last_pod_event == Time(i64::MIN) {
+            self.last_pod_event = now;
+        }
     }
 
     /// The Lease of this process is written and renewed, or no longer is.
@@ -40,20 +42,18 @@ impl Freshness {
         self.synced && self.serving
     }
 
-    /// How long the pod watch has shown nothing.
-    pub(super) fn silence(&self, now: Time) -> Duration {
-        now.since(self.last_pod_event)
-    }
-
     /// How long the pod watch has shown nothing, if that is too long to decide anything.
     pub(super) fn stale_for(&self, now: Time, fresh_for: Duration) -> Option<Duration> {
-        Some(self.silence(now)).filter(|silence| *silence > fresh_for)
+        Some(now.since(self.last_pod_event)).filter(|silence| *silence > fresh_for)
     }
 
     /// Why this process cannot decide anything now.
     pub(super) fn cannot_decide(&self, now: Time, fresh_for: Duration) -> Option<DenialReason> {
-        if !self.may_acknowledge() {
+        if !self.synced {
             return Some(DenialReason::NotSynced);
+        }
+        if !self.serving {
+            return Some(DenialReason::NotServing);
         }
         self.stale_for(now, fresh_for).map(|silence| DenialReason::NotFresh { seconds: silence.as_secs() })
     }
@@ -69,12 +69,12 @@ mod tests {
     fn a_process_decides_once_it_is_synced_and_serves() {
         let mut freshness = Freshness::new();
         assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotSynced));
-        freshness.synced(Time(0));
-        assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotSynced));
         freshness.set_serving(true);
+        assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotSynced));
+        freshness.synced(Time(0));
         assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), None);
         freshness.set_serving(false);
-        assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotSynced));
+        assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotServing));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What goes into a replica and what comes out: events, answers, calls to the API server and their replies.
 
-use crate::basics::{GroupKind, ObjectKey, Text, Time, Version};
+use crate::basics::{GroupKind, ObjectKey, Text, Time, Uid, Version};
+use crate::claims::{Token, TokenId};
 use crate::decision::Decision;
 use crate::engine::Snapshot;
 use crate::facts::{Budget, BudgetKey, BudgetKind, Controller, Input, Pod};
@@ -20,6 +21,14 @@ pub enum Event {
     Fact(Box<Input>),
     /// A watch has listed everything.
     List(Snapshot),
+    /// The watch of a kind showed an event or a bookmark at this time, or requested then the list that it showed. For
+    /// pods, every [`Event::Fact`] says so too.
+    Heard(GroupKind, Time),
+    /// The API server seems not to serve a kind any more: what is known of it is stale, until the kind is heard of again
+    /// or not watched any more.
+    Doubted(GroupKind),
+    /// A kind is not watched any more: it has no age. Its objects are removed by an empty list before.
+    Forgotten(GroupKind),
     /// The watch of one kind of budgets has shown everything up to this version.
     BudgetsAt(BudgetKind, Version),
     /// One kind of budgets is not watched any more: these budgets are unknown from now on.
@@ -152,6 +161,23 @@ pub struct ReplicaLease {
     pub acknowledged: Acknowledged,
     /// Its Lease expired. It counts until the Lease is removed: what it admitted recently is not known.
     pub vanished: bool,
+    /// Whether it may admit requests. One that has not begun to, or has ended, has nothing to acknowledge.
+    pub serves: bool,
+    /// What it admitted recently, if it has ended and handed that over.
+    pub admitted: Vec<Admission>,
+}
+
+/// An admission of a replica that a new budget would have to know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Admission {
+    /// The UID of the pod.
+    pub uid: Uid,
+    /// The name of the pod.
+    pub pod: Text,
+    /// The token of the request.
+    pub token: TokenId,
+    /// What was admitted.
+    pub what: Token,
 }
 
 /// Something worth an Event.

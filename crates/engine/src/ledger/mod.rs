@@ -38,7 +38,8 @@ mod settings;
 mod settle;
 
 pub use messages::{
-    Acknowledged, Call, CallId, Event, Note, Output, PodRead, ReplicaLease, Reply, RequestId, WriteOutcome,
+    Acknowledged, Admission, Call, CallId, Event, Note, Output, PodRead, ReplicaLease, Reply, RequestId,
+    WriteOutcome,
 };
 pub use patch::{LedgerPatch, PatchTarget, Step};
 pub use replica::Replica;

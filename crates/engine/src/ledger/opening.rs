@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::basics::{Time, Version};
+use crate::claims::TokenId;
 use crate::facts::{BudgetKey, BudgetKind};
 use crate::ledger::messages::{Acknowledged, ReplicaLease};
 
@@ -18,8 +19,10 @@ const RETRY_PRUNED_AFTER: Duration = Duration::from_secs(30);
 enum Phase {
     #[default]
     NotStarted,
+    /// It waits for the next list of the replicas.
+    Queued,
     ListingReplicas,
-    /// A replica has not acknowledged the budget: the next tick lists again.
+    /// A replica has not acknowledged the budget, or the budget lacks a token: the next tick lists again.
     Waiting,
     /// Every replica has acknowledged it.
     ListingPods,
@@ -33,12 +36,17 @@ pub(super) struct Opening {
     /// The version in which the present coverage was first seen here.
     seen_at: Version,
     phase: Phase,
+    /// The generation that the installed CustomResourceDefinition does not store: that of the release before does not
+    /// have the field. The budget is open without it.
+    dropped: Option<i64>,
+    /// The tokens of replicas that have ended that the budget got.
+    handed_over: BTreeSet<TokenId>,
 }
 
 impl Opening {
     /// The budget covers other pods from this version on.
     pub(super) fn restart(&mut self, seen_at: Version) {
-        *self = Self { seen_at, phase: Phase::NotStarted };
+        *self = Self { seen_at, ..Self::default() };
     }
 
     /// The budget is open, or gone.
@@ -49,16 +57,23 @@ impl Opening {
     /// Whether a tick may go on: nothing is in flight and no pause holds.
     pub(super) fn is_due(&self, now: Time) -> bool {
         match self.phase {
-            Phase::ListingReplicas | Phase::ListingPods => false,
+            Phase::Queued | Phase::ListingReplicas | Phase::ListingPods => false,
             Phase::Pruned(until) => now >= until,
             Phase::NotStarted | Phase::Waiting => true,
         }
     }
 
-    /// The replicas are being listed. Returns what identifies the list.
-    pub(super) fn list_replicas(&mut self) -> Version {
-        self.phase = Phase::ListingReplicas;
-        self.seen_at
+    /// The budget waits for the next list of the replicas.
+    pub(super) fn queue(&mut self) {
+        self.phase = Phase::Queued;
+    }
+
+    /// The replicas are being listed. Returns what identifies the list, if the budget waits for one.
+    pub(super) fn list_replicas(&mut self) -> Option<Version> {
+        (self.phase == Phase::Queued).then(|| {
+            self.phase = Phase::ListingReplicas;
+            self.seen_at
+        })
     }
 
     /// A list of replicas came back. Returns whether it counts: a list that was sent before the budget covered what it
@@ -100,16 +115,76 @@ impl Opening {
         matches!(self.phase, Phase::Pruned(_))
     }
 
-    /// Whether a replica has acknowledged this coverage and is alive. A replica that vanished may have admitted something
-    /// that only it knew.
-    pub(super) fn is_acknowledged_by(&self, replica: &ReplicaLease, kind: BudgetKind) -> bool {
-        replica.acknowledged.of(kind) >= self.seen_at && !replica.vanished
+    /// The generation was written, and the status does not have it.
+    pub(super) fn dropped(&mut self, generation: i64) {
+        self.dropped = Some(generation);
+    }
+
+    pub(super) fn drops(&self, generation: i64) -> bool {
+        self.dropped == Some(generation)
+    }
+
+    /// Whether a replica keeps the budget closed: it may admit requests and has not acknowledged this coverage, or it
+    /// vanished and may have admitted something that only it knew.
+    pub(super) fn is_blocked_by(&self, replica: &ReplicaLease, kind: BudgetKind) -> bool {
+        replica.serves && (replica.acknowledged.of(kind) < self.seen_at || replica.vanished)
+    }
+
+    /// Takes a token that a replica handed over when it ended. Returns whether it is new here: each is added to the
+    /// budget once, and is settled as any other from then on.
+    pub(super) fn take_token(&mut self, token: &TokenId) -> bool {
+        self.handed_over.insert(token.clone())
     }
 
     /// Feeds what the future depends on into a hasher: when the budget was first seen only until it is open.
     pub(super) fn fingerprint(&self, closed: bool, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
-        (closed.then_some(self.seen_at), &self.phase).hash(state);
+        (closed.then_some((self.seen_at, &self.handed_over)), &self.phase, self.dropped).hash(state);
+    }
+}
+
+/// The lists of the replicas. One list serves all budgets that wait to be opened: those that were first seen before it
+/// is sent. So a thousand budgets cost no more lists than one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReplicaLists {
+    /// The budgets that wait for the next list.
+    queued: BTreeSet<BudgetKey>,
+    in_flight: bool,
+    /// When the last list was sent.
+    sent: Option<Time>,
+    /// How often in a row a list let no budget get on.
+    in_vain: u32,
+}
+
+impl ReplicaLists {
+    /// A budget waits for the next list.
+    pub(super) fn queue(&mut self, budget: &BudgetKey) {
+        self.queued.insert(budget.clone());
+    }
+
+    /// When the next list is due, if one is.
+    pub(super) fn due_at(&self, pause: Duration) -> Option<Time> {
+        let pause = (pause * (1 << self.in_vain.saturating_sub(1).min(4))).min(pause * 10);
+        let due_at = self.sent.map_or(Time(i64::MIN), |sent| sent.after(pause));
+        (!self.in_flight && !self.queued.is_empty()).then_some(due_at)
+    }
+
+    /// A list is being sent. Returns the budgets that it is for.
+    pub(super) fn start(&mut self, now: Time) -> BTreeSet<BudgetKey> {
+        (self.in_flight, self.sent) = (true, Some(now));
+        std::mem::take(&mut self.queued)
+    }
+
+    /// The list came back. If no budget gets on by it, the next list waits longer.
+    pub(super) fn done(&mut self, gets_on: bool) {
+        self.in_flight = false;
+        self.in_vain = if gets_on { 0 } else { self.in_vain.saturating_add(1) };
+    }
+
+    /// Feeds what the future depends on into a hasher. A search runs without a pause.
+    pub(super) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        (&self.queued, self.in_flight).hash(state);
     }
 }
 
@@ -201,9 +276,12 @@ mod tests {
     fn a_list_that_was_sent_for_an_older_coverage_does_not_count() {
         let mut opening = Opening::default();
         opening.restart(Version(5));
-        let sent = opening.list_replicas();
+        assert_eq!(opening.list_replicas(), None, "it does not wait for a list");
+        opening.queue();
+        let sent = opening.list_replicas().expect("it waits for a list");
         assert!(!opening.is_due(Time(0)), "one is in flight");
         opening.restart(Version(6));
+        opening.queue();
         opening.list_replicas();
         assert!(!opening.replicas_listed(sent));
         assert!(opening.replicas_listed(Version(6)));
@@ -213,18 +291,61 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_acknowledges_by_version_and_must_be_alive() {
+    fn a_replica_that_serves_blocks_until_it_has_acknowledged_and_while_it_has_vanished() {
         let mut opening = Opening::default();
         opening.restart(Version(5));
-        let replica = |version, vanished| ReplicaLease {
-            name: "a".into(),
-            acknowledged: acknowledged(version),
-            vanished,
-        };
-        assert!(!opening.is_acknowledged_by(&replica(4, false), KIND));
-        assert!(opening.is_acknowledged_by(&replica(5, false), KIND));
-        assert!(!opening.is_acknowledged_by(&replica(5, true), KIND));
-        assert!(!opening.is_acknowledged_by(&replica(5, false), BudgetKind::PodUnavailableBudget));
+        for (version, vanished, serves, blocks, why) in [
+            (4, false, true, true, "it does not know the budget"),
+            (5, false, true, false, "it knows the budget"),
+            (5, true, true, true, "what it admitted is not known"),
+            (0, false, false, false, "it does not serve yet"),
+            (0, true, false, false, "it never served, or handed over what it admitted"),
+        ] {
+            let (name, acknowledged) = ("a".into(), acknowledged(version));
+            let replica = ReplicaLease { name, acknowledged, vanished, serves, admitted: Vec::new() };
+            assert_eq!(opening.is_blocked_by(&replica, KIND), blocks, "{why}");
+            let other = BudgetKind::PodUnavailableBudget;
+            assert_eq!(opening.is_blocked_by(&replica, other), serves, "it acknowledges each kind by itself");
+        }
+    }
+
+    #[test]
+    fn one_list_serves_all_budgets_and_the_next_waits_longer_while_none_gets_on() {
+        let pause = Duration::from_millis(100);
+        let key = |name: &str| BudgetKey { object: ObjectKey::new("shop", name), kind: KIND };
+        let mut lists = ReplicaLists::default();
+        assert_eq!(lists.due_at(pause), None);
+        for name in ["a", "b"] {
+            lists.queue(&key(name));
+        }
+        let mut now = Time(0);
+        let mut gaps = Vec::new();
+        for _ in 0..6 {
+            assert!(lists.due_at(pause).is_some_and(|due| due <= now));
+            assert_eq!(lists.start(now).len(), 2);
+            lists.queue(&key("c"));
+            assert_eq!(lists.due_at(pause), None, "one is in flight");
+            lists.done(false);
+            lists.queue(&key("d"));
+            let due = lists.due_at(pause).expect("two wait");
+            gaps.push(due.since(now).as_millis());
+            now = due;
+        }
+        assert_eq!(gaps, [100, 200, 400, 800, 1_000, 1_000]);
+        lists.queue(&key("e"));
+        lists.start(now);
+        lists.done(true);
+        lists.queue(&key("a"));
+        assert_eq!(lists.due_at(pause), Some(now.after(pause)), "one got on");
+    }
+
+    #[test]
+    fn a_token_that_was_handed_over_is_added_once() {
+        let mut opening = Opening::default();
+        assert!(opening.take_token(&"t1".into()));
+        assert!(!opening.take_token(&"t1".into()));
+        opening.restart(Version(6));
+        assert!(opening.take_token(&"t1".into()), "another coverage");
     }
 
     #[test]

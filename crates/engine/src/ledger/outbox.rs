@@ -26,8 +26,10 @@ pub(super) enum Purpose {
     ReadSource(BudgetKey, Source),
     /// The read of a pod whose token is due.
     Expire(BudgetKey, Uid),
-    /// The list of replicas before a budget opens that was first seen in this version.
-    ListReplicas(BudgetKey, Version),
+    /// The list of a budget's pods because several tokens are due, and what the budget covered when it was sent.
+    ExpireListed(BudgetKey, Option<Coverage>),
+    /// The list of replicas before budgets open, each with the version in which it was first seen.
+    ListReplicas(Vec<(BudgetKey, Version)>),
     /// The list of pods before such a budget opens.
     ListPodsToOpen(BudgetKey, Version),
 }
@@ -53,6 +55,11 @@ impl Outbox {
     /// A call came back. Returns what it was for, once.
     pub(super) fn returned(&mut self, id: CallId) -> Option<Purpose> {
         self.calls.remove(&id)
+    }
+
+    /// The number of lists of pods in flight that are for openings.
+    pub(super) fn lists_to_open(&self) -> usize {
+        self.calls.values().filter(|purpose| matches!(purpose, Purpose::ListPodsToOpen(..))).count()
     }
 
     pub(super) fn answer(&mut self, request: RequestId, decision: Decision) {

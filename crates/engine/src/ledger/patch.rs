@@ -33,8 +33,8 @@ pub enum Step {
     PutClaim(Uid, Claim),
     /// Takes a claim out. It must be there.
     RemoveClaim(Uid),
-    /// Says for which coverage every replica knows the budget.
-    SetEnforced(Coverage),
+    /// Says for which coverage every replica knows the budget, and the generation of the spec that has this coverage.
+    SetEnforced(Coverage, i64),
     /// Says which protocol its writers speak.
     SetProtocol(u32),
 }
@@ -67,7 +67,10 @@ impl LedgerPatch {
                     true
                 }
                 Step::RemoveClaim(uid) => ledger.claims.remove(uid).is_some(),
-                Step::SetEnforced(coverage) => set(&mut ledger.enforced, Some(*coverage)),
+                Step::SetEnforced(coverage, generation) => {
+                    ledger.enforced_generation = Some(*generation);
+                    set(&mut ledger.enforced, Some(*coverage))
+                }
                 Step::SetProtocol(protocol) => set(&mut ledger.protocol, Some(*protocol)),
             };
             if !holds {

@@ -3,13 +3,12 @@
 //! Requests that arrive while a write is in flight wait. They are decided one after the other, each on what the earlier
 //! ones leave, and go out together in the next write. In a burst the first request waits for others, see `batch_window`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::basics::{Text, Time, Uid};
 use crate::claims::{Ledger, Token, TokenId};
 use crate::ledger::batch_window::BatchWindow;
-use crate::ledger::messages::RequestId;
-use crate::ledger::recent::RecentAdmission;
+use crate::ledger::messages::{Admission, RequestId};
 use crate::ledger::requests::Agreement;
 use crate::ledger::settings::Settings;
 
@@ -25,12 +24,12 @@ pub(super) struct Backfill {
 
 impl Backfill {
     /// The budget must not open without it.
-    pub(super) fn required(admission: &RecentAdmission) -> Self {
+    pub(super) fn required(admission: &Admission) -> Self {
         Self { required: true, ..Self::best_effort(admission) }
     }
 
     /// The budget only observes the operation: nothing waits for this token.
-    pub(super) fn best_effort(admission: &RecentAdmission) -> Self {
+    pub(super) fn best_effort(admission: &Admission) -> Self {
         Self {
             uid: admission.uid.clone(),
             pod: admission.pod.clone(),
@@ -61,11 +60,13 @@ pub(super) struct PendingWrite {
     pub(super) budget: Uid,
     /// It opens the budget.
     pub(super) opens: bool,
+    /// It names this generation in a budget that is open.
+    pub(super) names: Option<i64>,
     /// The ledger number that it tests, if it tests one.
     pub(super) number: Option<u64>,
     pub(super) requests: Vec<WrittenRequest>,
-    pub(super) backfills: Vec<TokenId>,
-    pub(super) withdrawals: Vec<TokenId>,
+    pub(super) backfills: BTreeSet<TokenId>,
+    pub(super) withdrawals: BTreeSet<TokenId>,
 }
 
 /// A request whose token is being written.
@@ -138,6 +139,11 @@ impl CommitQueue {
         self.tokens.withdrawals.insert(token, uid);
     }
 
+    /// The pods of the tokens to add.
+    pub(super) fn backfilled_pods(&self) -> impl Iterator<Item = &Uid> {
+        self.tokens.backfills.values().map(|backfill| &backfill.uid)
+    }
+
     /// Whether a token is missing that the acknowledgement of the budget waits for.
     pub(super) fn has_required_backfills(&self) -> bool {
         self.tokens.backfills.values().any(|backfill| backfill.required)
@@ -146,6 +152,12 @@ impl CommitQueue {
     /// Takes the tokens to add and to remove out.
     pub(super) fn take_tokens(&mut self) -> TokenChanges {
         std::mem::take(&mut self.tokens)
+    }
+
+    /// Puts the tokens back that did not fit into the budget.
+    pub(super) fn wait_for_room(&mut self, mut tokens: TokenChanges, fit: &BTreeSet<TokenId>) {
+        tokens.backfills.retain(|token, _| !fit.contains(token));
+        self.tokens.backfills.append(&mut tokens.backfills);
     }
 
     /// Starts a write.
@@ -223,14 +235,8 @@ mod tests {
         Token { operation: Operation::Evict, by: "drain".into(), at: Time(0), target: Target::default() }
     }
 
-    fn admission(uid: &str, token_id: &str) -> RecentAdmission {
-        RecentAdmission {
-            uid: uid.into(),
-            pod: uid.into(),
-            token: token_id.into(),
-            what: token(),
-            at: Time(0),
-        }
+    fn admission(uid: &str, token_id: &str) -> Admission {
+        Admission { uid: uid.into(), pod: uid.into(), token: token_id.into(), what: token() }
     }
 
     fn ledger(claims: &[(&str, &str)]) -> Ledger {
@@ -258,7 +264,7 @@ mod tests {
         let admission = admission("x", "t1");
         queue.backfill("t1".into(), Backfill::required(&admission));
         let tokens = queue.take_tokens();
-        let write = PendingWrite { backfills: vec!["t1".into()], ..PendingWrite::default() };
+        let write = PendingWrite { backfills: ["t1".into()].into(), ..PendingWrite::default() };
         queue.start_commit(0, tokens, Time(0));
         queue.start(write.clone());
         assert!(queue.is_busy() && queue.has_required_backfills());
@@ -273,7 +279,7 @@ mod tests {
     fn a_backfill_of_a_pod_that_is_gone_is_dropped_once_the_write_is_done() {
         let mut queue = CommitQueue::default();
         queue.backfill("t1".into(), Backfill::required(&admission("x", "t1")));
-        let write = PendingWrite { backfills: vec!["t1".into()], ..PendingWrite::default() };
+        let write = PendingWrite { backfills: ["t1".into()].into(), ..PendingWrite::default() };
         queue.confirm(&write, &ledger(&[]), true, |_| false);
         assert!(!queue.has_required_backfills());
     }
@@ -282,7 +288,7 @@ mod tests {
     fn a_withdrawal_stays_while_the_budget_has_the_token() {
         let mut queue = CommitQueue::default();
         queue.withdraw("t1".into(), "x".into());
-        let write = PendingWrite { withdrawals: vec!["t1".into()], ..PendingWrite::default() };
+        let write = PendingWrite { withdrawals: ["t1".into()].into(), ..PendingWrite::default() };
         queue.confirm(&write, &ledger(&[("x", "t1")]), false, |_| true);
         assert!(!queue.is_idle());
         queue.confirm(&write, &ledger(&[]), true, |_| true);

@@ -6,45 +6,36 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::basics::{Text, Time, Uid};
-use crate::claims::{Token, TokenId};
+use crate::basics::{Time, Uid};
+use crate::claims::TokenId;
+use crate::ledger::messages::Admission;
 use crate::ledger::queue::Backfill;
 
-/// One admission of this replica.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RecentAdmission {
-    pub(super) uid: Uid,
-    pub(super) pod: Text,
-    pub(super) token: TokenId,
-    pub(super) what: Token,
-    pub(super) at: Time,
-}
-
-/// The admissions of the last minutes, oldest first.
+/// The admissions of the last minutes, oldest first, each with its time.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct RecentAdmissions {
-    admissions: VecDeque<RecentAdmission>,
+    admissions: VecDeque<(Time, Admission)>,
 }
 
 impl RecentAdmissions {
-    pub(super) fn add(&mut self, admission: RecentAdmission) {
-        self.admissions.push_back(admission);
+    pub(super) fn add(&mut self, admission: Admission, now: Time) {
+        self.admissions.push_back((now, admission));
     }
 
     /// Forgets admissions that are too old to matter to a new budget.
     pub(super) fn forget(&mut self, now: Time, recent_for: Duration) {
-        while self.admissions.front().is_some_and(|first| now >= first.at.after(recent_for)) {
+        while self.admissions.front().is_some_and(|(at, _)| now >= at.after(recent_for)) {
             self.admissions.pop_front();
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.admissions.is_empty()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Admission> {
+        self.admissions.iter().map(|(_, admission)| admission)
     }
 
     /// The tokens that a budget which covers these pods must have before it opens.
     pub(super) fn backfills(&self, covers: impl Fn(&Uid) -> bool) -> Vec<(TokenId, Backfill)> {
-        let covered = self.admissions.iter().filter(|admission| covers(&admission.uid));
+        let covered = self.iter().filter(|admission| covers(&admission.uid));
         covered.map(|admission| (admission.token.clone(), Backfill::required(admission))).collect()
     }
 }
@@ -52,23 +43,13 @@ impl RecentAdmissions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claims::Target;
+    use crate::claims::{Target, Token};
     use crate::facts::Operation;
 
-    fn admission(uid: &str, at: i64) -> RecentAdmission {
-        let what = Token {
-            operation: Operation::Evict,
-            by: "drain".into(),
-            at: Time(at),
-            target: Target::default(),
-        };
-        RecentAdmission {
-            uid: uid.into(),
-            pod: uid.into(),
-            token: format!("t-{uid}").into(),
-            what,
-            at: Time(at),
-        }
+    fn admission(uid: &str) -> Admission {
+        let what =
+            Token { operation: Operation::Evict, by: "drain".into(), at: Time(0), target: Target::default() };
+        Admission { uid: uid.into(), pod: uid.into(), token: format!("t-{uid}").into(), what }
     }
 
     fn tokens(recent: &RecentAdmissions, covers: impl Fn(&Uid) -> bool) -> Vec<String> {
@@ -78,8 +59,8 @@ mod tests {
     #[test]
     fn a_budget_is_backfilled_with_admissions_of_pods_it_covers() {
         let mut recent = RecentAdmissions::default();
-        recent.add(admission("a", 0));
-        recent.add(admission("b", 1));
+        recent.add(admission("a"), Time(0));
+        recent.add(admission("b"), Time(1));
         assert_eq!(tokens(&recent, |_| true), ["t-a", "t-b"]);
         assert_eq!(tokens(&recent, |uid| **uid == *"b"), ["t-b"]);
     }
@@ -87,14 +68,14 @@ mod tests {
     #[test]
     fn an_admission_is_forgotten_after_its_time() {
         let mut recent = RecentAdmissions::default();
-        recent.add(admission("a", 0));
-        recent.add(admission("b", 500));
+        recent.add(admission("a"), Time(0));
+        recent.add(admission("b"), Time(500));
         let recent_for = Duration::from_secs(2);
         recent.forget(Time(1_999), recent_for);
         assert_eq!(tokens(&recent, |_| true), ["t-a", "t-b"]);
         recent.forget(Time(2_000), recent_for);
         assert_eq!(tokens(&recent, |_| true), ["t-b"]);
         recent.forget(Time(2_500), recent_for);
-        assert!(recent.is_empty());
+        assert_eq!(recent.iter().count(), 0);
     }
 }

@@ -16,6 +16,8 @@ use crate::request::Request;
 pub(super) struct Agreement {
     /// The UID of the budget: one that was created anew under the same name does not have the token.
     pub(super) budget: Uid,
+    /// The pod that the token is for: a successor of the same name is not covered by it.
+    pub(super) pod: Uid,
     /// Why the budget agreed.
     pub(super) reason: AllowReason,
 }
@@ -23,7 +25,7 @@ pub(super) struct Agreement {
 /// The reason is reported with the answer and nothing else rests on it, so a search need not tell states apart by it.
 impl Hash for Agreement {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.budget.hash(state);
+        (&self.budget, &self.pod).hash(state);
     }
 }
 
@@ -227,7 +229,7 @@ mod tests {
     }
 
     fn agreement(reason: AllowReason) -> Agreement {
-        Agreement { budget: "u1".into(), reason }
+        Agreement { budget: "u1".into(), pod: "x".into(), reason }
     }
 
     #[test]

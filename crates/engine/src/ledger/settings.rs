@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::ages::FRESH_FOR;
 use crate::basics::Text;
 
 /// The bounds of the protocol.
@@ -11,7 +12,7 @@ use crate::basics::Text;
 pub struct Settings {
     /// Names this process; no other process ever has the same name.
     pub name: Text,
-    /// How long the view of the pods is fresh after the last event of their watch.
+    /// How long what is known of a kind is fresh after its watch last received something.
     pub fresh_for: Duration,
     /// How long a token without effect is kept. Longer than the API server may take to carry out what was admitted.
     pub expiry: Duration,
@@ -22,6 +23,9 @@ pub struct Settings {
     /// How long claims whose pods have gone wait for more of them before they are written out. No request waits for
     /// that: a replica that still counts them is only too careful.
     pub settle_delay: Duration,
+    /// The shortest pause between two lists of the replicas while budgets wait to be opened. It doubles up to ten times
+    /// that while no budget gets on.
+    pub list_pause: Duration,
     /// How long no request may arrive, in a burst, before those that wait are written together.
     pub batch_pause: Duration,
     /// Whether a budget opens before its namespace is guarded, for tests without namespaces. Until a namespace is guarded,
@@ -32,20 +36,33 @@ pub struct Settings {
     pub without: BTreeSet<ProtocolRule>,
 }
 
+/// A rule that every replica of this process leaves out.
+#[cfg(feature = "mutations")]
+static LEFT_OUT: std::sync::OnceLock<ProtocolRule> = std::sync::OnceLock::new();
+
+#[cfg(feature = "mutations")]
+impl ProtocolRule {
+    /// Leaves the rule out in all replicas that this process makes from now on.
+    pub fn leave_out(self) {
+        let _ = LEFT_OUT.set(self);
+    }
+}
+
 impl Settings {
     /// The settings of production.
     pub fn new(name: impl Into<Text>) -> Self {
         Self {
             name: name.into(),
-            fresh_for: Duration::from_secs(90),
+            fresh_for: FRESH_FOR,
             expiry: Duration::from_secs(120),
             recent_for: Duration::from_secs(120),
             patience: Duration::from_millis(100),
             settle_delay: Duration::from_millis(400),
+            list_pause: Duration::from_millis(100),
             batch_pause: Duration::from_millis(8),
             opens_unguarded: false,
             #[cfg(feature = "mutations")]
-            without: BTreeSet::new(),
+            without: LEFT_OUT.get().copied().into_iter().collect(),
         }
     }
 
@@ -102,11 +119,15 @@ rules! {
     WaitForAcknowledgement,
     WaitForVanished,
     ListReplicas,
+    ListOnceServing,
+    TakeHandedOver,
     ListAfterAcknowledgement,
     RecheckCovering,
     BudgetByUid,
+    AgreementByPod,
     ClosedDenies,
     ReopenOnCoverage,
+    SteadyCoverage,
     ListOfCoverage,
     UpdateSeenRunning,
     UpdateSettlesUpdates,
@@ -116,4 +137,5 @@ rules! {
     ReplacedUpdatesEnd,
     ReplacedOnceSeen,
     TakenBackExpires,
+    StaleKindsDeny,
 }

@@ -4,23 +4,30 @@
 //! it may wait for more of them and go out in one write. A token that an update has fulfilled, and a token whose pod was left
 //! alone for the longest time an admitted request may take, give health back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::basics::{Time, Uid};
-use crate::claims::{Ledger, Target, Token};
+use crate::basics::{Time, Uid, Version};
+use crate::claims::{Ledger, Target, Token, TokenId};
 use crate::facts::Pod;
 use crate::ledger::settings::{ProtocolRule, Settings};
 
 /// How long the watch has to show what a read has shown.
 const REREAD_AFTER: Duration = Duration::from_secs(5);
 
+/// A token of a pod.
+pub(super) type PodToken = (Uid, TokenId);
+
 /// What the leader is settling in one budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Settlement {
     /// Since when there are claims whose pods have gone.
     finished_since: Option<Time>,
-    /// A pod whose token is due is being read.
-    expiring: Option<Uid>,
+    /// The pods of these tokens are being read, because the tokens are due.
+    expiring: Option<BTreeSet<PodToken>>,
+    /// Tokens whose pods were read after they were due, and were left alone: with the version of the pod. They are dropped by
+    /// the next write that the budget has time for.
+    unused: BTreeMap<PodToken, Version>,
     /// When to read again, after a read showed that the watch will show the pod's end.
     reread_at: Option<Time>,
 }
@@ -44,24 +51,36 @@ impl Settlement {
         self.finished_since = None;
     }
 
-    /// Whether the pod of a token that is due may be read now.
+    /// Whether the pods of tokens that are due may be read now.
     pub(super) fn may_expire(&self, now: Time) -> bool {
         self.expiring.is_none() && self.reread_at.is_none_or(|at| now >= at)
     }
 
-    /// The pod of a token that is due is being read.
-    pub(super) fn start_expiry(&mut self, pod: Uid) {
-        self.expiring = Some(pod);
+    /// The pods of tokens that are due are being read.
+    pub(super) fn start_expiry(&mut self, tokens: BTreeSet<PodToken>) {
+        self.expiring = Some(tokens);
     }
 
-    /// The read came back.
-    pub(super) fn end_expiry(&mut self) {
-        self.expiring = None;
+    /// The read came back: it showed these pods, alive, at these versions. A pod that it did not show is gone or terminating:
+    /// the watch will show that, and then its claim is settled.
+    pub(super) fn end_expiry(&mut self, alive: &BTreeMap<Uid, Version>, now: Time) {
+        let tokens = self.expiring.take().unwrap_or_default();
+        let all = tokens.len();
+        let unused = tokens.into_iter().filter_map(|token| {
+            let version = *alive.get(&token.0)?;
+            Some((token, version))
+        });
+        let before = self.unused.len();
+        self.unused.extend(unused);
+        if self.unused.len() - before < all {
+            self.reread_at = Some(now.after(REREAD_AFTER));
+        }
     }
 
-    /// The pod is gone or terminating: the watch will show it, and then it is settled.
-    pub(super) fn wait_for_watch(&mut self, now: Time) {
-        self.reread_at = Some(now.after(REREAD_AFTER));
+    /// The tokens that were left alone. Those that are not due any more are forgotten: the read says nothing about later.
+    pub(super) fn unused(&mut self, is_due: impl Fn(&PodToken) -> bool) -> BTreeMap<PodToken, Version> {
+        self.unused.retain(|token, _| is_due(token));
+        self.unused.clone()
     }
 }
 
@@ -99,14 +118,20 @@ fn is_over_too_early(target: &Target, pod: &Pod, ledger: &Ledger, settings: &Set
 
 /// Whether a token that has stood for the longest time an admitted request may take can be dropped. An update that was
 /// written is kept: it ends when the containers run what it asks for, however long that takes. But an update that asks for
-/// what runs already took another back; if the kubelet has replaced nothing by now, it never will.
+/// what runs already took another back; if the kubelet has replaced nothing by now, it never will. Nor does it carry out a
+/// resize that its node has no room for.
 pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings) -> bool {
     let takes_back = !settings.is_without(ProtocolRule::TakenBackExpires);
-    let written = !token.operation.removes()
-        && pod.is_some_and(|pod| {
-            token.target.is_stored(pod) && !(takes_back && token.target.runs_unreplaced(pod))
-        });
-    !written
+    let Some(pod) = pod.filter(|_| !token.operation.removes()) else { return true };
+    let target = &token.target;
+    !target.is_stored(pod) || (takes_back && target.runs_unreplaced(pod)) || target.is_infeasible(pod)
+}
+
+/// Whether what a token allows was carried out before the token is dropped: an update that another took back. No other
+/// token is dropped after its effect.
+pub(super) fn has_happened(token: &Token, pod: Option<&Pod>) -> bool {
+    let target = &token.target;
+    !token.operation.removes() && pod.is_some_and(|pod| target.is_stored(pod) && !target.is_infeasible(pod))
 }
 
 #[cfg(test)]
@@ -131,22 +156,24 @@ mod tests {
     }
 
     #[test]
-    fn one_due_pod_is_read_at_a_time() {
+    fn the_pods_of_due_tokens_are_read_together() {
         let mut settlement = Settlement::default();
+        let token = |uid: &str, id: &str| (Uid::from(uid), TokenId::from(id));
         assert!(settlement.may_expire(Time(0)));
-        settlement.start_expiry("x".into());
-        assert!(!settlement.may_expire(Time(0)));
-        settlement.end_expiry();
-        assert!(settlement.may_expire(Time(0)));
-        settlement.wait_for_watch(Time(0));
-        assert!(!settlement.may_expire(Time(4_999)) && settlement.may_expire(Time(5_000)));
+        settlement.start_expiry([token("x", "t1"), token("y", "t2")].into());
+        assert!(!settlement.may_expire(Time(0)), "one read at a time");
+        settlement.end_expiry(&[(Uid::from("x"), Version(7)), (Uid::from("z"), Version(8))].into(), Time(0));
+        assert_eq!(settlement.unused(|_| true), [(token("x", "t1"), Version(7))].into());
+        assert!(!settlement.may_expire(Time(4_999)), "the watch will show what became of y");
+        assert!(settlement.may_expire(Time(5_000)));
+        assert!(settlement.unused(|_| false).is_empty() && settlement.unused(|_| true).is_empty());
     }
 
     /// Image 1 runs in container 7. The update asks for image 2.
     fn update() -> Token {
         let change =
             ContainerChange { name: "main".into(), replaces: Some(7), image: Some(2), resources: None };
-        let target = Target { base: Some(Version(10)), containers: [change].into(), label: None };
+        let target = Target { base: Some(Version(10)), containers: [change].into(), ..Target::default() };
         Token { operation: Operation::Update, by: "alice".into(), at: Time(0), target }
     }
 
@@ -171,6 +198,8 @@ mod tests {
             owners: std::sync::Arc::default(),
             link: None,
             group_size: None,
+            deadline: None,
+            resize_infeasible: false,
             containers: [container].into(),
         }
     }
@@ -208,7 +237,55 @@ mod tests {
         ] {
             assert_eq!(is_droppable(&update(), pod.as_ref(), &settings), dropped, "{why}");
         }
+        let infeasible = Pod { resize_infeasible: true, ..pod(11, 2, 1, 7) };
+        assert!(!is_droppable(&update(), Some(&infeasible), &settings), "it is about the image");
         let eviction = Token { operation: Operation::Evict, target: Target::default(), ..update() };
         assert!(is_droppable(&eviction, Some(&pod(10, 1, 1, 7)), &settings));
+    }
+
+    #[test]
+    fn a_resize_that_the_node_has_no_room_for_is_dropped() {
+        let settings = Settings::new("r0");
+        let change =
+            ContainerChange { name: "main".into(), replaces: Some(7), image: None, resources: Some(9) };
+        let target = Target { base: Some(Version(10)), containers: [change].into(), ..Target::default() };
+        let resize = Token { operation: Operation::Resize, target, ..update() };
+        let mut stored = pod(11, 1, 1, 7);
+        stored.containers[0].spec_resources = 9;
+        assert!(!is_droppable(&resize, Some(&stored), &settings), "deferred: the node may get room");
+        assert!(has_happened(&resize, Some(&stored)));
+        stored.resize_infeasible = true;
+        assert!(is_droppable(&resize, Some(&stored), &settings));
+        assert!(!has_happened(&resize, Some(&stored)), "an Event tells so");
+    }
+
+    #[test]
+    fn a_shorter_deadline_is_over_when_the_pod_ends_or_never_got_it() {
+        let settings = Settings::new("r0");
+        let change = ContainerChange { name: "main".into(), replaces: Some(7), image: None, resources: None };
+        let target = Target {
+            base: Some(Version(10)),
+            containers: [change].into(),
+            deadline: Some(60),
+            ..Target::default()
+        };
+        let token = Token { target, ..update() };
+        let with = |version, id, deadline| Pod { deadline, ..pod(version, 1, 1, id) };
+        let over = |pod: &Pod| is_update_over(&token, pod, true, &Ledger::default(), &settings);
+        for (why, pod, is_over, dropped) in [
+            ("not stored yet, or refused", with(10, 7, None), false, true),
+            ("stored: the pod ends at its deadline", with(11, 7, Some(60)), false, false),
+            (
+                "a container that restarts by itself has nothing to do with it",
+                with(12, 8, Some(60)),
+                false,
+                false,
+            ),
+            ("refused, and the pod has changed since", with(11, 7, None), true, true),
+            ("a later update took its place", with(12, 7, Some(30)), true, true),
+        ] {
+            assert_eq!(over(&pod), is_over, "{why}");
+            assert_eq!(is_droppable(&token, Some(&pod), &settings), dropped, "{why}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::Tally;
 use crate::basics::{Quantity, Text};
 use crate::cluster_state::ClusterState;
-use crate::decision::Numbers;
+use crate::decision::{Noun, Numbers};
 use crate::facts::{Rules, Units};
 use crate::sources;
 use crate::units::{self, ExpectedFrom};
@@ -21,6 +21,16 @@ impl Tally {
     pub(crate) fn single_numbers(&self, rules: &Rules) -> Numbers {
         let expected = if needs_scale(rules) { self.scales.singles_expected() } else { self.singles };
         numbers(rules, self.singles_healthy, expected)
+    }
+
+    /// The numbers that the status shows, and what they count: those of the groups or, if no group is expected, those
+    /// of the pods that have no group.
+    pub(crate) fn shown_numbers(&self, rules: &Rules) -> (Noun, Numbers) {
+        match rules.units {
+            Units::Pods => (Noun::Pod, self.numbers(rules)),
+            _ if self.groups_expected == 0 && self.singles > 0 => (Noun::Pod, self.single_numbers(rules)),
+            _ => (Noun::Group, self.numbers(rules)),
+        }
     }
 
     /// How many units the workloads want from now on; `None` if the budget counts pods and none has a controller.
@@ -90,6 +100,11 @@ impl Tally {
             Units::Pods if rules.expected.is_none() => numbers.expected.max(self.scales.scale()),
             _ => numbers.expected,
         }
+    }
+
+    /// The sources of the expected numbers, also where the budget states the number itself.
+    pub(crate) fn expected_sources(&self) -> impl Iterator<Item = &ExpectedFrom> {
+        self.source_tallies.keys().chain(self.sources.keys())
     }
 
     /// Whether some expected number depends on observation only.

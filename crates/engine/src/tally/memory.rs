@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::Tally;
+use crate::SafetyRule;
 use crate::basics::{GroupKind, ObjectKey, Text, Uid};
 use crate::cluster_state::ClusterState;
 use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
@@ -178,6 +179,9 @@ impl Tally {
             self.remembered.insert(Box::new(source), true);
         } else {
             self.remembered.remove(&source);
+        }
+        if SafetyRule::SourcesStay.is_left_out() {
+            return false;
         }
         lives && (covered == Covered::Yes || by_memory)
     }

@@ -9,7 +9,7 @@ use super::source_tally::SourceTally;
 use crate::basics::{ObjectKey, Text};
 use crate::cluster_state::ClusterState;
 use crate::facts::{Pod, Rules};
-use crate::units::{self, ExpectedFrom, GroupKey};
+use crate::units::{self, ExpectedFrom, GroupKey, GroupSize};
 
 /// A group of pods.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct Unit {
     pub(crate) expected_from: ExpectedFrom,
     /// The source of the expected number if the budget did not state it.
     pub(super) source: ExpectedFrom,
-    pub(crate) unreachable: bool,
-    pub(crate) raised: bool,
+    /// The size of the group, if it is stated.
+    pub(crate) size: Option<GroupSize>,
     pub(crate) surge: bool,
 }
 
@@ -45,6 +45,11 @@ impl Unit {
             None => self.sizes.push((size, 1)),
         }
         self.sizes.retain(|(_, count)| *count > 0);
+    }
+
+    /// Its pods, if none of them has ended.
+    pub(crate) fn running(&self) -> Option<u32> {
+        (self.ended == 0).then_some(self.members.len() as u32)
     }
 
     pub(crate) fn is_whole(&self) -> bool {
@@ -93,8 +98,7 @@ impl Tally {
             min_count: None,
             expected_from: ExpectedFrom::Observed,
             source: ExpectedFrom::Observed,
-            unreachable: false,
-            raised: false,
+            size: None,
             surge: false,
         }) as u32;
         self.count_object(&key, true);
@@ -118,8 +122,7 @@ impl Tally {
         entry.source = requirement.expected_from.clone();
         entry.expected_from =
             if rules.expected.is_some() { ExpectedFrom::Declared } else { requirement.expected_from };
-        entry.unreachable = requirement.unreachable;
-        entry.raised = requirement.raised;
+        entry.size = requirement.size;
         entry.surge = requirement.surge;
         if !self.source_tallies.contains_key(&entry.expected_from) {
             let expected_from = entry.expected_from.clone();

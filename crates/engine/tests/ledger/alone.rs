@@ -47,6 +47,7 @@ pub(super) fn open(rules: Rules) -> Budget {
 fn reopen(budget: &mut Budget) {
     let rules = budget.spec.as_ref().unwrap();
     budget.ledger.enforced = Some(quorate_engine::Coverage::of(&budget.uid, rules));
+    budget.ledger.enforced_generation = Some(budget.generation);
     budget.ledger.protocol = Some(PROTOCOL);
 }
 
@@ -70,6 +71,8 @@ pub(super) struct Alone {
     pub(super) calls: VecDeque<(CallId, Call)>,
     pub(super) answers: Vec<Decision>,
     pub(super) now: Time,
+    /// How long each request may take.
+    timeout: Duration,
     asked: u64,
 }
 
@@ -83,6 +86,7 @@ impl Alone {
             calls: VecDeque::new(),
             answers: Vec::new(),
             now: Time(0),
+            timeout: Duration::from_secs(10),
             asked: 0,
         };
         alone.step(Event::List(Snapshot::Pods(pods.to_vec(), Version(1))));
@@ -113,7 +117,11 @@ impl Alone {
 
     pub(super) fn request(&mut self, request: Request) {
         self.asked += 1;
-        self.step(Event::Request { id: self.asked, request: Box::new(request), deadline: Time(10_000) });
+        self.step(Event::Request {
+            id: self.asked,
+            request: Box::new(request),
+            deadline: self.now.after(self.timeout),
+        });
     }
 
     /// The next call, which must be a list.
@@ -149,12 +157,24 @@ fn an_answer_has_the_reason_of_each_budget() {
     charged.write();
     assert_eq!(charged.reasons(), [AllowReason::Charged]);
 
-    let mut free = Alone::new(open(keeps(2, ALL)), &pods);
-    free.disrupt(Operation::Evict, &pods[2]);
+    let mut free = Alone::new(open(keeps(3, ALL)), &pods);
+    free.disrupt(Operation::Delete, &pods[2]);
     let list = free.list();
     free.step(Event::Reply(list, Reply::Pods(pods.to_vec(), Version(2))));
     free.write();
     assert_eq!(free.reasons(), [AllowReason::Unhealthy]);
+}
+
+/// Whether the pod has recovered does not matter: two others are ready.
+#[test]
+fn a_budget_that_is_met_without_the_pod_needs_no_list() {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", false)];
+    for operation in [Operation::Evict, Operation::Delete] {
+        let mut alone = Alone::new(open(keeps(2, ALL)), &pods);
+        alone.disrupt(operation, &pods[2]);
+        alone.write();
+        assert_eq!(alone.reasons(), [AllowReason::Unhealthy]);
+    }
 }
 
 #[test]
@@ -196,8 +216,8 @@ fn a_list_for_an_old_coverage_is_ignored() {
     let web = pod("x", "web", false);
     let db = [pod("y", "db", true), pod("z", "db", true)];
     let pods = [web.clone(), db[0].clone(), db[1].clone()];
-    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
-    alone.disrupt(Operation::Evict, &web);
+    let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
+    alone.disrupt(Operation::Delete, &web);
     let list = alone.list();
     alone.stored.spec = Ok(keeps(2, ("app", "db")));
     alone.stored.generation = 2;
@@ -216,8 +236,8 @@ fn a_list_for_an_old_coverage_is_ignored() {
 fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     let x = pod("x", "web", false);
     let y = pod("y", "web", true);
-    let mut alone = Alone::new(open(keeps(1, ALL)), &[x.clone(), y.clone()]);
-    alone.disrupt(Operation::Evict, &x);
+    let mut alone = Alone::new(open(keeps(2, ALL)), &[x.clone(), y.clone()]);
+    alone.disrupt(Operation::Delete, &x);
     let old = alone.list();
     alone.step(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
     alone.answers.clear();
@@ -227,7 +247,7 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     alone.show();
     // The new one is told of what was admitted without it.
     alone.write();
-    alone.disrupt(Operation::Evict, &x);
+    alone.disrupt(Operation::Delete, &x);
     let new = alone.list();
     alone.step(Event::Reply(old, Reply::Pods(vec![x.clone(), y.clone()], Version(2))));
     assert!(alone.calls.is_empty(), "the pods as they were before: {:?}", alone.calls);
@@ -366,4 +386,29 @@ fn acknowledgements_are_awaited_only_while_a_budget_is_closed() {
     assert!(alone.replica.has_closed_budgets(), "it covers other pods than everybody knows");
     alone.step(Event::Fact(Box::new(Input::BudgetGone(alone.stored.key.clone()))));
     assert!(!alone.replica.has_closed_budgets());
+}
+
+/// The server has refused the request at its deadline, whatever the replica says later.
+#[test]
+fn a_reply_after_the_deadline_admits_nothing() {
+    let pods = [pod("x", "web", true), pod("y", "web", true)];
+    let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
+    alone.disrupt(Operation::Evict, &pods[0]);
+    alone.now = Time(10_000);
+    alone.write();
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
+    alone.write();
+    assert_eq!(claimed(&alone), 0, "its token is withdrawn at once");
+}
+
+#[test]
+fn a_request_that_arrives_after_its_deadline_is_denied() {
+    let pods = [pod("x", "web", true), pod("y", "db", true)];
+    let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
+    alone.timeout = Duration::ZERO;
+    alone.disrupt(Operation::Evict, &pods[0]);
+    alone.disrupt(Operation::Evict, &pods[1]);
+    assert!(alone.answers.iter().all(|answer| matches!(answer, Decision::Deny(_))), "{:?}", alone.answers);
+    assert_eq!((alone.answers.len(), alone.calls.len()), (2, 0));
+    assert!(alone.replica.admitted_recently().is_empty());
 }

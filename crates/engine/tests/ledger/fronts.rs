@@ -4,7 +4,9 @@
 
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Input};
-use quorate_engine::ledger::{Acknowledged, Call, Event, Output, Replica, ReplicaLease, Reply, Settings};
+use quorate_engine::ledger::{
+    Acknowledged, Call, Event, Output, Replica, ReplicaLease, Reply, Settings, WriteOutcome,
+};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
@@ -68,7 +70,13 @@ fn a_budget_stays_closed_while_a_replica_knows_only_those_of_the_other_kind() {
             Output::Call(id, Call::ListReplicas) => Some(*id),
             _ => None,
         });
-        let member = ReplicaLease { name: "r1".into(), acknowledged: known, vanished: false };
+        let member = ReplicaLease {
+            name: "r1".into(),
+            acknowledged: known,
+            vanished: false,
+            serves: true,
+            admitted: Vec::new(),
+        };
         let reply = Event::Reply(lists.expect("the replicas are listed"), Reply::Replicas(vec![member]));
         let goes_on = replica.step(reply, Time(0)).iter().any(|output| {
             matches!(output, Output::Call(_, Call::ListPods(of)) if *of == key(BudgetKind::PodUnavailableBudget))
@@ -98,4 +106,37 @@ fn a_kind_that_is_no_longer_watched_is_no_longer_acknowledged() {
     let told = replica.step(Event::Unwatched(kind), Time(0));
     assert_eq!(acknowledged(&told), Some(Acknowledged::default()));
     assert_eq!(replica.engine().budgets().count(), 0);
+}
+
+#[test]
+fn the_reply_to_an_earlier_write_does_not_bring_back_a_kind_that_is_no_longer_watched() {
+    let kind = BudgetKind::PodUnavailableBudget;
+    let mut replica = replica();
+    let call = |outputs: &[Output], wanted: fn(&Call) -> bool| {
+        outputs.iter().find_map(|output| match output {
+            Output::Call(id, call) if wanted(call) => Some(*id),
+            _ => None,
+        })
+    };
+    let fact = Event::Fact(Box::new(Input::Budget(budget(kind, 5))));
+    let outputs = replica.step(fact, Time(0));
+    let lists = call(&outputs, |call| matches!(call, Call::ListReplicas)).expect("the replicas are listed");
+    let acknowledged = Acknowledged::default().with(kind, Version(9));
+    let member =
+        ReplicaLease { name: "r1".into(), acknowledged, vanished: false, serves: true, admitted: Vec::new() };
+    let outputs = replica.step(Event::Reply(lists, Reply::Replicas(vec![member])), Time(0));
+    let pods = call(&outputs, |call| matches!(call, Call::ListPods(_))).expect("the pods are listed");
+    let outputs = replica.step(Event::Reply(pods, Reply::Pods(Vec::new(), Version(9))), Time(0));
+    let opens = call(&outputs, |call| matches!(call, Call::Patch(_))).expect("the budget is opened");
+    replica.step(Event::Unwatched(kind), Time(0));
+    let written = || {
+        let mut opened = budget(kind, 10);
+        opened.ledger.enforced = Some(quorate_engine::Coverage::of(&opened.uid, &keeps(1, ALL)));
+        Box::new(opened)
+    };
+    replica.step(Event::Reply(opens, Reply::Written(WriteOutcome::Done(written()))), Time(0));
+    assert_eq!(replica.engine().budgets().count(), 0, "it would be enforced by this replica alone");
+    // Until the kind is watched again.
+    replica.step(Event::List(Snapshot::Budgets(kind, vec![*written()])), Time(0));
+    assert_eq!(replica.engine().budgets().count(), 1);
 }

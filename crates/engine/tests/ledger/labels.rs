@@ -45,6 +45,7 @@ fn budget() -> Budget {
             claims: BTreeMap::from([("x".into(), claim)]),
             protocol: Some(PROTOCOL),
             enforced: Some(quorate_engine::Coverage::of("a", &rules)),
+            enforced_generation: Some(1),
             ..Ledger::default()
         },
         spec: Ok(rules),

@@ -6,17 +6,22 @@
 //! - `search`: every interleaving of each of them.
 //! - `mutations`: each rule left out once; the search must find what that breaks.
 //! - `opening`: when a budget is said to be open.
+//! - `ages`: how old what is known of each kind may be.
 //! - `alone`: one replica, told by hand what the search does not tell apart.
 //! - `labels`: how long an admitted label counts as a disruption.
 //! - `drafts`: the ledger of a write in flight.
+//! - `free_passes`: a storm of evictions, of which some rest on consistent lists.
 //! - `fronts`: budgets of two kinds, each known by a watch of its own.
 //! - `owners`: a controller between a pod and the workload of a budget that is not known.
 //! - `reviews`: what a review is believed, and what is read instead.
 //! - `settling`: how often what has ended is taken out.
+//! - `sizes`: how large a ledger may become.
 //! - `sources`: a group that seems to be one too many.
 
+mod ages;
 mod alone;
 mod drafts;
+mod free_passes;
 mod fronts;
 mod labels;
 mod mutations;
@@ -26,6 +31,7 @@ mod reviews;
 mod scenarios;
 mod search;
 mod settling;
+mod sizes;
 mod sources;
 mod truth;
 mod world;

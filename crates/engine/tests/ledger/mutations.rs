@@ -24,7 +24,7 @@ const MISSED: &[(&[ProtocolRule], &str)] = &[
     (&[ProtocolRule::ClockPerToken], "refused elsewhere, asked again"),
     (&[ProtocolRule::Expiry], "refused elsewhere, asked again"),
     (&[ProtocolRule::FreshList], "an unready pod heals"),
-    (&[ProtocolRule::FreshListAfterNumber], "an unready pod heals"),
+    (&[ProtocolRule::FreshListAfterNumber], "two unready pods heal"),
     (&[ProtocolRule::PendingClaimed], "a pending pod starts"),
     (&[ProtocolRule::ReadOther], "a successor that the caller insists on"),
     (&[ProtocolRule::DecideAfresh], "a free pass is not inherited"),
@@ -32,11 +32,15 @@ const MISSED: &[(&[ProtocolRule], &str)] = &[
     (&[ProtocolRule::WaitForAcknowledgement], "a new budget"),
     (&[ProtocolRule::WaitForVanished], "a replica is lost while a budget opens"),
     (&[ProtocolRule::ListReplicas], "a replica starts while a budget opens"),
+    (&[ProtocolRule::ListOnceServing], "a replica joins before a budget opens, and serves after it"),
+    (&[ProtocolRule::TakeHandedOver], "a replica ends while a budget opens"),
     (&[ProtocolRule::ListAfterAcknowledgement], "a new budget, a pod that went before"),
     (&[ProtocolRule::RecheckCovering], "a second budget appears"),
     (&[ProtocolRule::BudgetByUid], "a budget is deleted and a wider one made"),
+    (&[ProtocolRule::AgreementByPod], "a budget is deleted while a successor comes"),
     (&[ProtocolRule::ClosedDenies], "a new budget, its holder elsewhere"),
     (&[ProtocolRule::ReopenOnCoverage], "a budget covers more"),
+    (&[ProtocolRule::SteadyCoverage], "a budget covers less, and more again"),
     (&[ProtocolRule::ListOfCoverage], "a budget covers more while its pods are listed"),
     (&[ProtocolRule::UpdateSeenRunning], "an update"),
     (&[ProtocolRule::UpdateSettlesUpdates], "an update and an eviction of one pod"),
@@ -46,6 +50,7 @@ const MISSED: &[(&[ProtocolRule], &str)] = &[
     (&[ProtocolRule::ReplacedUpdatesEnd], "an update takes the place of another"),
     (&[ProtocolRule::ReplacedOnceSeen], "an update takes the place of another"),
     (&[ProtocolRule::TakenBackExpires], "an update is taken back"),
+    (&[ProtocolRule::StaleKindsDeny], "a set is scaled up behind a silent watch"),
 ];
 
 /// Searches a share of the table: tests run side by side.

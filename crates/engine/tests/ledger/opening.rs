@@ -2,6 +2,8 @@
 //!
 //! The rules behind it: `docs/ledger.md#opening`.
 
+use std::time::Duration;
+
 use quorate_engine::basics::{Text, Time, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
@@ -115,8 +117,9 @@ fn reasons(decision: &Decision) -> Vec<&DenialReason> {
 #[test]
 fn a_budget_is_reported_open_once_the_write_is_done() {
     let mut stored = stored();
-    let mut replica =
-        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r0") }, Gates::default());
+    // No time passes here.
+    let settings = Settings { opens_unguarded: true, list_pause: Duration::ZERO, ..Settings::new("r0") };
+    let mut replica = Replica::new(settings, Gates::default());
     for event in serving() {
         step(&mut replica, event);
     }
@@ -128,6 +131,8 @@ fn a_budget_is_reported_open_once_the_write_is_done() {
                 name: Text::from("r0"),
                 acknowledged: Acknowledged { budgets: Version(1), ..Acknowledged::default() },
                 vanished: false,
+                serves: true,
+                admitted: Vec::new(),
             }]),
             Call::ListPods(_) => Reply::Pods(Vec::new(), Version(1)),
             Call::GetBudget(_) => Reply::Budget(Some(Box::new(stored.clone()))),

@@ -37,6 +37,7 @@ fn case(name: &'static str, requests: &[(Operation, &'static str)]) -> Scenario 
         then: Then::Stays,
         in_order: false,
         insists: false,
+        scale: None,
         without: BTreeSet::new(),
         large: false,
     }
@@ -113,6 +114,12 @@ impl Scenario {
         self
     }
 
+    /// A set owns all pods and wants so many.
+    fn owned_by_set(mut self, replicas: u32) -> Self {
+        self.scale = Some(replicas);
+        self
+    }
+
     /// The deeds are done in their order.
     fn in_order(mut self) -> Self {
         self.in_order = true;
@@ -154,6 +161,12 @@ pub(crate) fn all() -> Vec<Scenario> {
             .deeds(&[Deed::Heal("z")])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() })
             .large(),
+        // The budget is short of pods, so a free pass rests on what is down; others charge what has recovered.
+        case("two unready pods heal", &[(Delete, "z"), (Evict, "x")])
+            .pods(&[("w", false), ("x", true), ("y", true), ("z", false)])
+            .budgets(&[("a", keeps(3, ALL))])
+            .deeds(&[Deed::Heal("z"), Deed::Heal("w")])
+            .at(&[1, 0]),
         case("a pending pod starts", &[(Evict, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .pending("z")
@@ -176,6 +189,11 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("two holders, expiry", &[(Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true), (true, true)])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+        case("two holders, two expire", &[(Evict, "x"), (Evict, "y")])
+            .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
+            .replicas(&[(true, true), (true, true)])
+            .at(&[0, 0])
+            .mishaps(Mishaps { refusals: 2, time: 2, ..quiet() }),
         case("the holder changes", &[(Evict, "x"), (Evict, "y")])
             .deeds(&[Deed::Holder(1, true), Deed::Holder(0, false)])
             .mishaps(Mishaps { time: 2, ..quiet() }),
@@ -211,6 +229,12 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
             .deeds(&[Deed::ChangeBudget("b", keeps(1, ("name", "x")))])
             .replicas(&[(true, true)]),
+        // The request has the token of the first budget for the pod that went.
+        case("a budget is deleted while a successor comes", &[(Evict, "x"), (Evict, "y")])
+            .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
+            .deeds(&[Deed::Replace("x"), Deed::DeleteBudget("b")])
+            .replicas(&[(true, true)])
+            .successors(),
         case("a budget is deleted and a stricter one made", &[(Evict, "x")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
@@ -265,6 +289,17 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[])
             .deeds(&[Deed::MakeBudget("a", keeps(1, ALL))])
             .mishaps(Mishaps { crashes: 1, ..quiet() }),
+        case("a replica ends while a budget opens", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .deeds(&[Deed::MakeBudget("a", keeps(1, ALL)), Deed::End(1)]),
+        case("a replica joins before a budget opens, and serves after it", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .replicas(&[(true, true), (false, false)])
+            .deeds(&[Deed::Join(1), Deed::MakeBudget("a", keeps(1, ALL)), Deed::Serve(1)]),
         case("a replica starts while a budget opens", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
@@ -283,11 +318,30 @@ pub(crate) fn all() -> Vec<Scenario> {
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
             .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
+        case("a set is scaled up behind a silent watch", &[(Evict, "x"), (Evict, "y")])
+            .owned_by_set(2)
+            .budgets(&[(
+                "a",
+                Rules { min_available: None, max_unavailable: Some(Quantity::Count(1)), ..keeps(0, ALL) },
+            )])
+            .deeds(&[Deed::Rescale(3)])
+            .mishaps(Mishaps { time: 2, ..quiet() })
+            .replicas(&[(true, true)]),
         case("a budget covers more", &[(Evict, "x"), (Evict, "y")])
             .at(&[1, 0])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(1, ("name", "y")))])
             .deeds(&[Deed::ChangeBudget("a", keeps(1, ALL))]),
+        // What was written when the budget opened names the same coverage as before.
+        case("a budget covers less, and more again", &[(Evict, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .deeds(&[
+                Deed::ChangeBudget("a", keeps(1, ("name", "y"))),
+                Deed::ChangeBudget("a", keeps(1, ALL)),
+            ])
+            .in_order(),
         // The pods may be listed by what the budget covered before.
         case("a budget covers more while its pods are listed", &[(Delete, "z"), (Delete, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])

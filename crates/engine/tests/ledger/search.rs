@@ -95,10 +95,19 @@ fn is_soak() -> bool {
     std::env::var_os("QUORATE_SOAK").is_some()
 }
 
+/// Whether a case is searched: all but the large ones, or those whose name has the words in `QUORATE_CASE`.
+fn is_chosen(scenario: &Scenario) -> bool {
+    match std::env::var("QUORATE_CASE") {
+        Ok(words) => scenario.name.contains(&words),
+        Err(_) => is_soak() || !scenario.large,
+    }
+}
+
 /// Searches a share of the cases, each to its end: tests run side by side.
 fn search_all(share: usize) {
-    let mut total = 0;
-    for scenario in scenarios::all().iter().filter(|case| is_soak() || !case.large).skip(share).step_by(2) {
+    let chosen = std::env::var_os("QUORATE_CASE").is_some();
+    let mut total = usize::from(chosen);
+    for scenario in scenarios::all().iter().filter(|case| is_chosen(case)).skip(share).step_by(2) {
         let name = scenario.name;
         match search(scenario) {
             Ok(states) => {

@@ -48,6 +48,7 @@ fn holder() -> Replica {
             claims: [claim("x"), claim("y")].into(),
             protocol: Some(PROTOCOL),
             enforced: Some(quorate_engine::Coverage::of("a", &spec)),
+            enforced_generation: Some(1),
             ..Ledger::default()
         },
         spec: Ok(spec),

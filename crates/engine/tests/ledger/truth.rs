@@ -38,7 +38,7 @@ impl World {
     /// A budget was opened: from now on it binds everybody.
     pub(crate) fn note_open(&mut self, key: &BudgetKey) {
         let Some(budget) = self.budgets.get(key) else { return };
-        let units = desired(budget).min(self.healthy_units(budget));
+        let units = self.desired(budget).min(self.healthy_units(budget));
         let floor = Floor { units, excused: BTreeSet::new() };
         self.floors.change(|floors| floors.floors.insert(key.clone(), floor));
     }
@@ -50,7 +50,7 @@ impl World {
             self.floors.change(|floors| floors.drop(key));
             return;
         }
-        let units = desired(budget).min(self.healthy_units(budget));
+        let units = self.desired(budget).min(self.healthy_units(budget));
         let excused = self
             .requests
             .iter()
@@ -104,7 +104,7 @@ impl World {
             let Ok(rules) = &budget.spec else { continue };
             let asked = covers(rules, pod) && rules.operations.contains(journey.operation);
             let whole = matches!(rules.units, Units::Pods);
-            if asked && whole && self.is_open(budget) && self.healthy_units(budget) < desired(budget) {
+            if asked && whole && self.is_open(budget) && self.healthy_units(budget) < self.desired(budget) {
                 let uncharged = format!("{uid} was let go without room in {key}");
                 self.floors.change(|floors| floors.uncharged = Some(uncharged));
                 return;
@@ -150,6 +150,15 @@ impl World {
             })
             .chain(self.floors.uncharged.iter().cloned())
             .collect()
+    }
+
+    fn desired(&self, budget: &Budget) -> u32 {
+        let Ok(rules) = &budget.spec else { return 0 };
+        match (rules.min_available, rules.max_unavailable, self.scale) {
+            (Some(Quantity::Count(n)), _, _) => n,
+            (None, Some(Quantity::Count(n)), Some(scale)) => scale.binding.saturating_sub(n),
+            _ => 0,
+        }
     }
 
     /// The healthy units of a budget, those left out that something admitted is about to strike.
@@ -206,13 +215,6 @@ fn is_healthy(pod: &Pod) -> bool {
         && !pod.terminating
         && !pod.announced
         && pod.containers.iter().all(|container| container.image == container.spec_image)
-}
-
-fn desired(budget: &Budget) -> u32 {
-    match budget.spec.as_ref().ok().and_then(|rules| rules.min_available) {
-        Some(Quantity::Count(n)) => n,
-        _ => 0,
-    }
 }
 
 fn covers(rules: &Rules, pod: &Pod) -> bool {

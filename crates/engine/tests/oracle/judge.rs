@@ -231,6 +231,10 @@ impl Oracle {
             false => Ok(reason),
         };
         if ungrouped || !self.is_available(seen, count.rules.health) {
+            // Its group needs nothing of it.
+            if group.is_some_and(Group::is_whole) {
+                return Ok(AllowReason::Unhealthy);
+            }
             return free(AllowReason::Unhealthy);
         }
         match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {

@@ -126,6 +126,8 @@ pub(crate) fn kind_of(kind: &str) -> GroupKind {
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => (kind, "apps"),
             "Job" => (kind, "batch"),
             "LeaderWorkerSet" => (kind, "leaderworkerset.x-k8s.io"),
+            "Lease" => (kind, "coordination.k8s.io"),
+            "PodGroup" => (kind, "scheduling.k8s.io"),
             _ => (kind, ""),
         },
     };

@@ -315,6 +315,9 @@ impl Tallies {
     pub(crate) fn must_be_lively(&self) {
         assert!(self.of("allowed") * 10 >= self.decisions(), "hardly anything is admitted: {self}");
         assert!(self.of("charged") * 20 >= self.decisions(), "hardly anything is charged: {self}");
+        for what in ["end", "handed over"] {
+            assert!(self.of(what) > 0, "no {what} in {self}");
+        }
         for what in ["crash", "cut off", "relist", "lost reply", "late write", "write refused", "two holders"]
         {
             assert!(self.of(what) > 0, "no {what} in {self}");

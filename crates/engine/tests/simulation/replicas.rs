@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Text, Time, Version};
 use quorate_engine::facts::{BudgetKind, Input, WorkloadSource};
-use quorate_engine::ledger::{Acknowledged, CallId, Event, Output, Replica, ReplicaLease, Settings};
+use quorate_engine::ledger::{
+    Acknowledged, Admission, CallId, Event, Output, Replica, ReplicaLease, Settings,
+};
 use quorate_engine::{Gates, Snapshot};
 use rand::Rng;
 
@@ -50,6 +52,15 @@ struct Watch {
 pub(crate) struct Lease {
     acknowledged: Acknowledged,
     renewed: Time,
+    serves: bool,
+    /// What it handed over when it ended.
+    admitted: Vec<Admission>,
+}
+
+impl Lease {
+    fn new(renewed: Time) -> Self {
+        Self { acknowledged: Acknowledged::default(), renewed, serves: false, admitted: Vec::new() }
+    }
 }
 
 impl Node {
@@ -111,7 +122,7 @@ impl Cluster {
         place.seen = Version(0);
         let watch = || Watch { cut: true, bookmarked: self.now, ..Watch::default() };
         (place.pods, place.budgets) = (watch(), watch());
-        self.leases.insert(name, Lease { acknowledged: Acknowledged::default(), renewed: self.now });
+        self.leases.insert(name, Lease::new(self.now));
         for app in self.plan.apps.clone() {
             self.step(process, Event::Fact(Box::new(Input::Controller(app.controller()))));
             if let Some(workload) = app.workload() {
@@ -138,14 +149,35 @@ impl Cluster {
             self.plan_in(100..200, Happening::Serve(process));
             return;
         }
+        // The Lease says first that it serves. Then the budgets are listed once more.
+        let name = Self::process_name(process.node, process.life);
+        if self.leases.get_mut(&name).is_some_and(|lease| !std::mem::replace(&mut lease.serves, true)) {
+            self.nodes[process.node].budgets.cut();
+            self.plan_in(1..500, Happening::RelistBudgets(process));
+            self.plan_in(500..600, Happening::Serve(process));
+            return;
+        }
         self.nodes[process.node].serving = true;
         self.step(process, Event::Synced);
         self.step(process, Event::Serving(true));
     }
 
+    /// A process ends: in order, if it can say so, else as in a crash.
     pub(crate) fn crash(&mut self, node: usize) {
-        self.tallies.count("crash");
-        self.log(|| format!("r{node} crashes"));
+        let name = Self::process_name(node, self.nodes[node].life);
+        let in_order = !self.nodes[node].cut_off && self.chance(500);
+        let admitted = self.nodes[node].replica.as_ref().map(Replica::admitted_recently);
+        match (self.leases.get_mut(&name), admitted) {
+            (Some(lease), Some(admitted)) if in_order => {
+                if !admitted.is_empty() {
+                    self.tallies.count("handed over");
+                }
+                (lease.serves, lease.admitted) = (false, admitted);
+                self.tallies.count("end");
+            }
+            _ => self.tallies.count("crash"),
+        }
+        self.log(|| format!("r{node} ends, in order: {in_order}"));
         let place = &mut self.nodes[node];
         place.replica = None;
         place.holder = false;
@@ -172,7 +204,9 @@ impl Cluster {
         }
         self.log(|| format!("{process:?} is back"));
         self.nodes[process.node].cut_off = false;
-        self.write_lease(process);
+        if !self.write_lease(process) {
+            return;
+        }
         self.plan_in(1..500, Happening::RelistPods(process));
         self.plan_in(1..500, Happening::RelistBudgets(process));
         if !self.nodes[process.node].serving {
@@ -180,20 +214,25 @@ impl Cluster {
         }
     }
 
-    fn write_lease(&mut self, process: Process) {
+    /// Renews the Lease of a process. A process whose Lease is gone ends, and this returns false: the others went on
+    /// without it.
+    fn write_lease(&mut self, process: Process) -> bool {
         let name = Self::process_name(process.node, process.life);
         let now = self.now;
-        let lease =
-            self.leases.entry(name).or_insert(Lease { acknowledged: Acknowledged::default(), renewed: now });
+        let Some(lease) = self.leases.get_mut(&name) else {
+            self.crash(process.node);
+            return false;
+        };
         lease.renewed = now;
+        true
     }
 
     pub(crate) fn renew(&mut self, process: Process) {
         if !self.is_alive(process) {
             return;
         }
-        if !self.nodes[process.node].cut_off {
-            self.write_lease(process);
+        if !self.nodes[process.node].cut_off && !self.write_lease(process) {
+            return;
         }
         self.plan_in(3_000..5_000, Happening::Renew(process));
     }
@@ -221,6 +260,8 @@ impl Cluster {
             name: name.clone(),
             acknowledged: lease.acknowledged,
             vanished: now >= lease.renewed.after(LEASE_HOLDS),
+            serves: lease.serves,
+            admitted: lease.admitted.clone(),
         };
         self.leases.iter().map(member).collect()
     }

@@ -55,7 +55,10 @@ fn word(reason: &DenialReason) -> &'static str {
     match reason {
         DenialReason::Exhausted(_) => "denied: no room",
         DenialReason::NotOpen => "denied: not open",
-        DenialReason::NotSynced | DenialReason::NotFresh { .. } => "denied: blind",
+        DenialReason::NotSynced
+        | DenialReason::NotServing
+        | DenialReason::NotFresh { .. }
+        | DenialReason::Stale { .. } => "denied: blind",
         DenialReason::Deadline => "denied: no time",
         _ => "denied: other",
     }
@@ -122,7 +125,7 @@ impl Cluster {
                     resources: None,
                 }]
                 .into(),
-                label: None,
+                ..Target::default()
             },
             _ => Target::default(),
         };

@@ -46,6 +46,9 @@ struct Loss {
 pub(crate) struct Account {
     pub(crate) rules: Rules,
     pub(crate) open: bool,
+    coverage: quorate_engine::Coverage,
+    /// Since which generation it covers that.
+    steady_since: i64,
     expected: u32,
     min_count: u32,
     seats: BTreeMap<Uid, Seat>,
@@ -95,10 +98,18 @@ pub(crate) struct Deed<'a> {
 }
 
 impl Account {
+    /// Whether the budget binds everybody: it was opened for what it covers, and has covered that ever since.
+    fn is_open(&self, budget: &Budget) -> bool {
+        let opened = budget.ledger.enforced_generation.unwrap_or_default();
+        budget.ledger.enforced == Some(self.coverage) && opened >= self.steady_since
+    }
+
     fn new(budget: &Budget, rules: &Rules, plan: &Plan) -> Self {
         Self {
             rules: rules.clone(),
-            open: is_open(budget),
+            open: false,
+            coverage: quorate_engine::Coverage::of(&budget.uid, rules),
+            steady_since: budget.generation,
             expected: plan.expected(rules),
             min_count: plan.min_count(rules),
             seats: BTreeMap::new(),
@@ -281,8 +292,12 @@ impl Truth {
         let Ok(rules) = &budget.spec else { return };
         let mut account = Account::new(budget, rules, plan);
         if let Some(old) = self.accounts.remove(&budget.key) {
+            if old.coverage == account.coverage {
+                account.steady_since = old.steady_since;
+            }
             account.charges = old.charges;
         }
+        account.open = account.is_open(budget);
         for pod in pods.filter(|pod| account.covers(pod)).collect::<Vec<_>>() {
             account.seat(pod);
             account.take(pod, striking(&self.in_flight, &pod.uid), budget.version);
@@ -310,7 +325,7 @@ impl Truth {
         for pod in touched.iter().filter_map(|uid| pods.get(uid)) {
             account.take(pod, striking(&self.in_flight, &pod.uid), budget.version);
         }
-        account.open = is_open(budget);
+        account.open = account.is_open(budget);
         self.judge(&budget.key, (before, &whole), deed, budget.version)
     }
 
@@ -454,9 +469,10 @@ fn runs_what_it_should(pod: &Pod) -> bool {
     pod.containers.iter().all(|container| container.image == container.spec_image)
 }
 
+/// Whether a budget is open for the generation that it is in.
 pub(crate) fn is_open(budget: &Budget) -> bool {
     let coverage = budget.spec.as_ref().ok().map(|rules| quorate_engine::Coverage::of(&budget.uid, rules));
-    budget.ledger.enforced == coverage
+    budget.ledger.enforced == coverage && budget.ledger.enforced_generation == Some(budget.generation)
 }
 
 fn striking<'a>(in_flight: &'a BTreeMap<Uid, Vec<Operation>>, uid: &Uid) -> &'a [Operation] {

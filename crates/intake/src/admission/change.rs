@@ -35,11 +35,8 @@ pub(super) fn update(old: &Pod, new: &Pod) -> Option<Target> {
             .find(|other| other.name == container.name)
             .is_none_or(|old| old.image != container.image)
     });
-    if new
-        .spec
-        .active_deadline_seconds
-        .is_some_and(|new| old.spec.active_deadline_seconds.is_none_or(|old| new < old))
-    {
+    changes.deadline = earlier_deadline(old, new);
+    if changes.deadline.is_some() {
         for container in running(new) {
             changes.replace(&container.name);
         }
@@ -77,6 +74,13 @@ fn restarts_for(container: &Container, resource: &str) -> bool {
     !in_place || policy.is_some_and(|policy| !matches!(policy.restart_policy.as_str(), "" | "NotRequired"))
 }
 
+/// The activeDeadlineSeconds that makes the pod end sooner.
+fn earlier_deadline(old: &Pod, new: &Pod) -> Option<u32> {
+    let (old, new) = (old.spec.active_deadline_seconds, new.spec.active_deadline_seconds?);
+    // The API server accepts no other values than those of 32 bits.
+    old.is_none_or(|old| new < old).then(|| u32::try_from(new).unwrap_or(u32::MAX))
+}
+
 /// The label that newly marks the pod as unavailable.
 fn newly_unavailable<'a>(old: &Pod, new: &'a Pod) -> Option<&'a str> {
     let old = old.metadata.labels.as_ref();
@@ -100,11 +104,12 @@ struct Changes<'a> {
     old: &'a Pod,
     changes: BTreeMap<&'a str, ContainerChange>,
     label: Option<&'a str>,
+    deadline: Option<u32>,
 }
 
 impl<'a> Changes<'a> {
     fn of(old: &'a Pod) -> Self {
-        Self { old, changes: BTreeMap::new(), label: None }
+        Self { old, changes: BTreeMap::new(), label: None, deadline: None }
     }
 
     /// Records that the container must be replaced.
@@ -125,6 +130,7 @@ impl<'a> Changes<'a> {
 
     fn target(self) -> Target {
         let label = self.label.map(Into::into);
-        Target { base: None, containers: self.changes.into_values().collect(), label }
+        let containers = self.changes.into_values().collect();
+        Target { base: None, containers, label, deadline: self.deadline }
     }
 }

@@ -66,7 +66,12 @@ impl MissingFields {
 /// A write to the ledger as a JSON patch on `/status` of the budget. It first adds the `missing` fields.
 pub fn json_patch(patch: &LedgerPatch, missing: &MissingFields) -> Value {
     let mut steps = missing.fill_in();
-    steps.extend(patch.steps.iter().map(|step| match step {
+    steps.extend(patch.steps.iter().flat_map(operations));
+    Value::Array(steps)
+}
+
+fn operations(step: &Step) -> Vec<Value> {
+    let operation = match step {
         Step::TestUid(uid) => test("/metadata/uid", json!(&**uid)),
         Step::TestGeneration(generation) => test("/metadata/generation", json!(generation)),
         Step::TestNumber(number) => test("/status/ledger", json!(number)),
@@ -75,10 +80,15 @@ pub fn json_patch(patch: &LedgerPatch, missing: &MissingFields) -> Value {
         Step::SetSettled(version) => add("/status/settledVersion", json!(version.0.to_string())),
         Step::PutClaim(uid, claim) => add(&claim_at(uid), claim_to_json(claim)),
         Step::RemoveClaim(uid) => json!({ "op": "remove", "path": claim_at(uid) }),
-        Step::SetEnforced(coverage) => add("/status/openedFor", coverage_to_json(*coverage)),
         Step::SetProtocol(protocol) => add("/status/protocol", json!(protocol)),
-    }));
-    Value::Array(steps)
+        // The release before reads only `openedFor`. It may serve at the same time, or again after a rollback.
+        Step::SetEnforced(coverage, generation) => {
+            let coverage = coverage_to_json(*coverage);
+            let opened = json!({ "coverage": coverage, "generation": generation });
+            return vec![add("/status/opened", opened), add("/status/openedFor", coverage)];
+        }
+    };
+    vec![operation]
 }
 
 fn test(path: &str, value: Value) -> Value {

@@ -8,7 +8,8 @@ use quorate_engine::Coverage;
 use quorate_engine::basics::{Text, Time};
 use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
 use quorate_engine::facts::Operation;
-use serde_json::Value;
+use quorate_engine::ledger::Admission;
+use serde_json::{Value, json};
 
 use crate::announcements::ANNOUNCEMENTS;
 use crate::error::Problem;
@@ -47,8 +48,22 @@ pub(super) fn read(status: &Value, problems: &mut Vec<Problem>) -> Ledger {
         ledger.protocol = field.number(0, i32::MAX as u32, problems).filter(|protocol| *protocol != 0);
     }
     // A value that cannot be read leaves the budget closed, which is safe.
-    ledger.enforced = status.get("openedFor").and_then(|field| from_hex(field.value.as_str()?).map(Coverage));
+    (ledger.enforced, ledger.enforced_generation) = read_opened(&status);
     ledger
+}
+
+/// The coverage that the budget was opened for, and the generation that it was computed for. The release before knows
+/// only `openedFor`. Quorate writes both alike, so if they differ, a server of that release has opened the budget since.
+fn read_opened(status: &Field<'_>) -> (Option<Coverage>, Option<i64>) {
+    let coverage = |field: &Field<'_>| from_hex(field.value.as_str()?).map(Coverage);
+    let before = status.get("openedFor").and_then(|field| coverage(&field));
+    let Some(opened) = status.get("opened") else { return (before, None) };
+    let named = opened.get("coverage").and_then(|field| coverage(&field));
+    let generation = opened.get("generation").and_then(|field| field.value.as_i64());
+    match (named, generation) {
+        (Some(_), Some(_)) if before.is_none() || before == named => (named, generation),
+        _ => (before, None),
+    }
 }
 
 /// The groups that the status records as gone.
@@ -140,12 +155,13 @@ fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
         });
     }
     changes.sort_by(|a, b| a.name.cmp(&b.name));
-    Target { base, containers: changes.into(), label }
+    let deadline = target.get("activeDeadlineSeconds").and_then(|field| field.number(0, u32::MAX, problems));
+    Target { base, containers: changes.into(), label, deadline }
 }
 
 /// A claim as JSON for a status.
 pub fn claim_to_json(claim: &Claim) -> Value {
-    json(&api::Claim {
+    to_json(&api::Claim {
         pod: claim.pod.to_string(),
         tokens: claim.tokens.iter().map(|(id, token)| (id.to_string(), to_token(token))).collect(),
     })
@@ -153,10 +169,28 @@ pub fn claim_to_json(claim: &Claim) -> Value {
 
 /// A token as JSON for a claim. Reading it back gives the same token, and writing that token gives the same JSON.
 pub fn token_to_json(token: &Token) -> Value {
-    json(&to_token(token))
+    to_json(&to_token(token))
 }
 
-/// A coverage hash as JSON for `openedFor`.
+/// Admissions as JSON, for the server that opens budgets.
+pub fn admissions_to_json(admissions: &[Admission]) -> Value {
+    let admission = |Admission { uid, pod, token, what }: &Admission| json!({ "uid": &**uid, "pod": &**pod, "token": &**token, "what": to_token(what) });
+    Value::Array(admissions.iter().map(admission).collect())
+}
+
+/// Reads admissions; `None` if a part of them cannot be read.
+pub fn read_admissions(admissions: &Value) -> Option<Vec<Admission>> {
+    let read = |value: &Value| {
+        let text = |name: &str| Some(Text::from(value.get(name)?.as_str()?));
+        let mut problems = Vec::new();
+        let what = read_token(&Field::new("what", value.get("what")?), &mut problems)?;
+        let admission = Admission { uid: text("uid")?, pod: text("pod")?, token: text("token")?, what };
+        problems.is_empty().then_some(admission)
+    };
+    admissions.as_array()?.iter().map(read).collect()
+}
+
+/// A coverage hash as JSON.
 pub fn coverage_to_json(coverage: Coverage) -> Value {
     Value::String(to_hex(coverage.0))
 }
@@ -178,9 +212,10 @@ fn to_token(token: &Token) -> api::Token {
     let label = token.target.label.as_deref().map(str::to_owned);
     // An announcement has only a base. The base is lost if the CustomResourceDefinition, or a server that rewrites the
     // claim, is of the previous release. The readiness gate in the label field then keeps the token until it expires.
-    let bare = containers.is_empty() && token.target.base.is_some();
+    let bare = containers.is_empty() && token.target.base.is_some() && token.target.deadline.is_none();
     let label = label.or_else(|| ANNOUNCEMENTS.first().filter(|_| bare).map(|gate| (*gate).to_owned()));
     let base = token.target.base.map(|version| version.0.to_string());
+    let deadline = token.target.deadline.map(i64::from);
     api::Token {
         operation: match token.operation {
             Operation::Evict => api::Operation::Evict,
@@ -190,16 +225,13 @@ fn to_token(token: &Token) -> api::Token {
         },
         by: token.by.to_string(),
         at: time::to_micro(token.at),
-        target: (!containers.is_empty() || label.is_some() || base.is_some()).then_some(api::UpdateTarget {
-            containers,
-            label,
-            base,
-        }),
+        target: (!containers.is_empty() || label.is_some() || base.is_some() || deadline.is_some())
+            .then_some(api::UpdateTarget { containers, label, base, active_deadline_seconds: deadline }),
     }
 }
 
 /// Serialization of these types never fails. The API server would reject the fallback `null`.
-fn json<T: serde::Serialize>(value: &T) -> Value {
+fn to_json<T: serde::Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 

@@ -6,12 +6,14 @@
 mod commit;
 mod ledger;
 mod memory;
+mod release;
 mod spec;
 mod status;
 mod warnings;
 
 pub use commit::{MissingFields, json_patch};
-pub use ledger::{claim_to_json, coverage_to_json, token_to_json};
+pub use ledger::{admissions_to_json, claim_to_json, coverage_to_json, read_admissions, token_to_json};
+pub use release::release_patch;
 pub use spec::validate;
 pub(crate) use spec::{ParsedSpec, read_covers, read_quantity, required};
 pub use status::{patch as status_patch, steps as status_steps};

@@ -66,7 +66,8 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: KnownNumbers) -> Vec<Str
                     .to_owned(),
             ),
             (Some(least), Some(size)) if *least > size => warn(format!(
-                "spec.podGroupPolicy.minReadyReplicas is {least}, but a group has {size} pods: no group can be healthy."
+                "spec.podGroupPolicy.minReadyReplicas is {least}, but a group has {size} pods and can never have more: \
+                 {size} is used instead."
             )),
             (Some(least), Some(size)) if *least < size && known.falls_whole => warn(format!(
                 "spec.podGroupPolicy.minReadyReplicas is {least}, but the loss of one of its {size} pods makes the \

@@ -31,6 +31,8 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
         owners: incoming.owners(),
         link: link(incoming, &pod.spec).map(Box::new),
         group_size: group_size(pod),
+        deadline: pod.spec.active_deadline_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+        resize_infeasible: resize_infeasible(pod),
         containers: containers(pod),
     })
 }
@@ -100,6 +102,12 @@ fn group_size(pod: &slim::Pod) -> Option<u32> {
     let annotations = pod.metadata.annotations.as_ref()?;
     let mut sizes = GroupSource::ALL.iter().filter_map(|source| annotations.get(source.size_annotation?));
     sizes.next()?.parse().ok().filter(|size| *size > 0)
+}
+
+/// Whether the kubelet reports that its node can never carry out the requested resize.
+fn resize_infeasible(pod: &slim::Pod) -> bool {
+    let pending = slim::Condition::find(&pod.status.conditions, "PodResizePending");
+    pending.is_some_and(|pending| pending.is_true() && pending.reason.as_deref() == Some("Infeasible"))
 }
 
 fn disruption_probe(pod: &slim::Pod) -> Option<Probe> {

@@ -77,7 +77,7 @@ fn a_new_image_replaces_the_container() {
         resources: None,
     };
     let base = objects::pod(&pod(load("pod.json"))).unwrap().version;
-    assert_eq!(target, Target { base: Some(base), containers: [change].into(), label: None });
+    assert_eq!(target, Target { base: Some(base), containers: [change].into(), ..Target::default() });
 
     // Over once another container runs it, and not before.
     let requested = with(load("pod.json"), "/spec/containers/0/image", json!(image));
@@ -137,6 +137,7 @@ fn sidecars_labels_and_deadlines_disrupt_a_pod_too() {
         json!(9),
     );
     assert_eq!(names(&nearer), all);
+    assert_eq!(target(&nearer, Operation::Update).deadline, Some(1), "a refused one can be told apart");
     // `nginx` and `nginx:latest` are the same image, but to a kubelet it is a change.
     assert_eq!(names(&update("/spec/containers/1/image", json!("nginx:latest"))), ["metrics"]);
     let both = with(

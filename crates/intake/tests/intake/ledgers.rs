@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
 use quorate_engine::facts::{BudgetKey, BudgetKind, Operation};
-use quorate_engine::ledger::{LedgerPatch, PatchTarget, Step};
+use quorate_engine::ledger::{Admission, LedgerPatch, PatchTarget, Step};
 use quorate_intake::budget::{self, MissingFields};
 use serde_json::{Value, json};
 
@@ -72,9 +72,65 @@ fn a_ledger_that_cannot_be_read_breaks_the_budget() {
         let broken = budget.spec.expect_err(&format!("{pointer} = {value}"));
         assert!(broken.why.starts_with("status"), "{}", broken.why);
     }
-    // An unreadable openedFor only closes the budget.
+    // An unreadable coverage only closes the budget.
     let unopened = with(load("budget.json"), "/status/openedFor", json!("all"));
-    assert_eq!(ledger(unopened).enforced, None);
+    assert_eq!(ledger(with(unopened, "/status/opened", json!("all"))).enforced, None);
+}
+
+#[test]
+fn a_budget_is_opened_for_a_coverage_and_a_generation() {
+    let (seven, nine) = ("0000000000000007", "0000000000000009");
+    let opened = |coverage: &str, generation| json!({ "coverage": coverage, "generation": generation });
+    for (before, named, coverage, generation, why) in [
+        (json!(seven), json!(null), Some(7), None, "opened by the release before"),
+        (json!(seven), opened(seven, 4), Some(7), Some(4), "opened by this release"),
+        (
+            json!(null),
+            opened(seven, 4),
+            Some(7),
+            Some(4),
+            "opened by a release that does not write openedFor",
+        ),
+        (json!(nine), opened(seven, 4), Some(9), None, "opened again by the release before"),
+        (json!(null), json!(null), None, None, "not opened"),
+        (json!(null), json!("all"), None, None, "cannot be read"),
+        (json!(seven), json!({ "coverage": seven }), Some(7), None, "without a generation"),
+    ] {
+        let stored = with(load("budget.json"), "/status/openedFor", before);
+        let found = ledger(with(stored, "/status/opened", named));
+        let coverage = coverage.map(quorate_engine::Coverage);
+        assert_eq!((found.enforced, found.enforced_generation), (coverage, generation), "{why}");
+    }
+}
+
+#[test]
+fn admissions_that_are_handed_over_are_read_back() {
+    let claims = ledger(load("budget.json")).claims;
+    let admissions: Vec<Admission> = claims
+        .iter()
+        .flat_map(|(uid, claim)| claim.tokens.iter().map(move |(token, what)| (uid, claim, token, what)))
+        .map(|(uid, claim, token, what)| Admission {
+            uid: uid.clone(),
+            pod: claim.pod.clone(),
+            token: token.clone(),
+            what: what.clone(),
+        })
+        .collect();
+    assert!(admissions.len() > 1);
+    let json = budget::admissions_to_json(&admissions);
+    assert_eq!(budget::read_admissions(&json), Some(admissions));
+    for (pointer, value) in [
+        ("/0/uid", json!(null)),
+        ("/0/token", json!(7)),
+        ("/0/what", json!({})),
+        ("/0/what/operation", json!("Nap")),
+        ("/0/what/at", json!("yesterday")),
+        ("/1", json!("t-1")),
+    ] {
+        let broken = with(json.clone(), pointer, value.clone());
+        assert_eq!(budget::read_admissions(&broken), None, "{pointer} = {value}");
+    }
+    assert_eq!(budget::read_admissions(&json!({})), None);
 }
 
 fn claim(by: &str) -> Claim {
@@ -127,12 +183,13 @@ fn a_commit_is_written_as_a_json_patch() {
         Step::SetSettled(Version(48100)),
         Step::RemoveClaim("u-2".into()),
         Step::PutClaim("a/b~c".into(), claim("carol")),
-        Step::SetEnforced(quorate_engine::Coverage(7)),
+        Step::SetEnforced(quorate_engine::Coverage(7), 4),
         Step::SetProtocol(1),
     ];
     let written = write(&stored, steps).unwrap();
     assert_eq!(written["status"]["ledger"], json!(18));
     assert_eq!(written["status"]["openedFor"], json!("0000000000000007"));
+    assert_eq!(written["status"]["opened"], json!({ "coverage": "0000000000000007", "generation": 4 }));
     assert_eq!(written["status"]["conditions"], stored["status"]["conditions"]);
     assert!(written["status"]["claims"].get("a/b~c").is_some());
     insta::assert_snapshot!(written["status"]["claims"]["a/b~c"], @r#"{"pod":"llm-1-3","tokens":{"t":{"at":"2026-11-15T10:00:00.000000Z","by":"carol","operation":"Evict"}}}"#);
@@ -192,8 +249,9 @@ fn tokens() -> impl Strategy<Value = Token> {
     let changes = proptest::collection::vec(change, 0..3);
     let label = proptest::option::of("[a-z/.]{1,9}");
     let base = any::<Option<u64>>();
-    (operation, ".*", 0..4_000_000_000_000i64, changes, label, base).prop_map(
-        |(operation, by, at, changes, label, base)| {
+    let deadline = any::<Option<u32>>();
+    (operation, ".*", 0..4_000_000_000_000i64, changes, label, base, deadline).prop_map(
+        |(operation, by, at, changes, label, base, deadline)| {
             let label = label.map(|label| label.as_str().into());
             let changes: BTreeMap<String, ContainerChange> = changes
                 .into_iter()
@@ -210,6 +268,7 @@ fn tokens() -> impl Strategy<Value = Token> {
                     base: base.map(Version),
                     containers: changes.into_values().collect(),
                     label,
+                    deadline,
                 },
             }
         },

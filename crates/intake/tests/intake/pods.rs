@@ -97,7 +97,7 @@ fn links_have_a_fixed_precedence() {
 #[test]
 fn each_state_of_a_pod_is_read() {
     type Holds = fn(&Pod) -> bool;
-    let cases: [(&str, Value, Holds); 11] = [
+    let cases: [(&str, Value, Holds); 13] = [
         ("/status/phase", json!("Pending"), |pod| pod.phase == Phase::Pending),
         ("/status/phase", json!("Failed"), |pod| pod.phase == Phase::Failed),
         ("/status/phase", json!("Strange"), |pod| pod.phase == Phase::Unknown),
@@ -113,7 +113,15 @@ fn each_state_of_a_pod_is_read() {
             pod.group_size.is_none()
         }),
         ("/spec/nodeName", json!(""), |pod| pod.node.is_none()),
+        ("/spec/activeDeadlineSeconds", json!(600), |pod| pod.deadline == Some(600)),
+        (
+            "/status/conditions",
+            json!([{ "type": "PodResizePending", "status": "True", "reason": "Infeasible" }]),
+            |pod| pod.resize_infeasible,
+        ),
     ];
+    let deferred = json!([{ "type": "PodResizePending", "status": "True", "reason": "Deferred" }]);
+    assert!(!fact(with(load("pod.json"), "/status/conditions", deferred)).resize_infeasible);
     for (pointer, value, holds) in cases {
         let pod = fact(with(load("pod.json"), pointer, value.clone()));
         assert!(holds(&pod), "{pointer} = {value}: {pod:?}");

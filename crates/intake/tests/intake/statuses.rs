@@ -2,10 +2,10 @@
 
 use quorate_engine::basics::Time;
 use quorate_engine::condition_reason::ConditionReason;
-use quorate_engine::decision::Numbers;
+use quorate_engine::decision::{Noun, Numbers};
 use quorate_engine::facts::BudgetKind;
 use quorate_engine::status::{Condition, ConditionType, Group, Scope, Status};
-use quorate_intake::budget::{status_patch, status_steps};
+use quorate_intake::budget::{release_patch, status_patch, status_steps};
 use serde_json::{Value, json};
 
 use crate::data::{TEN, before_ten, load};
@@ -18,6 +18,8 @@ fn status() -> Status {
     Status {
         generation: 4,
         scope: Scope::Group,
+        noun: Noun::Group,
+        group_size: None,
         units: Numbers { allowed: 0, current: 3, desired: 3, expected: 4 },
         pods_healthy: 13,
         pods_desired: 12,
@@ -59,7 +61,7 @@ fn patched(stored: &Value, status: &Status, now: Time) -> Value {
 fn a_status_patch_leaves_the_ledger_unchanged() {
     let stored = load("budget.json");
     let after = patched(&stored, &status(), TEN);
-    for part in ["claims", "ledger", "settledVersion", "protocol", "openedFor"] {
+    for part in ["claims", "ledger", "settledVersion", "protocol", "opened", "openedFor"] {
         assert_eq!(after["status"][part], stored["status"][part], "{part}");
         let patch = status_patch(BudgetKind::DisruptionBudget, &stored["status"], &status(), TEN).unwrap();
         assert!(patch["status"].get(part).is_none(), "{part} in {patch}");
@@ -219,4 +221,65 @@ fn changed_configuration_or_enforcement_is_not_written_with_a_commit() {
     let mut more = status();
     more.units.allowed = 1;
     assert_eq!(status_steps(BudgetKind::DisruptionBudget, &pruned["status"], &more, TEN), [] as [Value; 0]);
+}
+
+#[test]
+fn a_released_budget_is_not_enforced_and_not_open() {
+    let since = "2026-01-01T00:00:00Z";
+    let own = |kind: &str, status: &str, reason: &str| {
+        json!({ "type": kind, "status": status, "reason": reason, "message": "m", "observedGeneration": 1,
+            "lastTransitionTime": since })
+    };
+    let foreign = json!({ "type": "Theirs", "status": "True", "reason": "R", "message": "", "lastTransitionTime": since });
+    let mut stored = json!({
+        "metadata": { "uid": "u" },
+        "status": {
+            "unavailableAllowed": 3, "claims": {}, "ledger": 4, "opened": {"coverage": "0a", "generation": 1}, "openedFor": "0a",
+            "conditions": [
+                own("DisruptionAllowed", "True", "SufficientPods"), foreign,
+                own("BudgetConfigured", "True", "ValidConfig"), own("Enforced", "True", "AllReplicas"),
+            ],
+        },
+    });
+    let patch = |stored: &Value| {
+        release_patch("u", 1, &stored["status"], TEN).map(|steps| serde_json::from_value(steps).unwrap())
+    };
+    let before = stored.clone();
+    let steps: json_patch::Patch = patch(&stored).expect("a patch");
+    json_patch::patch(&mut stored, &steps).unwrap();
+    let status = &stored["status"];
+    let conditions = status["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 2, "{conditions:#?}");
+    assert_eq!(conditions[0], foreign, "that is of another writer");
+    assert_eq!(conditions[1]["type"], "Enforced");
+    assert_eq!((&conditions[1]["status"], &conditions[1]["reason"]), (&json!("False"), &json!("NotServed")));
+    assert_ne!(conditions[1]["lastTransitionTime"], since);
+    for field in ["opened", "openedFor"] {
+        assert!(status.get(field).is_none(), "servers that serve it again must open it again");
+    }
+    for kept in ["unavailableAllowed", "claims", "ledger"] {
+        assert_eq!(status[kept], before["status"][kept], "{kept}");
+    }
+    assert!(patch(&stored).is_none(), "once is enough");
+    // Another writer was faster, or the name has a new object.
+    for (path, value) in [("/status/conditions", json!([])), ("/metadata/uid", json!("v"))] {
+        let mut changed = before.clone();
+        *changed.pointer_mut(path).unwrap() = value;
+        assert!(json_patch::patch(&mut changed, &steps).is_err(), "{path}");
+    }
+    // Quorate has never served these.
+    for status in [json!({}), json!({ "unavailableAllowed": 1 }), json!({ "conditions": [foreign] })] {
+        assert_eq!(release_patch("u", 1, &status, TEN), None, "{status}");
+    }
+    assert_eq!(release_patch("u", 1, &Value::Null, TEN), None);
+}
+
+#[test]
+fn a_budget_that_was_never_open_is_released_too() {
+    let status = json!({ "openedFor": "0a" });
+    let steps = release_patch("u", 1, &status, TEN).expect("a patch");
+    let mut stored = json!({ "metadata": { "uid": "u" }, "status": status });
+    let steps: json_patch::Patch = serde_json::from_value(steps).unwrap();
+    json_patch::patch(&mut stored, &steps).unwrap();
+    assert_eq!(stored["status"]["conditions"][0]["reason"], "NotServed");
 }

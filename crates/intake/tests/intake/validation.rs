@@ -208,7 +208,7 @@ fn a_valid_but_risky_budget_gets_a_warning() {
         (
             json!({ "maxUnavailable": 1, "podGroupPolicy": { "groupLabelKey": key, "minReadyReplicas": 4 } }),
             sized(3, true),
-            Some("no group can be healthy"),
+            Some("can never have more: 3 is used instead"),
         ),
     ];
     for (part, known, expected) in cases {

@@ -79,6 +79,8 @@ pub struct Listed<K> {
     pub unreadable: Vec<Unreadable>,
     /// The version of the list.
     pub version: String,
+    /// When the list was requested. It shows every change up to then.
+    pub requested: Instant,
 }
 
 /// What to watch.
@@ -91,6 +93,8 @@ pub struct Source<K> {
     health: Health,
     /// When a failure was last logged.
     logged: Mutex<Option<Instant>>,
+    /// Timeout for one page of a list and for the start of a watch.
+    request_timeout: Duration,
     read: Read<K>,
 }
 
@@ -136,6 +140,7 @@ impl<K> Source<K> {
             fields: None,
             health: Health::default(),
             logged: Mutex::default(),
+            request_timeout: REQUEST_TIMEOUT,
             read,
         }
     }
@@ -143,8 +148,9 @@ impl<K> Source<K> {
     /// Sets how to decode an object: `read` returns the needed fields from its JSON text, or why they cannot be read.
     #[must_use]
     pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
-        let Self { client, request, kind, labels, fields, health, logged, .. } = self;
-        Source { client, request, kind, labels, fields, health, logged, read: Arc::new(read) }
+        let Self { client, request, kind, labels, fields, health, logged, request_timeout, .. } = self;
+        let read = Arc::new(read);
+        Source { client, request, kind, labels, fields, health, logged, request_timeout, read }
     }
 
     /// Only objects that match a label selector.
@@ -157,6 +163,12 @@ impl<K> Source<K> {
     #[must_use]
     pub fn in_field(self, fields: String) -> Self {
         Self { fields: Some(fields), ..self }
+    }
+
+    /// Sets the timeout for one page of a list and for the start of a watch.
+    #[must_use]
+    pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
+        Self { request_timeout, ..self }
     }
 
     /// Reports the health of the watch there.
@@ -184,7 +196,7 @@ where
 {
     let mut backoff = Backoff::new(Duration::from_millis(100), MAX_BACKOFF);
     loop {
-        let (number, sent) = (source.health.begin(), Instant::now());
+        let number = source.health.begin();
         let listed = match source.list().await {
             Ok(listed) => listed,
             Err(error) => {
@@ -193,10 +205,10 @@ where
                 continue;
             }
         };
-        let mut version = listed.version.clone();
+        let (mut version, requested) = (listed.version.clone(), listed.requested);
         debug!(kind = source.kind, objects = listed.objects.len(), version, "listed");
         deliver(WatchEvent::Listed(listed)).await;
-        source.healed(source.health.listed(number, sent).as_ref());
+        source.healed(source.health.listed(number, requested).as_ref());
         let mut silence = Silence::new();
         loop {
             let began = Instant::now();
@@ -245,16 +257,16 @@ impl Silence {
 }
 
 /// Waits for a response with a timeout: a server that died without closing the connection never sends one.
-async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
+async fn in_time<T>(timeout: Duration, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(timeout, answer).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Error::Service(NoAnswer.into())),
+        Err(_) => Err(Error::Service(NoAnswer(timeout).into())),
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
-struct NoAnswer;
+#[error("no answer within {} s", .0.as_secs())]
+struct NoAnswer(Duration);
 
 impl NoAnswer {
     fn is(error: &Error) -> bool {
@@ -295,7 +307,12 @@ impl<K> Source<K> {
     /// # Errors
     /// The API server does not answer in time, or the response is not a list.
     pub async fn list(&self) -> Result<Listed<K>, Error> {
-        let mut listed = Listed { objects: Vec::new(), unreadable: Vec::new(), version: String::new() };
+        let mut listed = Listed {
+            objects: Vec::new(),
+            unreadable: Vec::new(),
+            version: String::new(),
+            requested: Instant::now(),
+        };
         let mut params = ListParams {
             limit: Some(PAGE_SIZE),
             label_selector: self.labels.clone(),
@@ -304,7 +321,7 @@ impl<K> Source<K> {
         };
         loop {
             let request = self.request.list(&params).map_err(Error::BuildRequest)?;
-            let text = in_time(self.client.request_text(request)).await?;
+            let text = in_time(self.request_timeout, self.client.request_text(request)).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
             for item in page.items {
                 match wire::read(item, &self.read) {
@@ -339,7 +356,7 @@ impl<K> Source<K> {
         // Some releases compress each event separately, which the stream decoder cannot handle.
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
-        let stream = match in_time(self.client.request_stream(request)).await {
+        let stream = match in_time(self.request_timeout, self.client.request_stream(request)).await {
             Err(Error::Api(status)) if status.code == 410 => return Ok(Ending::Relist),
             // If the API server answers lists but not watches, lists keep the kind from becoming stale. (A watch that
             // failed is resumed instead: a restarting API server should not get additional lists.)

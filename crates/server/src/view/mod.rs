@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::Api;
 use quorate_api::slim;
 use quorate_engine::basics::{Text, Time};
-use quorate_engine::facts::{Agent, Input, Node};
+use quorate_engine::facts::{Agent, Budget, BudgetKey, BudgetKind, Input, Node};
 use quorate_engine::ledger::Event;
 use quorate_engine::{Engine, Gates, Snapshot};
 use quorate_intake::objects;
@@ -55,15 +55,24 @@ impl View {
         let raw_budgets = std::sync::Arc::new(RawBudgets::default());
         // If the user may not read OpenKruise's webhooks, its budgets are included: one budget too many is better than
         // one too few.
-        let kruise = kruise::follow(client.clone(), serve_pub, &scope, Some(true));
+        let mut kruise = kruise::follow(client.clone(), serve_pub, &scope, Some(true));
+        // Servers may serve these budgets beside OpenKruise. Then the status of the budgets shows it.
+        let all = match serve_pub {
+            ServePub::Never => kruise.clone(),
+            ServePub::Auto | ServePub::Always => tokio::sync::watch::channel(Some(true)).1,
+        };
         let watches =
-            watches::start(client, &scope, &replica, &raw_budgets, own, &twins::Inbox::unread(), kruise);
+            watches::start(client, &scope, &replica, &raw_budgets, own, &twins::Inbox::unread(), all);
         let mut view = Self { engine: Engine::new(gates), messages, unlisted: Vec::new(), _watches: watches };
         while let Some(Message::Event(event)) = view.messages.recv().await {
             if matches!(event, Event::Synced) {
                 break;
             }
             view.take(event);
+        }
+        let known = kruise.wait_for(Option::is_some).await.map_or(Some(true), |served| *served);
+        if known == Some(false) {
+            view.drop_unserved();
         }
         if let Some(name) = within
             && let Some(fact) = namespace(client, name, own).await
@@ -81,6 +90,18 @@ impl View {
         view.unlisted = unlisted;
         view.presume();
         Ok(view)
+    }
+
+    /// Drops OpenKruise's budgets that no server of Quorate has opened: OpenKruise decides on them.
+    fn drop_unserved(&mut self) {
+        let is_unserved = |budget: &&Budget| {
+            budget.key.kind == BudgetKind::PodUnavailableBudget && budget.ledger.enforced.is_none()
+        };
+        let unserved: Vec<BudgetKey> =
+            self.engine.budgets().filter(is_unserved).map(|budget| budget.key.clone()).collect();
+        for key in unserved {
+            self.take(Event::Fact(Box::new(Input::BudgetGone(key))));
+        }
     }
 
     /// The resources that may not be listed.

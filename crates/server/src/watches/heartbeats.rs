@@ -127,7 +127,12 @@ mod tests {
     }
 
     fn list(leases: Vec<slim::Lease>) -> watch::WatchEvent<slim::Lease> {
-        watch::WatchEvent::Listed(Listed { objects: leases, unreadable: Vec::new(), version: "1".to_owned() })
+        watch::WatchEvent::Listed(Listed {
+            objects: leases,
+            unreadable: Vec::new(),
+            version: "1".to_owned(),
+            requested: tokio::time::Instant::now(),
+        })
     }
 
     /// The node and the renewal, in seconds from the start, of each agent in the events.

@@ -19,16 +19,18 @@ mod tests;
 mod translate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use quorate_api::names::{AGENT, COMPONENT};
 use quorate_api::slim;
-use quorate_engine::basics::GroupKind;
+use quorate_engine::basics::{GroupKind, Time};
 use quorate_engine::facts::BudgetKind;
 use quorate_engine::ledger::Event;
 use quorate_intake::objects;
 use quorate_kit::watch::{self, Source};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::actor::ReplicaHandle;
 use crate::clock;
@@ -39,7 +41,7 @@ use discovery::Discovery;
 use heartbeats::Heartbeats;
 use initial_sync::{InitialSync, PendingList};
 use references::References;
-pub(crate) use scope::WatchScope;
+pub(crate) use scope::{WatchScope, WatchedKind};
 
 /// The namespace that the webhooks exclude, besides Quorate's own.
 pub(crate) const EXCLUDED: &str = "kube-system";
@@ -78,58 +80,58 @@ pub(crate) fn start(
 
     let known = references.clone();
     let pods = scope.source::<slim::Pod>(client).read_by(translate::read_pod);
-    watches.add("Pod", pods, move |event| translate::pods(event, &known));
+    watches.add(GroupKind::new("", "Pod"), pods, move |event| translate::pods(event, &known));
     let (known, raw, inbox) = (references.clone(), raw_budgets.clone(), twins.clone());
-    watches.add("DisruptionBudget.policy.quorate.dev", scope.source(client), move |event| {
-        translate::budgets(BudgetKind::DisruptionBudget, event, &raw, &known, Some(&inbox))
-    });
+    watches.add(
+        GroupKind::new("policy.quorate.dev", "DisruptionBudget"),
+        scope.source(client),
+        move |event| translate::budgets(BudgetKind::DisruptionBudget, event, &raw, &known, Some(&inbox)),
+    );
     if scope.sees(NAMESPACES) {
         let read = translate::reading(move |object: &slim::Namespace| {
             objects::namespace(&object.metadata, &excluded)
         });
-        watches.add("Namespace", Source::<slim::Namespace>::all(all()).read_by(read), translate::namespaces);
+        watches.add(
+            GroupKind::new("", "Namespace"),
+            Source::<slim::Namespace>::all(all()).read_by(read),
+            translate::namespaces,
+        );
     }
     if scope.sees(NODES) {
         let nodes = Source::<slim::Node>::all(all()).read_by(translate::reading(objects::node));
-        watches.add("Node", nodes, translate::nodes);
+        watches.add(GroupKind::new("", "Node"), nodes, translate::nodes);
     }
     if scope.sees(LEASES) {
         let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
         let mut heartbeats = Heartbeats::default();
-        watches.add("Lease.coordination.k8s.io", agents, move |event| heartbeats.take(event, clock::now()));
+        watches.add(GroupKind::new("coordination.k8s.io", "Lease"), agents, move |event| {
+            heartbeats.take(event, clock::now())
+        });
     }
     if scope.sees(NATIVE) {
         let native = scope.source::<slim::PodDisruptionBudget>(client);
         let inbox = twins.clone();
         let native = native.read_by(translate::reading(translate::read_native));
-        watches
-            .add("PodDisruptionBudget.policy", native, move |event| translate::native_budgets(event, &inbox));
+        watches.add(GroupKind::new("policy", "PodDisruptionBudget"), native, move |event| {
+            translate::native_budgets(event, &inbox)
+        });
     }
     if scope.sees(REPLICA_SETS) {
         let sets = scope.source::<slim::ReplicaSet>(client).read_by(translate::reading(objects::replica_set));
-        watches.add(
-            "ReplicaSet.apps",
-            sets,
-            translate::controllers(GroupKind::new("apps", "ReplicaSet"), &references),
-        );
+        let kind = GroupKind::new("apps", "ReplicaSet");
+        watches.add(kind.clone(), sets, translate::controllers(kind, &references));
     }
     if scope.sees(STATEFUL_SETS) {
         let sets =
             scope.source::<slim::StatefulSet>(client).read_by(translate::reading(objects::stateful_set));
-        watches.add(
-            "StatefulSet.apps",
-            sets,
-            translate::controllers(GroupKind::new("apps", "StatefulSet"), &references),
-        );
+        let kind = GroupKind::new("apps", "StatefulSet");
+        watches.add(kind.clone(), sets, translate::controllers(kind, &references));
     }
     if scope.sees(DEPLOYMENTS) {
         let deployments = scope.source::<slim::Deployment>(client);
         let deployments = deployments.read_by(translate::reading(objects::deployment));
-        watches.add(
-            "Deployment.apps",
-            deployments,
-            translate::controllers(GroupKind::new("apps", "Deployment"), &references),
-        );
+        let kind = GroupKind::new("apps", "Deployment");
+        watches.add(kind.clone(), deployments, translate::controllers(kind, &references));
     }
 
     let discovery = Discovery::new(
@@ -156,28 +158,48 @@ struct Watches {
 impl Watches {
     fn add<K: Send + 'static>(
         &mut self,
-        kind: &str,
+        kind: GroupKind,
         source: Source<K>,
         translate: impl FnMut(watch::WatchEvent<K>) -> Vec<Event> + Send + 'static,
     ) {
         let (replica, pending_list) = (self.replica.clone(), self.initial_sync.pending_list());
-        let source = source.reporting_to(self.scope.health(kind));
+        let source = source.reporting_to(self.scope.health(&kind));
         self.tasks.spawn(async move {
-            forward(source, replica, Some(pending_list), translate).await;
+            forward(kind, source, replica, Some(pending_list), translate).await;
         });
     }
 }
 
-/// Sends what a watch shows to the actor; never returns. The pending list is dropped once the first list is sent.
+/// Interval at which the actor hears that a watch receives something. Lists are always reported.
+const HEARD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Sends what a watch shows to the actor, and when it received it; never returns. The pending list is dropped once the
+/// first list is sent.
 async fn forward<K>(
+    kind: GroupKind,
     source: Source<K>,
     replica: ReplicaHandle,
     mut pending_list: Option<PendingList>,
     mut translate: impl FnMut(watch::WatchEvent<K>) -> Vec<Event>,
 ) {
+    let mut reported: Option<Instant> = None;
     watch::run(source, |event| {
-        let seen = matches!(event, watch::WatchEvent::Listed(_)).then(|| pending_list.take());
-        let (replica, events) = (replica.clone(), translate(event));
+        let requested = match &event {
+            watch::WatchEvent::Listed(listed) => Some(listed.requested),
+            _ => None,
+        };
+        let seen = requested.map(|_| pending_list.take());
+        let received = requested.unwrap_or_else(Instant::now);
+        let is_due = reported.is_none_or(|reported| received.duration_since(reported) >= HEARD_INTERVAL);
+        let mut events = translate(event);
+        // A list that cannot be used makes nothing known.
+        let is_usable = requested.is_none() || !events.is_empty();
+        if is_usable && (is_due || requested.is_some()) {
+            reported = Some(received);
+            let ago = i64::try_from(received.elapsed().as_millis()).unwrap_or(i64::MAX);
+            events.push(Event::Heard(kind.clone(), Time(clock::now().0.saturating_sub(ago))));
+        }
+        let replica = replica.clone();
         async move {
             for event in events {
                 replica.send(event).await;

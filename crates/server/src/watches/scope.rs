@@ -8,7 +8,8 @@ use std::time::Duration;
 use kube::Client;
 use kube::core::{ApiResource, Resource};
 use parking_lot::Mutex;
-use quorate_kit::watch::{Failing, Health, Source};
+use quorate_engine::basics::GroupKind;
+use quorate_kit::watch::{Failing, Health, Progress, Source, Why};
 use serde::de::DeserializeOwned;
 
 /// How long to wait, before the first decision, for the first list of a kind that not every cluster has. The wait
@@ -20,6 +21,20 @@ pub(super) struct SyncTimeout {
     pub(super) refused: Duration,
     /// If it answers otherwise, or not at all; no limit if a budget might be left out.
     pub(super) failing: Option<Duration>,
+}
+
+/// The kinds of budgets.
+const BUDGETS: [&str; 2] = ["DisruptionBudget", "PodUnavailableBudget"];
+
+/// The state of the watch of a kind.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedKind {
+    /// The kind, as `Kind.group`.
+    pub(crate) kind: String,
+    /// How long ago the watch last received something; `None` before its first list.
+    pub(crate) age: Option<Duration>,
+    /// Why the kind cannot be read now.
+    pub(crate) failing: Option<Failing>,
 }
 
 /// What is watched. Clones share the refused kinds and the health of the watches.
@@ -34,7 +49,7 @@ pub(crate) struct WatchScope {
     /// A view lists once, so it does not wait for refused kinds.
     once: bool,
     /// The health of the watches, by kind.
-    healths: Arc<Mutex<BTreeMap<String, Health>>>,
+    healths: Arc<Mutex<BTreeMap<GroupKind, Health>>>,
 }
 
 impl WatchScope {
@@ -79,29 +94,55 @@ impl WatchScope {
     }
 
     /// Registers the watch of a kind, and returns its health.
-    pub(crate) fn health(&self, kind: &str) -> Health {
+    pub(crate) fn health(&self, kind: &GroupKind) -> Health {
         let health = Health::default();
-        self.healths.lock().insert(kind.to_owned(), health.clone());
+        self.healths.lock().insert(kind.clone(), health.clone());
         health
     }
 
     /// Removes a kind that is not watched any more.
-    pub(super) fn unwatched(&self, kind: &str) {
+    pub(super) fn unwatched(&self, kind: &GroupKind) {
         self.healths.lock().remove(kind);
     }
 
     /// The health of all watches that have received something, except that of one kind.
-    pub(super) fn others(&self, kind: &str) -> Vec<Health> {
+    pub(super) fn others(&self, kind: &GroupKind) -> Vec<Health> {
         let healths = self.healths.lock();
         let others =
             healths.iter().filter(|(of, health)| *of != kind && health.progress().last_received.is_some());
         others.map(|(_, health)| health.clone()).collect()
     }
 
-    /// All watched kinds, and why a kind cannot be read now.
-    pub(crate) fn watched(&self) -> Vec<(String, Option<Failing>)> {
+    /// Lists the budgets of every watched kind again, and waits until they are delivered. Leaves out a kind that may not be
+    /// read: none of its budgets is known, and this process acknowledges none.
+    pub(crate) async fn list_budgets_again(&self) {
+        let is_budget = |kind: &GroupKind| BUDGETS.contains(&&*kind.kind);
+        let healths: Vec<Health> = {
+            let healths = self.healths.lock();
+            healths.iter().filter(|(kind, _)| is_budget(kind)).map(|(_, health)| health.clone()).collect()
+        };
+        for health in healths {
+            let refused = |progress: &Progress| {
+                let why = progress.failing.as_ref().map(|failing| &failing.why);
+                progress.listed == 0 && why.is_some_and(Why::is_refusal)
+            };
+            let mut progress = health.follow();
+            tokio::select! {
+                () = health.list_again() => {}
+                _ = progress.wait_for(refused) => {}
+            }
+        }
+    }
+
+    /// All watched kinds.
+    pub(crate) fn watched(&self) -> Vec<WatchedKind> {
         let healths = self.healths.lock();
-        healths.iter().map(|(kind, health)| (kind.clone(), health.progress().failing)).collect()
+        let watched = healths.iter().map(|(kind, health)| {
+            let progress = health.progress();
+            let age = progress.last_received.map(|at| at.elapsed());
+            WatchedKind { kind: kind.to_string(), age, failing: progress.failing }
+        });
+        watched.collect()
     }
 
     /// Records that a discovered kind may not be listed.

@@ -1,5 +1,6 @@
 //! The watches against an API server that serves the objects of the test.
 
+mod ages;
 mod api;
 mod unreadable;
 
@@ -47,10 +48,20 @@ impl Fixture {
         Self { api, inbox, _watches: watches }
     }
 
-    async fn next(&mut self) -> Event {
+    async fn next_of_any_kind(&mut self) -> Event {
         match self.inbox.recv().await {
             Some(Message::Event(event)) => event,
             _ => panic!("the watches send only events"),
+        }
+    }
+
+    /// The next event, except those that only say that a watch received something.
+    async fn next(&mut self) -> Event {
+        loop {
+            match self.next_of_any_kind().await {
+                Event::Heard(..) => {}
+                event => return event,
+            }
         }
     }
 
@@ -98,6 +109,8 @@ fn describe(event: &Event) -> String {
         },
         Event::List(Snapshot::Budgets(kind, list)) => format!("{kind:?} {}", list.len()),
         Event::Unwatched(kind) => format!("{kind:?} unwatched"),
+        Event::Doubted(kind) => format!("doubted {kind}"),
+        Event::Forgotten(kind) => format!("forgotten {kind}"),
         _ => "other".to_owned(),
     }
 }

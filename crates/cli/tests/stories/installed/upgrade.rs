@@ -1,6 +1,6 @@
-//! An upgrade from the previous release and a rollback, with claims outstanding: no claim is lost, and no eviction is
-//! admitted in error, while Helm and a Deployment replace servers, definitions and webhooks, and while both releases
-//! serve side by side.
+//! An upgrade from the previous release, a rollback and a second upgrade, with claims outstanding in budgets of each
+//! kind: no claim is lost, and no eviction is admitted in error, while Helm and a Deployment replace servers,
+//! definitions and webhooks, and while both releases serve side by side.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,9 +12,9 @@ use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use super::{Installed, Release};
-use crate::fixture::{TestNamespace, denial};
+use crate::fixture::{TestNamespace, denial, spec_for_app};
 
-quorate_testbed::stories!(Whole: an_upgrade_and_a_rollback_admit_nothing_extra);
+quorate_testbed::stories!(Whole: upgrades_and_a_rollback_admit_nothing_extra);
 
 /// The number of evictions while servers of both releases run.
 const SIDE_BY_SIDE: usize = 20;
@@ -42,7 +42,22 @@ fn version(program: &Path) -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-async fn an_upgrade_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
+/// For each budget: the pod with a claim, the pod whose eviction must be denied, and a part of the reason.
+const CLAIMED: [(&str, &str, &str); 3] = [
+    ("web-0", "web-1", "web-0 is being disrupted"),
+    ("a-0", "b-0", "group a is missing a-0, being disrupted"),
+    ("old-0", "old-1", "old-0 is being disrupted"),
+];
+
+/// Claims the pods: the evictions are admitted by Quorate, and then rejected by the API server.
+async fn claim(ns: &TestNamespace) {
+    for (claimed, ..) in CLAIMED {
+        let later = json!({"preconditions": {"resourceVersion": "1"}});
+        assert_eq!(ns.evict_with(claimed, later, "").await.code, 409, "{claimed}");
+    }
+}
+
+async fn upgrades_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
     let (before, after) = (Release::before(), Release::current());
     if before.program != after.program {
         let (old, new) = (version(&before.program), version(&after.program));
@@ -54,41 +69,55 @@ async fn an_upgrade_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
         installed.start_server().await;
     }
     let ns = Arc::new(TestNamespace::with_manual_pods(&cluster, "upgraded").await);
-    for number in 0..2 {
-        ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
+    ns.create_pods("web", 2).await;
+    ns.create_pods("old", 2).await;
+    for pod in ["a-0", "a-1", "b-0", "b-1"] {
+        ns.create_pod(pod, json!({"app": "shards", "shard": &pod[..1]})).await;
     }
-    ns.create_budget_allowing(
-        "web",
-        json!({"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1}),
-        1,
-    )
-    .await;
+    ns.create_budget_allowing("web", spec_for_app("web", "minAvailable", 1), 1).await;
+    let mut groups = spec_for_app("shards", "minAvailable", 1);
+    groups["podGroupPolicy"] = json!({"groupLabelKey": "shard", "minReadyReplicas": 2});
+    ns.create_budget_allowing("shards", groups, 1).await;
+    ns.create_pub_allowing("old", spec_for_app("old", "minAvailable", 1), 1).await;
     ns.await_enforced_label(true).await;
-    let later = json!({"preconditions": {"resourceVersion": "1"}});
-    assert_eq!(ns.evict_with("web-0", later, "").await.code, 409);
-    denial(&ns.evict("web-1").await);
+    claim(&ns).await;
+    for (_, denied, _) in CLAIMED {
+        denial(&ns.evict(denied).await);
+    }
 
-    let evictor = Evictor::of(&ns, "web-1");
-    for release in [&after, &before] {
+    let evictors = CLAIMED.map(|(_, denied, _)| Evictor::of(&ns, denied));
+    for release in [&after, &before, &after] {
         installed.change_to(release).await;
         for _ in 0..2 {
             // A server starts before another one ends.
             installed.start_server().await;
-            evictor.await_evictions(SIDE_BY_SIDE).await;
+            for evictor in &evictors {
+                evictor.await_evictions(SIDE_BY_SIDE).await;
+            }
             installed.end_server().await;
         }
         // The reason of the denial is the earlier claim, and not a missing server. The claimed pod itself may go.
-        let sentence = denial(&ns.evict("web-1").await);
-        assert!(sentence.contains("web-0 is being disrupted"), "{sentence}");
-        ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
+        for (claimed, denied, why) in CLAIMED {
+            let sentence = denial(&ns.evict(denied).await);
+            assert!(sentence.contains(why), "{sentence}");
+            ns.evict_with(claimed, json!({"dryRun": ["All"]}), "").await.expect(201);
+        }
+        // The rounds together may take longer than a claim lasts.
+        claim(&ns).await;
     }
-    let (evictions, wrong) = evictor.stop().await;
-    assert!(wrong.is_empty(), "not a denial: {wrong:#?}");
-    println!("{evictions} evictions");
-    // The claim of the first release can still be used.
-    let claims = ns.budget_status("web").await["claims"].clone();
-    assert_eq!(claims.as_object().map(serde_json::Map::len), Some(1), "{claims}");
-    ns.evict("web-0").await.expect(201);
+    for evictor in evictors {
+        let (evictions, wrong) = evictor.stop().await;
+        assert!(wrong.is_empty(), "not a denial: {wrong:#?}");
+        println!("{evictions} evictions");
+    }
+    // The claims can still be used.
+    let statuses =
+        [ns.budget_status("web").await, ns.budget_status("shards").await, ns.pub_status("old").await];
+    for (status, (claimed, ..)) in statuses.iter().zip(CLAIMED) {
+        let claims = &status["claims"];
+        assert_eq!(claims.as_object().map(serde_json::Map::len), Some(1), "{claimed}: {claims}");
+        ns.evict(claimed).await.expect(201);
+    }
 }
 
 /// Repeats an eviction that must be denied each time.

@@ -1,19 +1,26 @@
 //! Quorate serves PodUnavailableBudgets unless OpenKruise does, or unless an option disables it.
 
+use std::time::Duration;
+
 use quorate_server::ServePub;
-use quorate_testbed::{Cluster, eventually};
+use quorate_testbed::{Cluster, User, eventually};
 use serde_json::{Value, json};
 
-use crate::fixture::{TestNamespace, denial, has_condition, spec_for_app};
+use crate::explain::quorate;
+use crate::fixture::{TestNamespace, condition, denial, has_condition, spec_for_app};
 use crate::quorate::{Quorate, install};
 
 quorate_testbed::stories!(Whole:
     pubs_are_not_served_where_openkruise_serves_them,
     pubs_are_served_beside_openkruise_if_configured,
+    pubs_that_are_not_served_any_more_are_not_enforced,
 );
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const KRUISE: &str = "kruise-validating-webhook-configuration";
+
+/// New budgets wait this long for a server that has ended.
+const EXPIRY: Duration = Duration::from_secs(4);
 
 /// OpenKruise's webhooks as its manager registers them, with rules that match nothing.
 fn webhooks() -> Value {
@@ -91,4 +98,46 @@ async fn pubs_are_served_beside_openkruise_if_configured(cluster: Cluster) {
     let _always = Quorate::start_with(&cluster, |options| options.serve_pub = ServePub::Always).await;
     ns.await_pub_status("web", "it is enforced", |status| has_condition(status, "Enforced", "True")).await;
     denial(&ns.delete_pod("web-0").await);
+    // Commands find out by the status of the budgets, since OpenKruise's webhooks are still there.
+    let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let output = quorate(&["explain", "--kubeconfig", &kubeconfig, "pod/web-0", "-n", &ns.name]).await;
+    assert!(output.code == 2 && output.out.contains("PodUnavailableBudget"), "{} {}", output.out, output.err);
+    let output = quorate(&["check", "--kubeconfig", &kubeconfig, "-o", "json"]).await;
+    assert!(output.out.contains("Quorate serves PodUnavailableBudgets"), "{} {}", output.out, output.err);
+}
+
+async fn pubs_that_are_not_served_any_more_are_not_enforced(cluster: Cluster) {
+    install(&cluster).await;
+    let start = async |serve_pub: ServePub| {
+        Quorate::start_with(&cluster, |options| {
+            options.serve_pub = serve_pub;
+            options.claim_expiry = EXPIRY;
+        })
+        .await
+    };
+    let ns = TestNamespace::with_manual_pods(&cluster, "released").await;
+    ns.create_pods("web", 2).await;
+    let always = start(ServePub::Always).await;
+    ns.create_pub_allowing("web", spec_for_app("web", "minAvailable", 1), 1).await;
+    assert!(has_condition(&ns.pub_status("web").await, "Enforced", "True"));
+    always.end().await;
+
+    let never = start(ServePub::Never).await;
+    let status = ns
+        .await_pub_status("web", "it is not enforced", |status| has_condition(status, "Enforced", "False"))
+        .await;
+    assert_eq!(condition(&status, "Enforced")["reason"], "NotServed");
+    assert!(status.get("openedFor").is_none(), "{status}");
+    assert_eq!(status["conditions"].as_array().map(Vec::len), Some(1), "{status}");
+    // A budget that Quorate has never served stays as it is.
+    ns.create_pub("other", json!({}), spec_for_app("other", "minAvailable", 1)).await.expect(201);
+    ns.create_budget_allowing("other", spec_for_app("other", "minAvailable", 1), 0).await;
+    assert_eq!(ns.pub_status("other").await, Value::Null);
+    never.end().await;
+
+    let _always = start(ServePub::Always).await;
+    ns.await_pub_status("web", "it is enforced", |status| has_condition(status, "Enforced", "True")).await;
+    ns.evict("web-0").await.expect(201);
+    denial(&ns.evict("web-1").await);
 }

@@ -7,11 +7,10 @@ use super::Replica;
 use crate::basics::{ObjectKey, Uid};
 use crate::decision::{Allow, AllowReason, Decision, Denial, DenialReason, NO_POD, NoEffect};
 use crate::facts::{BudgetKey, Controller, Input, Owner, Pod};
-use crate::ledger::messages::{Call, PodRead, Reply, RequestId};
+use crate::ledger::messages::{Admission, Call, PodRead, Reply, RequestId};
 use crate::ledger::outbox::Purpose;
 use crate::ledger::queue::Backfill;
 use crate::ledger::reads::{Absent, ReadTarget};
-use crate::ledger::recent::RecentAdmission;
 use crate::ledger::requests::{PendingRequest, Plan};
 use crate::ledger::settings::ProtocolRule;
 use crate::request::Request;
@@ -24,7 +23,9 @@ impl Replica {
             return;
         }
         let now = self.process.now;
-        if let Some(reason) = self.process.freshness.cannot_decide(now, self.settings.fresh_for) {
+        let stale = self.process.freshness.cannot_decide(now, self.settings.fresh_for);
+        // The server has refused a late one already.
+        if let Some(reason) = (now >= deadline).then_some(DenialReason::Deadline).or(stale) {
             self.outbox.answer(id, Decision::Deny(vec![Denial { budget: None, reason }]));
             return;
         }
@@ -234,11 +235,16 @@ impl Replica {
         }
     }
 
-    /// Whether the budget that is there now, not one that had its name before, has the token of a request.
+    /// Whether the budget that is there now, not one that had its name before, has the token of a request for the pod that is
+    /// meant now. An eviction knows a name: when it is decided again, the name may have passed to another pod.
     fn has_token(&self, pending: &PendingRequest, key: &BudgetKey) -> bool {
         let there = self.engine.budget(key).map(|budget| &budget.uid);
         let by_name = self.is_without(ProtocolRule::BudgetByUid);
-        pending.agreement(key).is_some_and(|had| by_name || there.is_none_or(|there| *there == had.budget))
+        let any_pod = self.is_without(ProtocolRule::AgreementByPod);
+        pending.agreement(key).is_some_and(|had| {
+            (by_name || there.is_none_or(|there| *there == had.budget))
+                && (any_pod || pending.uid() == Some(&had.pod))
+        })
     }
 
     fn admit(&mut self, id: RequestId) {
@@ -248,19 +254,18 @@ impl Replica {
         let Some(pending) = self.requests.remove(id) else { return };
         let Some(uid) = pending.uid().cloned() else { return };
         if !pending.request().dry_run {
-            let admission = RecentAdmission {
+            let admission = Admission {
                 uid: uid.clone(),
                 pod: pending.request().pod.name.clone(),
                 token: pending.token_id().clone(),
                 what: pending.token(self.process.now),
-                at: self.process.now,
             };
             for key in pending.observing() {
                 self.budgets.due.insert(key.clone());
                 let state = self.budgets.states.entry(key.clone()).or_default();
                 state.queue.backfill(admission.token.clone(), Backfill::best_effort(&admission));
             }
-            self.recent.add(admission);
+            self.recent.add(admission, self.process.now);
         }
         let reasons = pending.reasons();
         let allow =

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Replica;
+use crate::SafetyRule;
 use crate::basics::{Text, Uid, Version};
-use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
+use crate::claims::{Claim, Ledger, MAX_BACKFILL_BYTES, PROTOCOL, Token, TokenId};
+use crate::decide::Passes;
 use crate::decision::{AllowReason, Decision};
-use crate::facts::{Budget, BudgetKey};
+use crate::facts::{Budget, BudgetKey, Pod};
 use crate::ledger::lists::{Lag, ReadStamp};
 use crate::ledger::messages::{Call, RequestId};
 use crate::ledger::outbox::Purpose;
 use crate::ledger::patch::{LedgerPatch, Step};
-use crate::ledger::queue::{PendingWrite, WrittenRequest};
+use crate::ledger::queue::{Backfill, PendingWrite, WrittenRequest};
 use crate::ledger::requests::Agreement;
 use crate::ledger::settings::ProtocolRule;
 
@@ -90,17 +92,24 @@ impl Replica {
                 draft.remove(uid, token);
             }
         }
-        for (token, backfill) in &tokens.backfills {
-            // A pod that is gone needs no claim.
-            if self.engine.knows(&backfill.uid) {
-                draft.add(&backfill.uid, &backfill.pod, token, &backfill.what);
-            }
-        }
         draft.write.withdrawals = tokens.withdrawals.keys().cloned().collect();
-        draft.write.backfills = tokens.backfills.keys().cloned().collect();
+        let mut bytes = if tokens.backfills.is_empty() { 0 } else { draft.ledger.claim_bytes() };
+        for (token, Backfill { uid, pod, what, .. }) in &tokens.backfills {
+            if self.needs_claim(uid) {
+                // The others wait until claims are settled: a status that is too large cannot be written at all.
+                if bytes >= MAX_BACKFILL_BYTES {
+                    continue;
+                }
+                bytes += add_token(&mut draft.ledger, uid, pod, token, what);
+            }
+            draft.write.backfills.insert(token.clone());
+        }
         self.decide_waiting(key, budget, &mut draft);
         if draft.ledger == budget.ledger {
-            // The tokens to add are there already, and those to remove are gone.
+            // The tokens to add are there already, unless they wait for room, and those to remove are gone.
+            if let Some(state) = self.budgets.states.get_mut(key) {
+                state.queue.wait_for_room(tokens, &draft.write.backfills);
+            }
             self.check_backfilled(key);
             return false;
         }
@@ -113,6 +122,12 @@ impl Replica {
         let steps = self.commit_steps(budget, &mut draft, settled);
         self.start_write(key, steps, draft.write);
         true
+    }
+
+    /// Whether a pod may still be disrupted: one that is terminating, ended or gone needs no claim.
+    pub(super) fn needs_claim(&self, uid: &str) -> bool {
+        let ends = |pod: &Pod| pod.terminating || pod.phase.is_terminal();
+        self.engine.knows(uid) && !self.engine.pod_by_uid(uid).is_some_and(ends)
     }
 
     /// Decides the waiting requests one after the other, each on what the earlier ones leave.
@@ -128,35 +143,39 @@ impl Replica {
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         let waiting = state.queue.take_waiting();
         let (mut need_list, mut need_source) = (VecDeque::new(), VecDeque::new());
+        // Each request counts those that are written with it.
+        self.engine.set_draft(key, &draft.ledger);
         for id in waiting {
             let Some(pending) = self.requests.get(id).cloned() else { continue };
             let Some(uid) = pending.uid() else { continue };
             let inherits = draft.ledger.holds(uid) && self.is_without(ProtocolRule::DecideAfresh);
             let decided = match inherits {
-                true => Ok(AllowReason::Surplus),
-                false => {
-                    self.engine.decide_with(key, &draft.ledger, pending.request(), uid, self.process.now)
-                }
+                true => Ok(Passes { reason: AllowReason::Surplus, needs_list: false }),
+                false => self.engine.review_one(key, pending.request(), uid, self.process.now),
             };
             match decided {
                 Err(denial) => self.answer(id, Decision::Deny(vec![denial])),
-                Ok(reason)
-                    if reason.needs_fresh_list() && !self.has_fresh_list(key, budget, pending.arrived()) =>
+                Ok(Passes { needs_list: true, .. })
+                    if !self.has_fresh_list(key, budget, pending.arrived()) =>
                 {
                     need_list.push_back(id);
                 }
-                Ok(AllowReason::Surge) if !self.has_fresh_source(key, budget, uid, pending.arrived()) => {
+                Ok(Passes { reason: AllowReason::Surge, .. })
+                    if !self.has_fresh_source(key, budget, uid, pending.arrived()) =>
+                {
                     self.read_source(key, budget, uid);
                     need_source.push_back(id);
                 }
-                Ok(reason) => {
-                    let agreement = Agreement { budget: budget.uid.clone(), reason };
+                Ok(Passes { reason, .. }) => {
+                    let agreement = Agreement { budget: budget.uid.clone(), pod: uid.clone(), reason };
                     if pending.request().dry_run || reason.only_observes() {
                         self.agreed(id, key, agreement);
                         continue;
                     }
                     let token = pending.token_id().clone();
-                    draft.add(uid, &pending.request().pod.name, &token, &pending.token(self.process.now));
+                    let (pod, what) = (&pending.request().pod.name, pending.token(self.process.now));
+                    add_token(&mut draft.ledger, uid, pod, &token, &what);
+                    self.engine.add_to_draft(key, uid, |ledger| add_token(ledger, uid, pod, &token, &what));
                     let written = WrittenRequest { request: id, uid: uid.clone(), token, agreement };
                     draft.write.requests.push(written);
                 }
@@ -217,6 +236,9 @@ impl Replica {
     /// Whether the source of a surplus group was read after the request arrived and after the number was read that the write
     /// will test. Where no object says how many groups there should be, there is nothing to read.
     fn has_fresh_source(&self, key: &BudgetKey, budget: &Budget, uid: &str, arrived: u64) -> bool {
+        if SafetyRule::SurplusIsRead.is_left_out() {
+            return true;
+        }
         let Some(source) = self.engine.source_of(uid, key) else { return true };
         let state = self.budgets.states.get(key);
         state.is_some_and(|state| state.lists.has_fresh_source(&source, budget.ledger.number, arrived))
@@ -283,12 +305,6 @@ struct Draft {
 }
 
 impl Draft {
-    fn add(&mut self, uid: &Uid, pod: &Text, token: &TokenId, what: &Token) {
-        let claim = self.ledger.claims.entry(uid.clone());
-        let claim = claim.or_insert_with(|| Claim { pod: pod.clone(), tokens: BTreeMap::new() });
-        claim.tokens.entry(token.clone()).or_insert_with(|| what.clone());
-    }
-
     fn remove(&mut self, uid: &Uid, token: &TokenId) {
         if let Some(claim) = self.ledger.claims.get_mut(uid) {
             claim.tokens.remove(token);
@@ -297,6 +313,15 @@ impl Draft {
             }
         }
     }
+}
+
+/// Adds a token, and returns by how many bytes the claims grow.
+fn add_token(ledger: &mut Ledger, uid: &Uid, pod: &Text, token: &TokenId, what: &Token) -> usize {
+    let before = ledger.claims.get(uid).map_or(0, |claim| claim.bytes(uid));
+    let claim = ledger.claims.entry(uid.clone());
+    let claim = claim.or_insert_with(|| Claim { pod: pod.clone(), tokens: BTreeMap::new() });
+    claim.tokens.entry(token.clone()).or_insert_with(|| what.clone());
+    claim.bytes(uid) - before
 }
 
 /// The steps that turn one set of claims into another.

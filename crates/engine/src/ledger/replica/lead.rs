@@ -3,17 +3,24 @@
 //!
 //! There may be two leaders for a while; every write here tests what it rests on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::Replica;
 use super::commit::claim_steps;
 use crate::basics::{ObjectKey, Uid, Version};
 use crate::claims::{Claim, Ledger, PROTOCOL, Token, TokenId};
+use crate::coverage::Coverage;
 use crate::facts::{Budget, BudgetKey};
 use crate::ledger::messages::{Call, Note, PodRead, ReplicaLease, Reply};
 use crate::ledger::outbox::Purpose;
 use crate::ledger::patch::Step;
-use crate::ledger::queue::PendingWrite;
+use crate::ledger::queue::{Backfill, PendingWrite};
 use crate::ledger::settings::ProtocolRule;
-use crate::ledger::settle;
+use crate::ledger::settle::{self, PodToken};
+
+/// The largest number of lists of pods in flight for openings. The other budgets wait for the next list of the replicas:
+/// if a thousand budgets are ready at once, a thousand lists at once would time out.
+const MAX_LISTS_TO_OPEN: usize = 32;
 
 /// Whether another version of the protocol, whose rules are not known here, writes this ledger.
 fn is_foreign(ledger: &Ledger) -> bool {
@@ -23,8 +30,9 @@ fn is_foreign(ledger: &Ledger) -> bool {
 impl Replica {
     /// Whether a budget has something that only time or the leader can finish.
     pub(super) fn needs_leader(&self, key: &BudgetKey) -> bool {
-        let unfinished = |budget: &Budget| !budget.ledger.claims.is_empty() || self.is_closed(key, budget);
-        self.process.leads && self.engine.budget(key).is_some_and(unfinished)
+        let has_claims = |budget: &Budget| !budget.ledger.claims.is_empty();
+        let unfinished = self.engine.budget(key).is_some_and(has_claims);
+        self.process.leads && (unfinished || self.is_closed(key) || self.is_outdated(key))
     }
 
     /// Does the next thing that a budget needs.
@@ -131,26 +139,45 @@ impl Replica {
         self.release(key, budget, &ledger, settled)
     }
 
-    /// Reads the pod of the first token that is due: a watch may lag, so nothing is dropped on its word.
+    /// Reads the pods of tokens that are due: a watch may lag, so nothing is dropped on its word. Several pods are read by one
+    /// list, a single one by its name. So is a pod that the budget does not cover any more: a list would not show it.
     fn find_expired(&mut self, key: &BudgetKey, budget: &Budget) {
+        if self.is_without(ProtocolRule::Expiry) || self.drop_unused(key, budget) {
+            return;
+        }
         let may_expire = |state: &super::BudgetState| state.settlement.may_expire(self.process.now);
-        if !self.budgets.states.get(key).is_some_and(may_expire) || self.is_without(ProtocolRule::Expiry) {
+        if !self.budgets.states.get(key).is_some_and(may_expire) {
             return;
         }
-        let is_due = |(uid, claim): &(&Uid, &Claim)| {
-            claim.tokens.iter().any(|(token, what)| self.is_due(key, uid, token, what))
-        };
-        let Some((uid, claim)) = budget.ledger.claims.iter().find(is_due) else { return };
-        let pod = ObjectKey { namespace: key.object.namespace.clone(), name: claim.pod.clone() };
-        let uid = uid.clone();
+        let claims = budget.ledger.claims.iter();
+        let due: Vec<PodToken> = claims.flat_map(|(uid, claim)| self.due_of(key, uid, claim)).collect();
+        let Some((first, _)) = due.first().cloned() else { return };
         if self.is_without(ProtocolRule::ExpiryReads) {
-            self.drop_due(key, budget, &uid, None);
+            let unread = due.into_iter().map(|token| (token, Version(0))).collect();
+            self.drop_tokens(key, budget, &unread);
             return;
         }
-        if let Some(state) = self.budgets.states.get_mut(key) {
-            state.settlement.start_expiry(uid.clone());
+        let listed: BTreeSet<PodToken> =
+            due.iter().filter(|(uid, _)| self.engine.is_covered_by(uid, key)).cloned().collect();
+        let pods: BTreeSet<&Uid> = listed.iter().map(|(uid, _)| uid).collect();
+        let is_list = pods.len() > 1;
+        let Some(claim) = budget.ledger.claims.get(&first) else { return };
+        let pod = ObjectKey { namespace: key.object.namespace.clone(), name: claim.pod.clone() };
+        let Some(state) = self.budgets.states.get_mut(key) else { return };
+        if is_list {
+            state.settlement.start_expiry(listed);
+            let purpose = Purpose::ExpireListed(key.clone(), state.coverage);
+            self.outbox.call(Call::ListPods(key.clone()), purpose);
+        } else {
+            state.settlement.start_expiry(due.into_iter().filter(|(uid, _)| *uid == first).collect());
+            self.outbox.call(Call::GetPod(pod), Purpose::Expire(key.clone(), first));
         }
-        self.outbox.call(Call::GetPod(pod), Purpose::Expire(key.clone(), uid));
+    }
+
+    /// The tokens of a claim that are due.
+    fn due_of(&self, key: &BudgetKey, uid: &Uid, claim: &Claim) -> Vec<PodToken> {
+        let tokens = claim.tokens.iter().filter(|(token, what)| self.is_due(key, uid, token, what));
+        tokens.map(|(token, _)| (uid.clone(), token.clone())).collect()
     }
 
     /// Whether a token has stood for the longest time an admitted request may take, without effect.
@@ -162,46 +189,81 @@ impl Replica {
 
     /// The pod of a token that is due was read.
     pub(super) fn expire(&mut self, key: &BudgetKey, uid: &Uid, reply: Reply) {
-        self.budgets.due.insert(key.clone());
-        let Some(state) = self.budgets.states.get_mut(key) else { return };
-        state.settlement.end_expiry();
-        // A write of this budget is in flight: the next look at it starts over.
-        if state.queue.is_busy() || !self.process.leads {
-            return;
+        let mut alive = BTreeMap::new();
+        if let Reply::Pod(PodRead::There(pod)) = reply
+            && pod.uid == *uid
+            && !pod.terminating
+        {
+            alive.insert(pod.uid.clone(), pod.version);
+            self.learn(*pod);
         }
-        let Some(budget) = self.engine.budget(key).cloned() else { return };
-        match reply {
-            Reply::Pod(PodRead::There(pod)) if pod.uid == *uid && !pod.terminating => {
-                let version = pod.version;
-                self.learn(*pod);
-                self.drop_due(key, &budget, uid, Some(version));
-            }
-            _ => state.settlement.wait_for_watch(self.process.now),
+        self.end_expiry(key, &alive);
+    }
+
+    /// The pods of several tokens that are due were listed. A list of other pods than the budget covers now proves nothing.
+    pub(super) fn expire_listed(&mut self, key: &BudgetKey, coverage: Option<Coverage>, reply: Reply) {
+        let mut alive = BTreeMap::new();
+        if let Reply::Pods(pods, version) = reply
+            && self.coverage(key) == coverage
+        {
+            alive
+                .extend(pods.iter().filter(|pod| !pod.terminating).map(|pod| (pod.uid.clone(), pod.version)));
+            self.take_pod_list(key, pods, version);
+        }
+        self.end_expiry(key, &alive);
+    }
+
+    fn end_expiry(&mut self, key: &BudgetKey, alive: &BTreeMap<Uid, Version>) {
+        self.budgets.due.insert(key.clone());
+        if let Some(state) = self.budgets.states.get_mut(key) {
+            state.settlement.end_expiry(alive, self.process.now);
         }
     }
 
-    fn drop_due(&mut self, key: &BudgetKey, budget: &Budget, uid: &Uid, read: Option<Version>) {
-        let mut ledger = budget.ledger.clone();
-        let Some(claim) = ledger.claims.get_mut(uid) else { return };
-        let tokens = claim.tokens.iter().filter(|(token, what)| self.is_due(key, uid, token, what));
-        let due: Vec<TokenId> = tokens.map(|(token, _)| token.clone()).collect();
-        if due.is_empty() {
-            return;
-        }
-        // An update that was carried out and then taken back did happen.
-        let happened = self.engine.pod_by_uid(uid).is_some_and(|pod| {
-            let mut tokens = claim.tokens.iter().filter(|(token, _)| due.contains(token));
-            tokens.all(|(_, what)| !what.operation.removes() && what.target.is_stored(pod))
+    /// Drops the tokens whose pods were left alone.
+    fn drop_unused(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
+        let Some(mut settlement) = self.budgets.states.get(key).map(|state| state.settlement.clone()) else {
+            return false;
+        };
+        let unused = settlement.unused(|(uid, token)| {
+            let claim = budget.ledger.claims.get(uid);
+            let what = claim.and_then(|claim| claim.tokens.get(token));
+            what.is_some_and(|what| self.is_due(key, uid, token, what))
         });
-        claim.tokens.retain(|token, _| !due.contains(token));
-        let pod = claim.pod.clone();
-        if claim.tokens.is_empty() {
-            ledger.claims.remove(uid);
+        if let Some(state) = self.budgets.states.get_mut(key) {
+            state.settlement = settlement;
         }
-        let settled = read.unwrap_or(Version(0)).max(budget.ledger.settled);
-        if self.release(key, budget, &ledger, settled) && !happened {
-            self.outbox.note(Note::NotDisrupted { budget: key.clone(), pod });
+        self.drop_tokens(key, budget, &unused)
+    }
+
+    /// Drops these tokens in one write.
+    fn drop_tokens(
+        &mut self,
+        key: &BudgetKey,
+        budget: &Budget,
+        unused: &BTreeMap<PodToken, Version>,
+    ) -> bool {
+        let mut ledger = budget.ledger.clone();
+        let mut settled = budget.ledger.settled;
+        let mut notes = BTreeSet::new();
+        for ((uid, token), version) in unused {
+            let Some(claim) = ledger.claims.get_mut(uid) else { continue };
+            let Some(what) = claim.tokens.get(token) else { continue };
+            if !settle::has_happened(what, self.engine.pod_by_uid(uid)) {
+                notes.insert(claim.pod.clone());
+            }
+            settled = settled.max(*version);
+            claim.tokens.remove(token);
+            if claim.tokens.is_empty() {
+                ledger.claims.remove(uid);
+            }
         }
+        let releases = self.release(key, budget, &ledger, settled);
+        if releases {
+            let notes = notes.into_iter().map(|pod| Note::NotDisrupted { budget: key.clone(), pod });
+            notes.for_each(|note| self.outbox.note(note));
+        }
+        releases
     }
 
     /// Writes a ledger with fewer tokens in it. Health comes back by that, so the number is raised: a replica that counted on
@@ -234,10 +296,13 @@ impl Replica {
 
     /// Goes on with the opening of a budget that is closed.
     fn open(&mut self, key: &BudgetKey, budget: &Budget) {
-        let closed = self.is_closed(key, budget);
+        let (closed, outdated) = (self.is_closed(key), self.is_outdated(key));
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         if !closed {
             state.opening.reset();
+            if outdated {
+                self.write_generation(key, budget);
+            }
             return;
         }
         // Once the namespace is guarded, the engine reports that this budget has changed.
@@ -250,11 +315,12 @@ impl Replica {
         if self.is_without(ProtocolRule::ListAfterAcknowledgement) {
             self.list_pods_to_open(key);
         } else {
-            self.list_replicas(key);
+            self.await_replicas(key);
         }
     }
 
-    fn list_replicas(&mut self, key: &BudgetKey) {
+    /// Lets a budget wait for the next list of the replicas.
+    fn await_replicas(&mut self, key: &BudgetKey) {
         let remembered = self.process.last_replicas.clone();
         if let Some(mut known) = remembered.filter(|_| self.is_without(ProtocolRule::ListReplicas)) {
             let own = known.iter_mut().filter(|replica| replica.name == self.settings.name);
@@ -263,41 +329,79 @@ impl Replica {
             return;
         }
         let Some(state) = self.budgets.states.get_mut(key) else { return };
-        let seen_at = state.opening.list_replicas();
-        self.outbox.call(Call::ListReplicas, Purpose::ListReplicas(key.clone(), seen_at));
+        self.replica_lists.queue(key);
+        state.opening.queue();
+    }
+
+    /// Lists the replicas for all budgets that wait for it. The list is sent after each of them was seen: a replica that
+    /// started before does not escape it.
+    pub(super) fn list_replicas(&mut self) {
+        let may_open = self.process.leads && self.process.freshness.may_acknowledge();
+        let pause = self.settings.list_pause;
+        let Some(due_at) = self.replica_lists.due_at(pause).filter(|_| may_open) else { return };
+        if due_at > self.process.now {
+            self.budgets.wakes.insert(due_at);
+            return;
+        }
+        let queued = self.replica_lists.start(self.process.now);
+        let mut budgets = Vec::new();
+        for key in queued {
+            let state = self.budgets.states.get_mut(&key);
+            if let Some(seen_at) = state.and_then(|state| state.opening.list_replicas()) {
+                budgets.push((key, seen_at));
+            }
+        }
+        if budgets.is_empty() {
+            self.replica_lists.done(true);
+            return;
+        }
+        self.outbox.call(Call::ListReplicas, Purpose::ListReplicas(budgets));
     }
 
     /// The replicas were listed.
-    pub(super) fn replicas_listed(&mut self, key: &BudgetKey, seen_at: Version, reply: Reply) {
-        let Some(state) = self.budgets.states.get_mut(key) else { return };
-        if !state.opening.replicas_listed(seen_at) {
-            return;
+    pub(super) fn replicas_listed(&mut self, budgets: &[(BudgetKey, Version)], reply: Reply) {
+        let listed = match reply {
+            Reply::Replicas(listed) => Some(listed),
+            _ => None,
+        };
+        if let Some(listed) = &listed {
+            let ended = listed.iter().filter(|replica| !replica.serves);
+            self.process.handed_over = ended.flat_map(|replica| replica.admitted.clone()).collect();
         }
-        if let Reply::Replicas(replicas) = reply {
-            self.open_if_acknowledged(key, &replicas);
-            if self.is_without(ProtocolRule::ListReplicas) {
-                self.process.last_replicas = Some(replicas);
+        let mut gets_on = false;
+        for (key, seen_at) in budgets {
+            let Some(state) = self.budgets.states.get_mut(key) else { continue };
+            if state.opening.replicas_listed(*seen_at)
+                && let Some(listed) = &listed
+            {
+                gets_on |= self.open_if_acknowledged(key, listed);
             }
+        }
+        self.replica_lists.done(gets_on);
+        if self.is_without(ProtocolRule::ListReplicas) {
+            self.process.last_replicas = listed;
         }
     }
 
-    /// Opens the budget if every replica that decides knows it.
-    fn open_if_acknowledged(&mut self, key: &BudgetKey, replicas: &[ReplicaLease]) {
+    /// Opens the budget if every replica that decides knows it; returns whether that is so.
+    fn open_if_acknowledged(&mut self, key: &BudgetKey, replicas: &[ReplicaLease]) -> bool {
         let no_wait = self.is_without(ProtocolRule::WaitForAcknowledgement);
         let vanished_pass = self.is_without(ProtocolRule::WaitForVanished);
-        let Some(state) = self.budgets.states.get_mut(key) else { return };
+        let crowded = self.outbox.lists_to_open() >= MAX_LISTS_TO_OPEN;
+        let Some(state) = self.budgets.states.get_mut(key) else { return false };
         let mut replicas = replicas.iter();
         let ready = replicas.all(|replica| {
-            let acknowledged = state.opening.is_acknowledged_by(replica, key.kind);
-            acknowledged || no_wait || (replica.vanished && vanished_pass)
+            let blocks = state.opening.is_blocked_by(replica, key.kind);
+            !blocks || no_wait || (replica.vanished && vanished_pass)
         });
-        if !ready {
+        if !ready || crowded {
             state.opening.wait();
         } else if self.is_without(ProtocolRule::ListAfterAcknowledgement) {
             self.write_open(key, None);
         } else {
             self.list_pods_to_open(key);
         }
+        ready
     }
 
     fn list_pods_to_open(&mut self, key: &BudgetKey) {
@@ -317,10 +421,32 @@ impl Replica {
         state.lists.saw_version(version);
         self.take_pod_list(key, pods, version);
         if self.is_without(ProtocolRule::ListAfterAcknowledgement) {
-            self.list_replicas(key);
-        } else {
+            self.await_replicas(key);
+        } else if !self.backfill_handed_over(key) {
             self.write_open(key, Some(version));
         }
+    }
+
+    /// Queues the tokens of replicas that have ended; returns whether the budget must still get one. Which pods it covers
+    /// is known now that they have been listed.
+    fn backfill_handed_over(&mut self, key: &BudgetKey) -> bool {
+        if self.is_without(ProtocolRule::TakeHandedOver) {
+            return false;
+        }
+        let Some(state) = self.budgets.states.get_mut(key) else { return false };
+        let mut took = false;
+        for admission in &self.process.handed_over {
+            // A pod whose owner is not known here may be covered, and a claim that is not needed does no harm.
+            let covers = self.engine.covering(&admission.uid).contains(key)
+                || self.engine.unknown_owner(&admission.uid).is_some();
+            if covers && state.opening.take_token(&admission.token) {
+                state.queue.backfill(admission.token.clone(), Backfill::required(admission));
+                took = true;
+            }
+        }
+        // A pod that is seen terminating or gone by now gets no token, and the list from before may have it healthy: other
+        // replicas must not count by that list.
+        took || state.queue.has_required_backfills()
     }
 
     fn write_open(&mut self, key: &BudgetKey, listed: Option<Version>) {
@@ -337,8 +463,19 @@ impl Replica {
             steps.push(Step::TestGeneration(budget.generation));
         }
         self.raise_settled(&budget.ledger, budget.ledger.settled.max(listed), &mut steps);
-        steps.push(Step::SetEnforced(coverage));
+        steps.push(Step::SetEnforced(coverage, budget.generation));
         steps.push(Step::SetProtocol(PROTOCOL));
         self.start_write(key, steps, PendingWrite { opens: true, ..PendingWrite::default() });
+    }
+
+    /// Names the present generation in a budget that is open. Its coverage has been the same since it was opened, so no
+    /// replica needs to acknowledge that.
+    fn write_generation(&mut self, key: &BudgetKey, budget: &Budget) {
+        let Some(coverage) = self.coverage(key) else { return };
+        let mut steps = self.preamble(budget);
+        steps.push(Step::TestGeneration(budget.generation));
+        steps.push(Step::SetEnforced(coverage, budget.generation));
+        let names = Some(budget.generation);
+        self.start_write(key, steps, PendingWrite { names, ..PendingWrite::default() });
     }
 }

@@ -14,15 +14,15 @@ mod replies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::basics::{Text, Time, Uid, Version};
+use crate::basics::{GroupKind, Text, Time, Uid, Version};
 use crate::coverage::Coverage;
 use crate::engine::{Changes, Engine, Gates, Snapshot};
 use crate::facts::{Budget, BudgetKey, BudgetKind, Input};
 use crate::ledger::claim_index::ClaimIndex;
 use crate::ledger::freshness::Freshness;
 use crate::ledger::lists::FreshLists;
-use crate::ledger::messages::{Event, Output, ReplicaLease};
-use crate::ledger::opening::{Acknowledgements, Opening};
+use crate::ledger::messages::{Admission, Event, Output, ReplicaLease};
+use crate::ledger::opening::{Acknowledgements, Opening, ReplicaLists};
 use crate::ledger::outbox::Outbox;
 use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::queue::CommitQueue;
@@ -45,6 +45,7 @@ pub struct Replica {
     claims: ClaimIndex,
     recent: RecentAdmissions,
     acknowledgements: Acknowledgements,
+    replica_lists: ReplicaLists,
     outbox: Outbox,
 }
 
@@ -57,6 +58,8 @@ struct Process {
     leads: bool,
     /// What the last list of replicas showed, for the mutation that takes it for the truth.
     last_replicas: Option<Vec<ReplicaLease>>,
+    /// What replicas that have ended handed over, as the last list of replicas showed it.
+    handed_over: Vec<Admission>,
 }
 
 /// The machines of one budget.
@@ -80,6 +83,8 @@ struct Budgets {
     busy: BTreeSet<BudgetKey>,
     /// When batch windows close.
     wakes: BTreeSet<Time>,
+    /// Kinds that are not watched any more. A reply to an earlier call must not bring back a budget of these.
+    unwatched: BTreeSet<BudgetKind>,
 }
 
 impl Replica {
@@ -88,8 +93,16 @@ impl Replica {
         let mut engine = Engine::new(gates);
         engine.open_all = settings.is_without(ProtocolRule::ClosedDenies);
         engine.coverage_by_uid = settings.is_without(ProtocolRule::ReopenOnCoverage);
-        let process =
-            Process { now: Time(i64::MIN), freshness: Freshness::new(), leads: false, last_replicas: None };
+        let ages_count = !settings.is_without(ProtocolRule::StaleKindsDeny);
+        engine.set_age_limit(if ages_count { settings.fresh_for } else { Duration::MAX });
+        engine.any_generation = settings.is_without(ProtocolRule::SteadyCoverage);
+        let process = Process {
+            now: Time(i64::MIN),
+            freshness: Freshness::new(),
+            leads: false,
+            last_replicas: None,
+            handed_over: Vec::new(),
+        };
         Self {
             requests: PendingRequests::new(settings.name.clone()),
             settings,
@@ -100,6 +113,7 @@ impl Replica {
             claims: ClaimIndex::default(),
             recent: RecentAdmissions::default(),
             acknowledgements: Acknowledgements::default(),
+            replica_lists: ReplicaLists::default(),
             outbox: Outbox::default(),
         }
     }
@@ -122,18 +136,25 @@ impl Replica {
     /// The status of a budget as it is once a write of the leader is done, so that the same write can carry it. What a write
     /// that opens the budget changes is not known before it is done.
     pub fn status_with(&mut self, patch: &LedgerPatch, now: Time) -> Option<Status> {
-        let opens = patch.steps.iter().any(|step| matches!(step, Step::SetEnforced(_)));
+        let opens = patch.steps.iter().any(|step| matches!(step, Step::SetEnforced(..)));
         if !self.process.leads || opens {
             return None;
         }
         let mut status = self.engine.status(&patch.budget, now)?;
         // The draft has the tokens that the write adds, and still has those that it removes.
-        let is_removed = |uid: &Uid| {
-            patch.steps.iter().any(|step| matches!(step, Step::RemoveClaim(removed) if removed == uid))
-        };
+        let steps = patch.steps.iter();
+        let removed: BTreeSet<&Uid> = steps
+            .filter_map(|step| match step {
+                Step::RemoveClaim(uid) => Some(uid),
+                _ => None,
+            })
+            .collect();
+        if removed.is_empty() {
+            return Some(status);
+        }
         let claims = &self.engine.ledger(&patch.budget)?.claims;
         let left: BTreeSet<&Text> =
-            claims.iter().filter(|(uid, _)| !is_removed(uid)).map(|(_, claim)| &claim.pod).collect();
+            claims.iter().filter(|(uid, _)| !removed.contains(uid)).map(|(_, claim)| &claim.pod).collect();
         for pods in [&mut status.disrupted, &mut status.updating] {
             pods.retain(|(pod, _)| left.contains(pod));
         }
@@ -145,19 +166,19 @@ impl Replica {
         self.engine.preview(budget, now)
     }
 
-    /// How long the pod watch has shown nothing.
-    pub fn silence(&self, now: Time) -> Duration {
-        self.process.freshness.silence(now)
-    }
-
     /// How long the pod watch has shown nothing, if that is too long to decide anything.
     pub fn stale_for(&self, now: Time) -> Option<Duration> {
         self.process.freshness.stale_for(now, self.settings.fresh_for)
     }
 
-    /// Whether it admitted nothing recently that a new budget would have to know.
-    pub fn admitted_nothing_recently(&self) -> bool {
-        self.recent.is_empty()
+    /// What it admitted recently and has not seen carried out. A new budget would have to know that, so a process that
+    /// ends hands it over. Call it once no answer can be sent any more.
+    pub fn admitted_recently(&self) -> Vec<Admission> {
+        let is_over = |uid: &Uid| match self.engine.pod_by_uid(uid) {
+            Some(pod) => pod.terminating || pod.phase.is_terminal(),
+            None => !self.engine.knows(uid),
+        };
+        self.recent.iter().filter(|admission| !is_over(&admission.uid)).cloned().collect()
     }
 
     /// Takes the budgets whose status may have changed since the last call.
@@ -179,15 +200,16 @@ impl Replica {
     pub fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.engine.fingerprint(state);
-        let Process { now, freshness, leads, last_replicas } = &self.process;
-        (now, freshness, leads, last_replicas).hash(state);
+        let Process { now, freshness, leads, last_replicas, handed_over } = &self.process;
+        (now, freshness, leads, last_replicas, handed_over).hash(state);
+        self.replica_lists.fingerprint(state);
         (&self.requests, &self.reads, &self.recent).hash(state);
         self.acknowledgements.fingerprint(state);
         self.outbox.fingerprint(state);
         self.claims.fingerprint(|uid| self.engine.knows(uid), state);
-        (&self.budgets.due, &self.budgets.busy).hash(state);
+        (&self.budgets.due, &self.budgets.busy, &self.budgets.unwatched).hash(state);
         for (key, budget) in &self.budgets.states {
-            let closed = self.engine.budget(key).is_some_and(|known| self.is_closed(key, known));
+            let closed = self.is_closed(key);
             (key, budget.coverage, &budget.settlement).hash(state);
             budget.queue.fingerprint(state);
             budget.lists.fingerprint(self.requests.first_arrived(), self.engine.pods_version(), state);
@@ -198,9 +220,14 @@ impl Replica {
     /// Takes an event in, and returns what is to be done.
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Output> {
         self.process.now = self.process.now.max(now);
+        // First: the server refuses a request at its deadline, so a reply that comes later must not admit it.
+        self.deny_late_requests();
         match event {
             Event::Fact(input) => self.take_fact(*input),
             Event::List(snapshot) => self.take_list(snapshot),
+            Event::Heard(kind, at) => self.heard(&kind, at.min(self.process.now)),
+            Event::Doubted(kind) => self.engine.doubt(&kind),
+            Event::Forgotten(kind) => self.engine.forget(&kind),
             Event::BudgetsAt(kind, version) => self.acknowledgements.saw(kind, version),
             Event::Unwatched(kind) => self.unwatched(kind),
             Event::Synced => self.process.freshness.synced(self.process.now),
@@ -228,8 +255,8 @@ impl Replica {
         self.outbox.changed(changes);
         self.recent.forget(now, self.settings.recent_for);
         self.reads.forget(now);
-        self.deny_late_requests();
         self.run_queues();
+        self.list_replicas();
         let changes = self.engine.advance(now);
         self.outbox.changed(changes);
         if self.process.freshness.may_acknowledge()
@@ -248,6 +275,15 @@ impl Replica {
         self.outbox.changed(changes);
     }
 
+    /// Everything that happened to a kind up to this time is known.
+    fn heard(&mut self, kind: &GroupKind, at: Time) {
+        if is_pod(kind) {
+            self.process.freshness.pod_event(at);
+        } else {
+            self.engine.heard(kind, at);
+        }
+    }
+
     fn take_fact(&mut self, input: Input) {
         match &input {
             Input::Pod(pod) => {
@@ -263,6 +299,7 @@ impl Replica {
             }
             Input::Budget(budget) => {
                 let budget = budget.clone();
+                self.budgets.unwatched.remove(&budget.key.kind);
                 self.acknowledgements.saw(budget.key.kind, budget.version);
                 self.take_budget(budget);
                 return;
@@ -279,7 +316,6 @@ impl Replica {
     fn take_list(&mut self, snapshot: Snapshot) {
         match snapshot {
             Snapshot::Pods(pods, version) => {
-                self.process.freshness.pod_event(self.process.now);
                 let listed: BTreeSet<&Uid> = pods.iter().map(|pod| &pod.uid).collect();
                 let missing = |uid: &&Uid| !listed.contains(uid) && self.engine.knows(uid);
                 let gone: Vec<Uid> = self.claims.pods().filter(missing).cloned().collect();
@@ -287,6 +323,7 @@ impl Replica {
                 self.sync(Snapshot::Pods(pods, version));
             }
             Snapshot::Budgets(kind, budgets) => {
+                self.budgets.unwatched.remove(&kind);
                 let listed: BTreeSet<&BudgetKey> = budgets.iter().map(|budget| &budget.key).collect();
                 let known = self.engine.budgets().map(|budget| &budget.key);
                 let gone: Vec<BudgetKey> =
@@ -316,6 +353,13 @@ impl Replica {
     }
 
     /// Takes a budget in, from a watch or from the reply to a write or a read of this replica.
+    /// A call showed a budget.
+    fn take_shown_budget(&mut self, budget: Budget) {
+        if !self.budgets.unwatched.contains(&budget.key.kind) {
+            self.take_budget(budget);
+        }
+    }
+
     fn take_budget(&mut self, budget: Budget) {
         let key = budget.key.clone();
         // Older than what is known, be it of the same budget or of one that had its name before.
@@ -325,19 +369,24 @@ impl Replica {
         if self.engine.budget(&key).is_some_and(|known| known.uid != budget.uid) {
             self.forget_budget(&key);
         }
+        // A generation that was not shown may have covered other pods.
+        let known = self.engine.budget(&key).map(|known| known.generation);
+        let skipped = known.is_some_and(|known| budget.generation > known.saturating_add(1))
+            && !self.is_without(ProtocolRule::SteadyCoverage);
         let one_clock = self.is_without(ProtocolRule::ClockPerToken);
         self.claims.update(&budget, self.process.now, one_clock);
         self.budgets.due.insert(key.clone());
         let coverage = self.engine.coverage_of(&budget);
         let state = self.budgets.states.entry(key.clone()).or_default();
-        let is_new = state.coverage.replace(coverage) != Some(coverage);
-        if is_new {
+        let changed = state.coverage.replace(coverage) != Some(coverage);
+        if changed || skipped {
             state.opening.restart(budget.version);
         }
-        let closed = self.is_closed(&key, &budget);
-        self.acknowledgements.set_closed(&key, closed);
         self.apply(Input::Budget(budget));
-        if is_new {
+        let closed = self.is_closed(&key);
+        self.acknowledgements.set_closed(&key, closed);
+        // After generations that were not shown, nothing is missing: for what this replica knew, it has written tokens.
+        if changed {
             self.backfill(&key);
         }
     }
@@ -348,8 +397,18 @@ impl Replica {
     }
 
     /// Whether a budget denies everything because not every replica knows it.
-    fn is_closed(&self, key: &BudgetKey, budget: &Budget) -> bool {
-        budget.spec.is_ok() && budget.ledger.enforced != self.coverage(key)
+    fn is_closed(&self, key: &BudgetKey) -> bool {
+        self.engine.budget(key).is_some_and(|budget| budget.spec.is_ok()) && !self.engine.is_open(key)
+    }
+
+    /// Whether a budget is open, and the status names another generation than the present one. A replica that has not
+    /// seen the generations in between, because it has just started, takes such a budget for closed.
+    fn is_outdated(&self, key: &BudgetKey) -> bool {
+        let Some(budget) = self.engine.budget(key).filter(|budget| budget.spec.is_ok()) else { return false };
+        let named = budget.ledger.enforced_generation == Some(budget.generation);
+        let dropped =
+            self.budgets.states.get(key).is_some_and(|state| state.opening.drops(budget.generation));
+        !named && !dropped && self.engine.is_open(key) && !self.is_without(ProtocolRule::SteadyCoverage)
     }
 
     /// Queues the tokens that a budget which is new here must get: those of recent admissions of pods that it covers.
@@ -378,8 +437,14 @@ impl Replica {
     /// Forgets the budgets of a kind that is not watched any more.
     fn unwatched(&mut self, kind: BudgetKind) {
         self.take_list(Snapshot::Budgets(kind, Vec::new()));
+        self.budgets.unwatched.insert(kind);
         if let Some(acknowledged) = self.acknowledgements.unwatched(kind) {
             self.outbox.acknowledge(acknowledged);
         }
     }
+}
+
+/// Pods have no age in the engine: every decision depends on them, so the replica checks theirs first.
+fn is_pod(kind: &GroupKind) -> bool {
+    kind.group.is_empty() && &*kind.kind == "Pod"
 }

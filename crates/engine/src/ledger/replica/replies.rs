@@ -1,5 +1,7 @@
 //! What came of a call. A write may have happened, have been refused, or be unknown because its reply was lost.
 
+use std::collections::BTreeSet;
+
 use super::Replica;
 use crate::basics::{Uid, Version};
 use crate::claims::Ledger;
@@ -23,7 +25,8 @@ impl Replica {
             Some(Purpose::ReadSource(key, source)) => self.source_read(&key, source, &reply),
             Some(Purpose::Read(target)) => self.object_read(&target, &reply),
             Some(Purpose::Expire(key, uid)) => self.expire(&key, &uid, reply),
-            Some(Purpose::ListReplicas(key, seen_at)) => self.replicas_listed(&key, seen_at, reply),
+            Some(Purpose::ExpireListed(key, coverage)) => self.expire_listed(&key, coverage, reply),
+            Some(Purpose::ListReplicas(budgets)) => self.replicas_listed(&budgets, reply),
             Some(Purpose::ListPodsToOpen(key, seen_at)) => self.pods_listed_to_open(&key, seen_at, reply),
             None => {}
         }
@@ -39,7 +42,7 @@ impl Replica {
                     state.lists.own_write(tested, budget.ledger.number);
                 }
                 let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
-                self.take_budget(*budget);
+                self.take_shown_budget(*budget);
                 self.finish_write(key, &write, (&uid, &ledger), true);
             }
             Reply::Written(WriteOutcome::Gone) => {
@@ -81,7 +84,7 @@ impl Replica {
         match reply {
             Reply::Budget(Some(budget)) => {
                 let (uid, ledger) = (budget.uid.clone(), budget.ledger.clone());
-                self.take_budget(*budget);
+                self.take_shown_budget(*budget);
                 self.finish_write(key, &write, (&uid, &ledger), false);
             }
             Reply::Budget(None) => {
@@ -102,8 +105,20 @@ impl Replica {
     ) {
         // The queue is for the budget that is there now. One that had its name before cannot have got its tokens.
         let current = self.engine.budget(key).is_some_and(|known| known.uid == *uid);
+        let unneeded: BTreeSet<Uid> = self
+            .budgets
+            .states
+            .get(key)
+            .into_iter()
+            .flat_map(|state| state.queue.backfilled_pods())
+            .filter(|uid| !self.needs_claim(uid))
+            .cloned()
+            .collect();
         if let (Some(state), true) = (self.budgets.states.get_mut(key), current) {
-            state.queue.confirm(write, ledger, done, |uid| self.engine.knows(uid));
+            state.queue.confirm(write, ledger, done, |uid| !unneeded.contains(uid));
+            if let Some(named) = write.names.filter(|_| done && ledger.enforced_generation.is_none()) {
+                state.opening.dropped(named);
+            }
             if write.opens && ledger.enforced == state.coverage {
                 self.outbox.note(Note::Opened(key.clone()));
             } else if write.opens && done && ledger.enforced.is_none() {

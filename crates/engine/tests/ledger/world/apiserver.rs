@@ -25,6 +25,7 @@ impl World {
             phase,
             ready,
             containers: [plain::container(version)].into(),
+            owners: self.scale.map(|_| scale::owner()).into_iter().collect(),
             ..plain::pod(ObjectKey::new(NAMESPACE, name), uid, version)
         };
         self.put_pod(pod);
@@ -67,6 +68,7 @@ impl World {
     pub(super) fn remove_budget(&mut self, key: &BudgetKey) {
         let version = self.counts.next_budget();
         self.budgets.change(|budgets| budgets.remove(key));
+        self.steady.change(|steady| steady.remove(key));
         self.floors.change(|floors| floors.drop(key));
         for node in self.running() {
             node.budgets.change(|budgets| budgets.push_back(News::BudgetGone(key.clone(), version)));
@@ -77,8 +79,14 @@ impl World {
         self.pods.values().find(|pod| &*pod.key.name == name)
     }
 
-    /// Starts a replica as the server does: Lease, consistent lists, then it serves.
+    /// Starts a replica as the server does.
     pub(super) fn start(&mut self, index: usize, scenario: &Scenario) {
+        self.join(index, scenario);
+        self.serve(index, scenario);
+    }
+
+    /// Starts a replica that does not serve yet: its Lease, then consistent lists.
+    pub(super) fn join(&mut self, index: usize, scenario: &Scenario) {
         let node = &mut self.nodes[index];
         node.incarnation += 1;
         let name = node.process();
@@ -88,24 +96,66 @@ impl World {
             // Waiting is no state of its own: it only hides what comes after it.
             settle_delay: Duration::ZERO,
             batch_pause: Duration::ZERO,
+            list_pause: Duration::ZERO,
             opens_unguarded: true,
             ..Settings::new(name.clone())
         };
         node.mind = Some(Part::new(Mind::new(settings)));
         node.cut_off();
-        let holder = node.holder;
-        let member =
-            ReplicaLease { name: name.clone(), acknowledged: Acknowledged::default(), vanished: false };
+        node.serving = false;
+        let member = ReplicaLease {
+            name: name.clone(),
+            acknowledged: Acknowledged::default(),
+            vanished: false,
+            serves: false,
+            admitted: Vec::new(),
+        };
         self.leases.change(|leases| leases.insert(name, Lease { member, vanished: None }));
-        for news in [
-            News::Pods(self.pods.values().cloned().collect(), self.counts.pods()),
-            News::Budgets(self.budgets.values().cloned().collect()),
-            News::BudgetsAt(self.counts.budgets()),
-            News::Serving,
-            News::Holder(holder),
-        ] {
-            self.deliver(index, &news);
+        if let Some(scale) = self.scale {
+            self.deliver(index, &News::Set(Part::new(scale.set())));
         }
+        let pods = News::Pods(self.pods.values().cloned().collect(), self.counts.pods());
+        self.deliver(index, &pods);
+        self.list_budgets(index);
+    }
+
+    /// A replica begins to serve: its Lease says so, then it lists the budgets once more.
+    pub(super) fn serve(&mut self, index: usize, scenario: &Scenario) {
+        let node = &mut self.nodes[index];
+        node.serving = true;
+        let (name, holder) = (node.process(), node.holder);
+        self.leases.change(|leases| {
+            if let Some(lease) = leases.get_mut(&name) {
+                lease.member.serves = true;
+            }
+        });
+        if !scenario.without.contains(&ProtocolRule::ListOnceServing) {
+            self.list_budgets(index);
+        }
+        self.deliver(index, &News::Serving);
+        self.deliver(index, &News::Holder(holder));
+    }
+
+    fn list_budgets(&mut self, index: usize) {
+        self.nodes[index].budgets = Part::new(VecDeque::new());
+        let budgets = News::Budgets(self.budgets.values().cloned().collect());
+        self.deliver(index, &budgets);
+        self.deliver(index, &News::BudgetsAt(self.counts.budgets()));
+    }
+
+    /// A replica ends in order: it has given its last answer, and its Lease says what it admitted.
+    pub(super) fn end(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let name = node.process();
+        let Some(mind) = node.mind.take() else { return };
+        node.cut_off();
+        let (admitted, clock) = (mind.replica.admitted_recently(), self.clock);
+        self.leases.change(|leases| {
+            if let Some(lease) = leases.get_mut(&name) {
+                (lease.member.serves, lease.member.admitted) = (false, admitted);
+                lease.vanished = Some(clock);
+            }
+        });
     }
 
     /// Tells a replica something, and puts what it wants on the wire.
@@ -219,7 +269,9 @@ impl World {
         }
         let coverage =
             budget.spec.as_ref().ok().map(|rules| quorate_engine::Coverage::of(&budget.uid, rules));
-        budget.ledger.enforced == coverage
+        let since = self.steady.get(&budget.key).copied().unwrap_or_default();
+        let opened = budget.ledger.enforced_generation.unwrap_or_default();
+        budget.ledger.enforced == coverage && (opened >= since || self.any_generation)
     }
 
     /// The API server carries out what was admitted.

@@ -47,6 +47,9 @@ impl World {
             if !node.budgets.is_empty() {
                 actions.push(Action::ShowBudget(index));
             }
+            if !node.sets.is_empty() {
+                actions.push(Action::ShowSet(index));
+            }
             for (place, wire) in node.calls.iter().enumerate() {
                 match wire {
                     Wire::Sent(_) => actions.push(Action::Perform(index, place)),
@@ -133,11 +136,18 @@ impl World {
         match deed {
             Deed::Heal(name) => self.pod_named(name).is_some_and(|pod| !pod.ready && !pod.terminating),
             Deed::Create(name, _) => self.pod_named(name).is_none(),
+            Deed::Replace(name) => self.pod_named(name).is_some(),
             Deed::MakeBudget(name, _) => !self.budgets.contains_key(&budget_key(name)),
             Deed::ChangeBudget(name, _) | Deed::DeleteBudget(name) => {
                 self.budgets.contains_key(&budget_key(name))
             }
-            Deed::Start(node) => self.nodes[*node].mind.is_none(),
+            Deed::Rescale(_) => self.scale.is_some(),
+            Deed::Start(node) | Deed::Join(node) => self.nodes[*node].mind.is_none(),
+            Deed::Serve(node) => self.nodes[*node].mind.is_some() && !self.nodes[*node].serving,
+            Deed::End(node) => {
+                let asked = |journey: &Journey| journey.stage == RequestState::Asked(*node);
+                self.nodes[*node].mind.is_some() && !self.requests.iter().any(asked)
+            }
             Deed::Holder(node, holder) => self.nodes[*node].holder != *holder,
         }
     }
@@ -168,6 +178,11 @@ impl World {
             }
             Action::ShowBudget(node) => {
                 if let Some(news) = self.nodes[*node].budgets.change(VecDeque::pop_front) {
+                    self.deliver(*node, &news);
+                }
+            }
+            Action::ShowSet(node) => {
+                if let Some(news) = self.nodes[*node].sets.change(VecDeque::pop_front) {
                     self.deliver(*node, &news);
                 }
             }
@@ -256,7 +271,7 @@ impl World {
                     resources: None,
                 }]
                 .into(),
-                label: None,
+                ..Target::default()
             },
             (Operation::Update, Some(pod), Change::Gate) => {
                 Target { base: Some(pod.version), ..Target::default() }
@@ -315,6 +330,12 @@ impl World {
             Deed::Create(name, ready) => {
                 self.create_pod(name, Uid::from(*name), Phase::Running, *ready);
             }
+            Deed::Replace(name) => {
+                if let Some(uid) = self.pod_named(name).map(|pod| pod.uid.clone()) {
+                    self.remove_pod(&uid);
+                    self.create_pod(name, format!("{uid}'").into(), Phase::Running, true);
+                }
+            }
             Deed::MakeBudget(name, rules) => {
                 let budget = self.new_budget(name, format!("{name}.{deed}").into(), rules.clone());
                 self.put_budget(budget);
@@ -322,14 +343,23 @@ impl World {
             Deed::ChangeBudget(name, rules) => {
                 let Some(stored) = self.budgets.get(&budget_key(name)) else { return };
                 let mut budget = Budget::clone(stored);
-                budget.spec = Ok(rules.clone());
+                let before =
+                    budget.spec.as_ref().map(|rules| quorate_engine::Coverage::of(&budget.uid, rules));
                 budget.generation += 1;
+                if before != Ok(quorate_engine::Coverage::of(&budget.uid, rules)) {
+                    self.steady.change(|steady| steady.insert(budget.key.clone(), budget.generation));
+                }
+                budget.spec = Ok(rules.clone());
                 budget.version = self.counts.next_budget();
                 self.put_budget(budget);
                 self.note_change(&budget_key(name));
             }
             Deed::DeleteBudget(name) => self.remove_budget(&budget_key(name)),
+            Deed::Rescale(replicas) => self.rescale(*replicas),
             Deed::Start(node) => self.start(*node, scenario),
+            Deed::Join(node) => self.join(*node, scenario),
+            Deed::Serve(node) => self.serve(*node, scenario),
+            Deed::End(node) => self.end(*node),
             Deed::Holder(node, holder) => {
                 self.nodes[*node].holder = *holder;
                 self.deliver(*node, &News::Holder(*holder));
@@ -365,6 +395,7 @@ impl World {
                 journey.aged = matches!(journey.stage, RequestState::Asked(_) | RequestState::Admitted(_));
             }
         });
+        self.age_scale();
         for index in 0..self.nodes.len() {
             // A watch that has nothing to show says how far it has come.
             if self.nodes[index].pods.is_empty() {
@@ -383,7 +414,11 @@ impl World {
             while let Some(action) = self.actions(scenario).into_iter().find(|action| {
                 matches!(
                     action,
-                    Action::ShowPod(_) | Action::ShowBudget(_) | Action::Perform(..) | Action::Deliver(..)
+                    Action::ShowPod(_)
+                        | Action::ShowBudget(_)
+                        | Action::ShowSet(_)
+                        | Action::Perform(..)
+                        | Action::Deliver(..)
                 )
             }) {
                 self.act(&action, scenario);
@@ -418,7 +453,10 @@ impl World {
 
     /// Nothing is under way anywhere.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.nodes.iter().all(|node| node.pods.is_empty() && node.budgets.is_empty() && node.calls.is_empty())
+        let is_quiet = |node: &Node| {
+            node.pods.is_empty() && node.budgets.is_empty() && node.sets.is_empty() && node.calls.is_empty()
+        };
+        self.nodes.iter().all(is_quiet)
             && self.requests.iter().all(|journey| journey.stage == RequestState::Over)
             && self
                 .pods

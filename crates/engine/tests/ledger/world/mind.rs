@@ -5,13 +5,14 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use quorate_engine::basics::{Text, Time, Uid, Version};
-use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Input, Pod};
+use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Controller, Input, Pod};
 use quorate_engine::ledger::{CallId, Event, Output, Replica, Reply, RequestId, Settings};
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
 use rustc_hash::FxHashMap;
 
 use super::part::{Part, digest};
+use super::scale::set_kind;
 
 /// So many steps are remembered before all are forgotten: about 1 GiB.
 const REMEMBERED: usize = 150_000;
@@ -44,6 +45,9 @@ pub(crate) enum News {
     BudgetGone(BudgetKey, Version),
     Budgets(Vec<Part<Budget>>),
     BudgetsAt(Version),
+    Set(Part<Controller>),
+    /// A bookmark of the watch of sets.
+    SetsAt,
     Request(RequestId, Part<Request>, Time),
     /// The reply to one of the calls it waits for, by their order.
     Reply(usize, Part<Reply>),
@@ -83,6 +87,11 @@ impl Mind {
                 budgets.iter().map(|budget| Budget::clone(budget)).collect(),
             ))],
             News::BudgetsAt(version) => vec![Event::BudgetsAt(BudgetKind::DisruptionBudget, version)],
+            News::Set(set) => {
+                let kind = set.kind.clone();
+                vec![fact(Input::Controller(Controller::clone(&set))), Event::Heard(kind, now)]
+            }
+            News::SetsAt => vec![Event::Heard(set_kind(), now)],
             News::Request(id, request, deadline) => {
                 vec![Event::Request { id, request: Box::new(Request::clone(&request)), deadline }]
             }

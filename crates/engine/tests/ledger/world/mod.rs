@@ -7,6 +7,7 @@ mod apiserver;
 mod happenings;
 mod mind;
 mod part;
+mod scale;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -28,6 +29,7 @@ use super::truth::Floors;
 use mind::{Habits, Mind, News};
 pub(crate) use part::Part;
 use part::digest;
+use scale::Scale;
 
 pub(crate) const NAMESPACE: &str = "ns";
 /// Two of these are longer than the expiry of tokens, the memory of admissions and the life of a vanished replica's
@@ -43,6 +45,8 @@ pub(crate) struct World {
     pub(crate) pods: Part<BTreeMap<Uid, Part<Pod>>>,
     pub(crate) budgets: Part<BTreeMap<BudgetKey, Part<Budget>>>,
     leases: Part<BTreeMap<Text, Lease>>,
+    /// The set that owns all pods, where there is one.
+    pub(crate) scale: Option<Scale>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) requests: Part<Vec<Journey>>,
     /// What the scenario still has in store, by its place in the scenario's list.
@@ -52,6 +56,10 @@ pub(crate) struct World {
     pub(crate) floors: Part<Floors>,
     /// The rule is left out that a budget is opened again when it covers other pods.
     always_open: bool,
+    /// The rule is left out that a budget is opened again when it covered other pods in between.
+    any_generation: bool,
+    /// Since which generation each budget has its coverage; those that have it since they were made are left out.
+    steady: Part<BTreeMap<BudgetKey, i64>>,
     habits: Habits,
 }
 
@@ -117,9 +125,11 @@ pub(crate) struct Node {
     place: usize,
     incarnation: u8,
     holder: bool,
+    serving: bool,
     /// What its watches have not shown yet.
     pods: Part<VecDeque<News>>,
     budgets: Part<VecDeque<News>>,
+    sets: Part<VecDeque<News>>,
     /// Its calls, in the order in which it made them.
     calls: Part<Vec<Wire>>,
 }
@@ -131,8 +141,10 @@ impl Node {
             place,
             incarnation: 0,
             holder,
+            serving: false,
             pods: Part::new(VecDeque::new()),
             budgets: Part::new(VecDeque::new()),
+            sets: Part::new(VecDeque::new()),
             calls: Part::new(Vec::new()),
         }
     }
@@ -144,6 +156,7 @@ impl Node {
     fn cut_off(&mut self) {
         self.pods = Part::new(VecDeque::new());
         self.budgets = Part::new(VecDeque::new());
+        self.sets = Part::new(VecDeque::new());
         self.calls = Part::new(Vec::new());
     }
 
@@ -163,7 +176,8 @@ impl Node {
 
 impl Hash for Node {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.incarnation, self.holder, &self.mind, &self.pods, &self.budgets, &self.calls).hash(state);
+        (self.incarnation, self.holder, self.serving).hash(state);
+        (&self.mind, &self.pods, &self.budgets, &self.sets, &self.calls).hash(state);
     }
 }
 
@@ -247,14 +261,24 @@ pub(crate) enum Deed {
     Heal(&'static str),
     /// A pod is created: name, ready or not.
     Create(&'static str, bool),
+    /// A pod goes at once, and another one comes under its name, ready.
+    Replace(&'static str),
     /// A budget is made, or made anew after it was deleted.
     MakeBudget(&'static str, Rules),
     /// A budget's rules are changed.
     ChangeBudget(&'static str, Rules),
     /// A budget is deleted.
     DeleteBudget(&'static str),
+    /// The set that owns the pods wants so many.
+    Rescale(u32),
     /// A replica that does not run is started.
     Start(usize),
+    /// A replica that does not run is started, and does not serve yet.
+    Join(usize),
+    /// A replica that was started begins to serve.
+    Serve(usize),
+    /// A replica ends when nobody asks it any more, and hands over what it admitted.
+    End(usize),
     /// A replica becomes holder, or stops being one.
     Holder(usize, bool),
 }
@@ -265,6 +289,7 @@ pub(crate) enum Action {
     Send(usize, usize),
     ShowPod(usize),
     ShowBudget(usize),
+    ShowSet(usize),
     Perform(usize, usize),
     Deliver(usize, usize),
     Lose(usize, usize),
@@ -306,6 +331,8 @@ pub(crate) struct Scenario {
     pub(crate) in_order: bool,
     /// Evictions insist on the UID of the pod that is there when they are sent.
     pub(crate) insists: bool,
+    /// A set owns all pods and wants so many.
+    pub(crate) scale: Option<u32>,
     pub(crate) without: BTreeSet<ProtocolRule>,
     /// Too many states for every day: left to `cargo xtask soak`.
     pub(crate) large: bool,
@@ -335,12 +362,15 @@ impl World {
             pods: Part::new(BTreeMap::new()),
             budgets: Part::new(BTreeMap::new()),
             leases: Part::new(BTreeMap::new()),
+            scale: scenario.scale.map(Scale::new),
             nodes: Vec::new(),
             requests: Part::new(scenario.requests.iter().enumerate().map(journey).collect()),
             store: Part::new((0..scenario.deeds.len()).collect()),
             mishaps: scenario.mishaps,
             floors: Part::new(Floors::default()),
             always_open: scenario.without.contains(&ProtocolRule::ReopenOnCoverage),
+            any_generation: scenario.without.contains(&ProtocolRule::SteadyCoverage),
+            steady: Part::new(BTreeMap::new()),
             habits: Habits::default(),
         };
         for (name, phase, ready) in &scenario.pods {
@@ -349,6 +379,7 @@ impl World {
         for (name, rules) in &scenario.budgets {
             let mut budget = world.new_budget(name, Uid::from(*name), rules.clone());
             budget.ledger.enforced = Some(quorate_engine::Coverage::of(&budget.uid, rules));
+            budget.ledger.enforced_generation = Some(budget.generation);
             budget.ledger.protocol = Some(quorate_engine::claims::PROTOCOL);
             let key = budget.key.clone();
             world.budgets.change(|budgets| budgets.insert(key.clone(), Part::new(budget)));
@@ -386,14 +417,14 @@ impl World {
 
     /// Tells apart what nobody who is about to do anything would.
     pub(crate) fn stored_and_known(&self) -> u64 {
-        digest(&(self.counts, self.clock, &self.pods, &self.budgets, &self.leases, &self.nodes))
+        digest(&(self.counts, self.clock, &self.pods, &self.budgets, &self.leases, self.scale, &self.nodes))
     }
 
     /// Tells apart what must be told apart.
     pub(crate) fn fingerprint(&self) -> u64 {
         digest(&(
-            (self.counts, self.clock, &self.pods, &self.budgets, &self.leases),
-            (&self.nodes, &self.requests, &self.store, self.mishaps, &self.floors),
+            (self.counts, self.clock, &self.pods, &self.budgets, &self.leases, self.scale),
+            (&self.nodes, &self.requests, &self.store, self.mishaps, &self.floors, &self.steady),
         ))
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Group {
     /// The group is above the number that its source wants: it counts for nothing and costs nothing.
     pub(crate) surge: bool,
     pub(crate) unreachable: bool,
+    /// The number of its pods, if an object or a pod states it.
+    pub(crate) size: Option<u32>,
 }
 
 impl Group {
@@ -55,7 +57,7 @@ impl Oracle {
         let alive = facts.iter().filter(|pod| !pod.phase.is_terminal()).count() as u32;
         let told = facts.iter().filter_map(|pod| pod.group_size).max();
         let asked = asked(rules);
-        let mut unreachable = false;
+        let mut stated = None;
         let min = match &id {
             Id::PodGroup(name) => {
                 let object = self.pod_groups.get(&ObjectKey::new(ns.clone(), name.clone()));
@@ -71,7 +73,7 @@ impl Oracle {
                     Some(Counts::Groups { size, falls_whole }) => (size.or(told), falls_whole),
                     _ => (told, true),
                 };
-                unreachable = size.is_some_and(|size| asked.is_some_and(|asked| asked > size));
+                stated = size;
                 Some(match size {
                     Some(size) if falls_whole => size,
                     Some(size) => asked.unwrap_or(size).min(size),
@@ -88,7 +90,8 @@ impl Oracle {
             beneath: self.expected_from(ns, &id),
             surge: rules.expected.is_none()
                 && (self.is_past_the_scale(rules, ns, &id) || self.is_idle(ns, &id)),
-            unreachable,
+            unreachable: stated.is_some_and(|size| asked.is_some_and(|asked| asked > size)),
+            size: stated,
             id,
             pods,
         }

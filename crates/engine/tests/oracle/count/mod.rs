@@ -43,6 +43,18 @@ pub(crate) struct Count {
     pub(crate) unresolved: Option<&'static str>,
 }
 
+impl Count {
+    /// Whether the status shows the numbers of the pods without a group: no group is expected.
+    pub(crate) fn shows_singles(&self) -> bool {
+        !self.singles.is_empty() && self.units.expected == 0
+    }
+
+    /// The numbers that the status shows.
+    pub(crate) fn shown(&self) -> Numbers {
+        if self.shows_singles() { self.single_units } else { self.units }
+    }
+}
+
 impl Oracle {
     pub(crate) fn count(&self, budget: &Budget) -> Count {
         self.count_without(budget, None)

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use quorate_engine::basics::{ObjectKey, Quantity, Text};
+use quorate_engine::basics::{ObjectKey, Quantity, Text, Uid};
 use quorate_engine::claims::PROTOCOL;
 use quorate_engine::condition_reason::ConditionReason as Reason;
 use quorate_engine::decision::Numbers;
 use quorate_engine::facts::{Budget, BudgetKey, Units};
 use quorate_engine::status::Status;
 
-use super::{Count, ExpectedFrom, Group, Id, is_lone, numbers};
+use super::{Count, ExpectedFrom, Group, Id, asked, is_lone, numbers};
 use crate::oracle::Oracle;
 use crate::oracle::memory::MemoryView;
 
@@ -53,11 +53,12 @@ impl Oracle {
         let by_pods = count.rules.units == Units::Pods;
         let valid = budget.spec.is_ok();
         let open = enforced(budget, &count).1;
-        let allowed = if count.unresolved.is_some() || !open { 0 } else { count.units.allowed };
-        let units = if valid { Numbers { allowed, ..count.units } } else { Numbers::default() };
-        let pods = match (valid, by_pods) {
+        let shown = count.shown();
+        let allowed = if count.unresolved.is_some() || !open { 0 } else { shown.allowed };
+        let units = if valid { Numbers { allowed, ..shown } } else { Numbers::default() };
+        let pods = match (valid, by_pods || count.shows_singles()) {
             (false, _) => (0, 0, 0),
-            (true, true) => (units.current, units.desired, units.expected),
+            (true, true) => (count.healthy.len() as u32, units.desired, units.expected),
             (true, false) => {
                 (count.healthy.len() as u32, needed(&count, units.desired), count.members.len() as u32)
             }
@@ -94,15 +95,16 @@ impl Oracle {
     }
 
     fn allowed(&self, budget: &Budget, count: &Count, units: Numbers) -> (Reason, bool) {
-        match (&budget.spec, count.unresolved, &count.rules.units, units.allowed > 0) {
+        let by_pods = count.rules.units == Units::Pods || count.shows_singles();
+        match (&budget.spec, count.unresolved, by_pods, units.allowed > 0) {
             (Err(_), ..) => (Reason::SyncFailed, false),
             (_, Some("Group"), ..) => (Reason::WorkloadResolutionFailed, false),
             (_, Some(_), ..) => (Reason::SyncFailed, false),
             _ if !enforced(budget, count).1 => (Reason::SyncFailed, false),
-            (_, _, Units::Pods, true) => (Reason::SufficientPods, true),
-            (_, _, Units::Pods, false) => (Reason::InsufficientPods, false),
-            (_, _, _, true) => (Reason::SufficientReplicas, true),
-            (_, _, _, false) => (Reason::InsufficientReplicas, false),
+            (_, _, true, true) => (Reason::SufficientPods, true),
+            (_, _, true, false) => (Reason::InsufficientPods, false),
+            (_, _, false, true) => (Reason::SufficientReplicas, true),
+            (_, _, false, false) => (Reason::InsufficientReplicas, false),
         }
     }
 
@@ -127,7 +129,7 @@ impl Oracle {
             (count.downgraded, Reason::FeatureDisabled),
             (self.namespaces.get(ns).is_some_and(|ns| ns.excluded), Reason::NamespaceExcluded),
             (!count.ungrouped.is_empty(), Reason::MissingWorkloadReference),
-            (count.groups.iter().any(|group| group.unreachable), Reason::UnreachableMinimum),
+            (count.groups.iter().any(|group| self.is_too_small(count, group)), Reason::UnreachableMinimum),
             (self.never_allows(count), Reason::NeverAllows),
             (self.is_too_tight_natively(count), Reason::NativeRuleTooTight),
             (!count.singles.is_empty(), Reason::MissingGroupLabel),
@@ -147,9 +149,26 @@ impl Oracle {
             + count.kept.iter().map(|kept| kept.size).sum::<u32>();
         let all = match rules.units {
             Units::Pods if rules.expected.is_none() => count.units.expected.max(scale),
-            _ => count.units.expected,
+            _ => count.shown().expected,
         };
         all > 0 && numbers(rules, all, all).allowed == 0
+    }
+
+    /// Whether a group can never have the pods that the budget requires: it is known to be smaller, or has fewer pods
+    /// and no workload of these is known to want more, or is unknown.
+    fn is_too_small(&self, count: &Count, group: &Group) -> bool {
+        let fewer = asked(&count.rules).is_some_and(|asked| (group.pods.len() as u32) < asked);
+        let pods: Vec<_> = group.pods.iter().map(|uid| &self.pods[uid].pod).collect();
+        if group.size.is_some() || !fewer || group.surge || pods.iter().any(|pod| pod.phase.is_terminal()) {
+            return group.unreachable;
+        }
+        let workload = |uid: &Uid| Some(self.scaled(&self.pods[uid].pod.controller()?.uid)?.uid.clone());
+        let mut owners = pods.iter().filter_map(|pod| pod.controller());
+        !owners.any(|owner| {
+            let Some(scaled) = self.scaled(&owner.uid) else { return true };
+            let here = count.members.iter().filter(|uid| workload(uid).as_ref() == Some(&scaled.uid)).count();
+            self.wants(scaled).is_some_and(|wants| wants as usize > here)
+        })
     }
 
     /// Whether a native budget that covers a pod of a group allows fewer disruptions than the group has pods.

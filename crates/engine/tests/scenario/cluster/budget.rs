@@ -44,7 +44,8 @@ impl Cluster {
             other => return Err(format!("what are the units? {other:?}")),
         };
         let operations = match words.take("ops") {
-            None if by_pub => Operations::of(&[Operation::Evict, Operation::Delete, Operation::Update]),
+            // The default of the kind: UPDATE includes resizes that restart containers.
+            None if by_pub => Operations::of(&Operation::ALL),
             None => Operations::of(&[Operation::Evict]),
             Some(list) => Operations::of(&list.split(',').map(operation).collect::<Result<Vec<_>, _>>()?),
         };

@@ -142,6 +142,14 @@ impl Cluster {
                 let fact = (!words.flag("gone")).then_some(fact);
                 self.apply(Input::NativeBudget(name, fact));
             }
+            // The watches of these kinds receive something.
+            "heard" => {
+                let kinds = words.rest();
+                kinds.iter().for_each(|kind| self.engine.heard(&words::kind_of(kind), self.now));
+            }
+            // Discovery omits the kind, and it cannot be read.
+            "doubted" => self.engine.doubt(&words::kind_of(&words.next()?)),
+            "forgotten" => self.engine.forget(&words::kind_of(&words.next()?)),
             "look" => {
                 let budget = self.budget_key(&words.next()?)?;
                 let ahead = words.take("ahead").map(|by| by.parse::<u64>().map_err(|e| e.to_string()));

@@ -23,8 +23,9 @@ impl Cluster {
         };
         let is_lws = &*owner.kind.kind == "LeaderWorkerSet";
         let size = words.number("size")?;
-        let counts = match is_lws || words.flag("counts-groups") {
-            true => Counts::Groups { size, falls_whole: is_lws && words.take("restart").is_none() },
+        // The only kind whose scale counts groups in production, too.
+        let counts = match is_lws {
+            true => Counts::Groups { size, falls_whole: words.take("restart").is_none() },
             false => Counts::Pods,
         };
         let templates = words.take("template").map(|all| all.split(';').map(labels).collect());

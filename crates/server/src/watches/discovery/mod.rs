@@ -19,8 +19,10 @@ use std::time::Duration;
 use kube::{Client, Error};
 use quorate_api::budget::StoredBudget;
 use quorate_api::slim;
+use quorate_engine::SafetyRule;
 use quorate_engine::basics::GroupKind;
 use quorate_engine::facts::{BudgetKind, WorkloadSource};
+use quorate_engine::ledger::Event;
 use quorate_intake::objects;
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
@@ -177,7 +179,7 @@ impl Discovery {
 
     fn watch_definitions(&self) -> (AbortOnDropHandle<()>, Health) {
         let definitions = self.definitions.clone();
-        let health = self.scope.health("CustomResourceDefinition.apiextensions.k8s.io");
+        let health = self.scope.health(&GroupKind::new("apiextensions.k8s.io", "CustomResourceDefinition"));
         let source = Source::<slim::CustomResourceDefinition>::all(self.client.clone());
         let source = source.reporting_to(health.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -249,10 +251,18 @@ impl Discovery {
             match catalog.find(&slot.kind(), slot.versions()) {
                 Found::Unknown => drop(self.undetermined.insert(slot)),
                 // A definition serves the kind: discovery is behind.
-                Found::Nowhere if self.definitions.serve(&slot.kind(), slot.versions()) => {
+                Found::Nowhere
+                    if !SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out()
+                        && self.definitions.serve(&slot.kind(), slot.versions()) =>
+                {
                     self.undetermined.insert(slot);
                 }
                 Found::Nowhere => self.missed(slot).await,
+                Found::Served(_)
+                    if SafetyRule::ForbiddenIsNotAbsence.is_left_out() && self.is_forbidden(&slot) =>
+                {
+                    self.stop(&slot, "it is forbidden").await;
+                }
                 Found::Served(served) => {
                     self.absent.remove(&slot);
                     self.watch(slot, served).await;
@@ -262,10 +272,16 @@ impl Discovery {
         Ok(())
     }
 
+    /// Whether the API server forbids to read a watched kind.
+    fn is_forbidden(&self, slot: &Slot) -> bool {
+        let failing = self.watched.get(slot).and_then(|watched| watched.health.progress().failing);
+        failing.is_some_and(|failing| matches!(failing.why, Why::Forbidden(_)))
+    }
+
     /// Handles a kind that discovery omits. It is dropped once it has been omitted for long enough.
     async fn missed(&mut self, slot: Slot) {
         let Some(watched) = self.watched.get(&slot) else { return };
-        if !watched.is_known() {
+        if !watched.is_known() || SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out() {
             self.stop(&slot, "the API server does not serve it any more").await;
             return;
         }
@@ -280,7 +296,9 @@ impl Discovery {
         if absence.times < times || absence.since.elapsed() < lasts {
             return;
         }
-        let others = self.scope.others(&slot.label());
+        // Budgets that depend on the kind deny until it is dropped, or can be read again.
+        self.replica.send(Event::Doubted(slot.kind())).await;
+        let others = self.scope.others(&slot.kind());
         let listed = futures::future::join_all(others.iter().map(Health::list_again));
         if tokio::time::timeout(RELIST_TIMEOUT, listed).await.is_err() {
             warn!(kind = %slot.kind().kind, "kept a kind that is not served any more: cannot list all other kinds");
@@ -308,7 +326,7 @@ impl Discovery {
             end(before.task).await;
         }
         info!(kind = at.0.resource.kind, version = at.0.resource.api_version, "watching");
-        let health = self.scope.health(&slot.label());
+        let health = self.scope.health(&slot.kind());
         let task = self.watching(slot.clone(), &at, health.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(task));
         self.watched.insert(slot, Watched { at, health, known, task });
@@ -329,34 +347,28 @@ impl Discovery {
                 Slot::PodGroups => {
                     let source = scope.found::<slim::PodGroup>(&client, &resource);
                     let source = source.read_by(translate::reading(objects::pod_group));
-                    forward(
-                        source.reporting_to(health),
-                        replica,
-                        None,
-                        translate::pod_groups(slot.kind(), &references),
-                    )
-                    .await;
+                    let translate = translate::pod_groups(slot.kind(), &references);
+                    forward(slot.kind(), source.reporting_to(health), replica, None, translate).await;
                 }
                 Slot::UpstreamWorkloads => {
                     let source = scope.found::<slim::Workload>(&client, &resource);
                     let source = source.read_by(translate::reading(objects::upstream_workload));
                     let translate = translate::workloads(WorkloadSource::Upstream, slot.kind(), &references);
-                    forward(source.reporting_to(health), replica, None, translate).await;
+                    forward(slot.kind(), source.reporting_to(health), replica, None, translate).await;
                 }
                 Slot::OwnWorkloads => {
                     let source = scope.found::<slim::OwnWorkload>(&client, &resource);
                     let read = |own: &slim::OwnWorkload| objects::own_workload(&own.metadata, &own.spec);
                     let source = source.read_by(translate::reading(read));
                     let translate = translate::workloads(WorkloadSource::Own, slot.kind(), &references);
-                    forward(source.reporting_to(health), replica, None, translate).await;
+                    forward(slot.kind(), source.reporting_to(health), replica, None, translate).await;
                 }
                 Slot::UnavailableBudgets => {
                     let source = scope.found::<StoredBudget>(&client, &resource);
                     let kind = BudgetKind::PodUnavailableBudget;
-                    forward(source.reporting_to(health), replica, None, move |event| {
-                        translate::budgets(kind, event, &raw_budgets, &references, None)
-                    })
-                    .await;
+                    let translate =
+                        move |event| translate::budgets(kind, event, &raw_budgets, &references, None);
+                    forward(slot.kind(), source.reporting_to(health), replica, None, translate).await;
                 }
                 Slot::Groups(_) | Slot::Referred(_) => {
                     let kind = slot.kind();
@@ -364,13 +376,8 @@ impl Discovery {
                     let source = scope.found::<serde::de::IgnoredAny>(&client, &resource);
                     let source =
                         source.read_by(move |text| objects::any_controller(&read_as, text, scale.as_ref()));
-                    forward(
-                        source.reporting_to(health),
-                        replica,
-                        None,
-                        translate::controllers(kind, &references),
-                    )
-                    .await;
+                    let translate = translate::controllers(kind, &references);
+                    forward(slot.kind(), source.reporting_to(health), replica, None, translate).await;
                 }
             }
         }
@@ -380,7 +387,7 @@ impl Discovery {
         let Some(Watched { task, .. }) = self.watched.remove(slot) else { return };
         // The watch ends first, so that it cannot send anything after the empty list.
         end(task).await;
-        self.scope.unwatched(&slot.label());
+        self.scope.unwatched(&slot.kind());
         info!(kind = %slot.kind().kind, why, "stopped the watch");
         if *slot == Slot::UnavailableBudgets {
             self.raw_budgets.retain(BudgetKind::PodUnavailableBudget, &[]);
@@ -389,6 +396,7 @@ impl Discovery {
         // The objects of this kind do not refer to controllers any more.
         self.references.all(&slot.kind(), std::iter::empty());
         self.replica.send(slot.nothing()).await;
+        self.replica.send(Event::Forgotten(slot.kind())).await;
     }
 }
 

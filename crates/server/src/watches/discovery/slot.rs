@@ -52,12 +52,6 @@ impl Slot {
         }
     }
 
-    /// The name of the kind in the health of the watches.
-    pub(super) fn label(&self) -> String {
-        let GroupKind { group, kind } = self.kind();
-        if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") }
-    }
-
     /// The versions that can be read here, the best one first; `None` if all can.
     pub(super) fn versions(&self) -> Option<&'static [&'static str]> {
         match self {

@@ -24,6 +24,8 @@ struct State {
     served: BTreeMap<String, Vec<Value>>,
     watches: BTreeMap<String, Vec<mpsc::UnboundedSender<String>>>,
     requests: Vec<String>,
+    /// How often each path was listed.
+    lists: BTreeMap<String, usize>,
     slow: BTreeSet<String>,
     /// Paths that get the answer 403.
     forbidden: BTreeSet<String>,
@@ -101,6 +103,11 @@ impl FakeApi {
         self.state.lock().unwrap().requests.iter().filter(|request| *request == path).count()
     }
 
+    /// How often a path was listed.
+    pub(super) fn list_count(&self, path: &str) -> usize {
+        self.state.lock().unwrap().lists.get(path).copied().unwrap_or_default()
+    }
+
     pub(super) fn client(&self) -> Client {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -129,6 +136,9 @@ impl FakeApi {
             return once(403, &status);
         }
         let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        if !watch {
+            *state.lists.entry(path.clone()).or_default() += 1;
+        }
         match state.served.get(&path) {
             None => {
                 let status = json!({"kind": "Status", "status": "Failure", "code": 404, "message": "not found",
