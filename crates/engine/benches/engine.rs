@@ -9,6 +9,7 @@
 //! against the engine.
 
 mod cluster;
+mod commits;
 
 use std::hint::black_box;
 
@@ -41,6 +42,11 @@ fn main() {
     }
     if is_asked_for("ratios") {
         ratios();
+    }
+    for (name, case) in commits::CASES {
+        if is_asked_for(name) {
+            case(name);
+        }
     }
 }
 
@@ -82,7 +88,7 @@ fn ratios() {
     say("apply_size_ratio", apply_ratio, "x");
 }
 
-fn say(name: &str, value: f64, unit: &str) {
+pub(crate) fn say(name: &str, value: f64, unit: &str) {
     println!("{name}={value:.3} {unit}");
 }
 
@@ -172,7 +178,7 @@ fn sync(cluster: &mut Cluster) -> f64 {
 }
 
 /// The CPU time of this thread, in seconds.
-fn busy() -> f64 {
+pub(crate) fn busy() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

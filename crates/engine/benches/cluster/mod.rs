@@ -23,6 +23,8 @@ pub(crate) enum Layout {
     Spread { pods: usize, budgets: usize },
     /// All pods under one budget.
     One { pods: usize },
+    /// All pods under one budget with a `targetRef`.
+    Target { pods: usize },
     /// All pods under one budget that counts the groups of a LeaderWorkerSet, each with a controller of its own.
     LeaderWorkers { pods: usize },
     /// One large budget first, then many small ones.
@@ -40,34 +42,32 @@ impl Cluster {
     pub(crate) fn new(layout: Layout) -> Self {
         let mut cluster = Self { engine: Engine::new(Gates::default()), layout, version: 0 };
         for budget in 0..cluster.budgets() {
-            let controllers = match layout {
-                Layout::LeaderWorkers { pods } => pods / GROUP,
-                _ => 1,
-            };
-            for controller in 0..controllers {
-                let input = Input::Controller(cluster.controller(budget, controller));
-                cluster.engine.apply(input, NOW);
-            }
-            if let Layout::LeaderWorkers { pods } = layout {
-                let set = Controller {
-                    key: ObjectKey::new(namespace(budget), app(budget)),
-                    uid: "set".into(),
-                    version: Version(1),
-                    kind: GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-                    replicas: Some((pods / GROUP) as u32),
-                    counts: Counts::Groups { size: Some(GROUP as u32), falls_whole: true },
-                    owner: None,
-                    deleting: false,
-                    recreate: false,
-                    activity: Activity::Active,
-                    templates: None,
-                };
-                cluster.engine.apply(Input::Controller(set), NOW);
+            for controller in cluster.controllers(budget) {
+                cluster.engine.apply(Input::Controller(controller), NOW);
             }
             let input = Input::Budget(cluster.budget(budget));
             cluster.engine.apply(input, NOW);
         }
         cluster
+    }
+
+    /// The controllers of the pods of a budget.
+    pub(crate) fn controllers(&self, budget: usize) -> Vec<Controller> {
+        let Layout::LeaderWorkers { pods } = self.layout else { return vec![self.controller(budget, 0)] };
+        let set = Controller {
+            key: ObjectKey::new(namespace(budget), app(budget)),
+            uid: "set".into(),
+            version: Version(1),
+            kind: GroupKind::new("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+            replicas: Some((pods / GROUP) as u32),
+            counts: Counts::Groups { size: Some(GROUP as u32), falls_whole: true },
+            owner: None,
+            deleting: false,
+            recreate: false,
+            activity: Activity::Active,
+            templates: None,
+        };
+        (0..pods / GROUP).map(|controller| self.controller(budget, controller)).chain([set]).collect()
     }
 
     pub(crate) fn fill(&mut self) {
@@ -79,7 +79,10 @@ impl Cluster {
 
     pub(crate) fn pods(&self) -> usize {
         match self.layout {
-            Layout::Spread { pods, .. } | Layout::One { pods } | Layout::LeaderWorkers { pods } => pods,
+            Layout::Spread { pods, .. }
+            | Layout::One { pods }
+            | Layout::Target { pods }
+            | Layout::LeaderWorkers { pods } => pods,
             Layout::Sizes { large, small, count } => large + small * count,
         }
     }
@@ -87,7 +90,7 @@ impl Cluster {
     fn budgets(&self) -> usize {
         match self.layout {
             Layout::Spread { budgets, .. } => budgets,
-            Layout::One { .. } | Layout::LeaderWorkers { .. } => 1,
+            Layout::One { .. } | Layout::Target { .. } | Layout::LeaderWorkers { .. } => 1,
             Layout::Sizes { count, .. } => count + 1,
         }
     }
@@ -96,7 +99,7 @@ impl Cluster {
     fn budget_of(&self, at: usize) -> usize {
         match self.layout {
             Layout::Spread { budgets, .. } => at % budgets,
-            Layout::One { .. } | Layout::LeaderWorkers { .. } => 0,
+            Layout::One { .. } | Layout::Target { .. } | Layout::LeaderWorkers { .. } => 0,
             Layout::Sizes { large, .. } if at < large => 0,
             Layout::Sizes { large, small, count } => 1 + (at - large) / small % count,
         }
@@ -190,6 +193,8 @@ impl Cluster {
             owners: [owner].into(),
             link: None,
             group_size: grouped.then_some(GROUP as u32),
+            deadline: None,
+            resize_infeasible: false,
             containers: [Container {
                 name: "main".into(),
                 id: at as u64,
@@ -215,7 +220,7 @@ impl Cluster {
         let Owner { uid, kind, name, .. } = self.owner(budget, controller);
         let replicas = match self.layout {
             Layout::Spread { pods, budgets } => (pods / budgets).max(1),
-            Layout::One { pods } => pods,
+            Layout::One { pods } | Layout::Target { pods } => pods,
             Layout::LeaderWorkers { .. } => GROUP,
             Layout::Sizes { large, small, .. } => {
                 if budget == 0 {
@@ -240,18 +245,25 @@ impl Cluster {
         }
     }
 
-    fn budget(&self, budget: usize) -> Budget {
+    pub(crate) fn budget(&self, budget: usize) -> Budget {
         let units = match self.layout {
             Layout::LeaderWorkers { .. } => {
                 Units::Label { key: format!("{LWS}/group-index").into(), min_ready: None }
             }
             _ => Units::Pods,
         };
+        let covers = match self.layout {
+            Layout::Target { .. } => {
+                let Owner { kind, name, .. } = self.owner(budget, 0);
+                Covers::Target(kind, name)
+            }
+            _ => Covers::Selector(Selector::labels([("app", app(budget))])),
+        };
         let rules = Rules {
             max_unavailable: Some(Quantity::Count(1)),
             units,
             operations: Operations::of(&[Operation::Evict, Operation::Delete]),
-            ..Rules::new(Covers::Selector(Selector::labels([("app", app(budget))])))
+            ..Rules::new(covers)
         };
         let uid = format!("{budget:08x}-dbdb-4000-8000-000000000000");
         let enforced = Some(quorate_engine::Coverage::of(&uid, &rules));
