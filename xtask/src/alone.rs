@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::test::TEST_FEATURES;
 use crate::workspace;
 
 /// Enabled features by package.
@@ -22,9 +23,9 @@ pub(crate) struct Differing {
 
 /// Lists the crates that must be checked alone.
 pub(crate) fn differing(crates: &[String]) -> Result<Vec<Differing>> {
-    let together = tree(&["--workspace"])?;
+    let together = tree(&["--workspace", "--exclude", TEST_FEATURES])?;
     let mut found = Vec::new();
-    for name in crates {
+    for name in crates.iter().filter(|name| *name != TEST_FEATURES) {
         let alone = tree(&["--package", name])?;
         let direct = tree(&["--package", name, "--depth", "1"])?;
         if let Some(why) = difference(&direct, &alone, &together) {

@@ -10,6 +10,7 @@ mod node;
 mod prebuild;
 mod release_before;
 mod rights;
+mod robustness;
 mod soak;
 mod test;
 mod workspace;
@@ -36,6 +37,8 @@ enum Command {
     Test(test::Args),
     /// Build a real Kubernetes control plane to test against; needs Go
     ControlPlane(control_plane::Args),
+    /// Simulate clusters that live and fail at random, and judge every admitted disruption
+    Robustness(robustness::Args),
     /// Build programs ahead of the suites that need them
     #[command(hide = true)]
     Prebuild(prebuild::Args),
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
         Command::Prebuild(args) => prebuild::run(&args),
+        Command::Robustness(args) => robustness::run(&args),
         Command::Soak => soak::run(),
     };
     match outcome {

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use crate::alone::{self, Differing};
 use crate::control_plane::{self, Minor, Part};
 use crate::prebuild::{Build, Prebuild};
-use crate::{chart, node, release_before, rights, workspace};
+use crate::{chart, node, release_before, rights, robustness, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,6 +33,8 @@ enum Suite {
     Lint,
     /// All tests that need no cluster
     Unit,
+    /// Simulated clusters that live and fail at random
+    Robustness,
     /// Chart: Helm accepts it, rejects invalid values, and renders the checked-in files; needs Go
     Chart,
     /// Same behaviour of the real control plane and the embedded cluster; needs Go
@@ -60,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let outcome = match suite {
             Suite::Lint => lint(),
             Suite::Unit => unit(&mut counts),
+            Suite::Robustness => robust(&mut counts),
             Suite::Chart => step("chart", || chart::check(&mut counts.passed, &mut counts.failed)),
             Suite::Conformance => conformance(args.kubernetes, &mut counts),
             Suite::Stories => stories(args.kubernetes, &mut counts),
@@ -77,6 +80,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// The crate that turns on features for tests in its ordinary dependencies. With it, all other crates would have those
+/// features too.
+pub(crate) const TEST_FEATURES: &str = "quorate-robustness";
+
 fn lint() -> Result<()> {
     step("format", || workspace::run(&mut workspace::cargo(&["fmt", "--all", "--", "--check"])))?;
     step("lints", || {
@@ -92,7 +99,8 @@ fn lint() -> Result<()> {
         ]))
     })?;
     step("crates without dev-dependencies", || {
-        workspace::run(&mut workspace::cargo(&["check", "--quiet", "--locked", "--workspace"]))
+        let check = ["check", "--quiet", "--locked", "--workspace", "--exclude", TEST_FEATURES];
+        workspace::run(&mut workspace::cargo(&check))
     })?;
     step("the released program", || {
         let release = ["check", "--quiet", "--locked", "--package", "quorate", "--no-default-features"];
@@ -124,6 +132,19 @@ fn unit(counts: &mut Counts) -> Result<()> {
     // Cargo cannot run doc tests together with other targets. The testbed's doc tests need a control plane.
     let examples = ["--doc", "--exclude", "quorate-testbed"];
     cargo_test("examples in documentation", &examples, &[], counts)
+}
+
+/// How long the simulated runs take in a test run, in seconds.
+const ROBUSTNESS_SECONDS: u64 = 120;
+
+/// Counts as one test: either no run breaks a budget, or the suite fails.
+fn robust(counts: &mut Counts) -> Result<()> {
+    let outcome = step("robustness", || robustness::simulate(&[format!("--seconds={ROBUSTNESS_SECONDS}")]));
+    match outcome {
+        Ok(()) => counts.passed += 1,
+        Err(_) => counts.failed += 1,
+    }
+    outcome
 }
 
 /// The Go builds that the chosen suites need, in the order in which the suites need them.

@@ -1,0 +1,236 @@
+//! The applications of a simulated run: a workload, and the budgets over its pods.
+
+use rand::Rng;
+use rand::seq::IndexedRandom as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+/// The label that forms the groups of LeaderWorkerSets.
+const LWS_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-index";
+
+/// A kind of application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Deployment under a budget with a selector.
+    Deployment,
+    /// A Deployment under a budget with a `targetRef`, for all operations.
+    Target,
+    /// A StatefulSet under two budgets.
+    StatefulSet,
+    /// A LeaderWorkerSet under a budget over its groups.
+    LeaderWorkerSet,
+    /// Two LeaderWorkerSets under one budget.
+    TwoLeaderWorkerSets,
+    /// Pod groups of Quorate's own Workload, each a StatefulSet.
+    Workload,
+    /// Groups that nothing but a label defines, each a StatefulSet.
+    LabelGroups,
+    /// A Deployment under a PodUnavailableBudget.
+    Kruise,
+    /// A LeaderWorkerSet under an annotated PodDisruptionBudget.
+    Native,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::Deployment,
+        Self::Target,
+        Self::StatefulSet,
+        Self::LeaderWorkerSet,
+        Self::TwoLeaderWorkerSets,
+        Self::Workload,
+        Self::LabelGroups,
+        Self::Kruise,
+        Self::Native,
+    ];
+}
+
+/// An object to create, and where.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// The path of the collection.
+    pub path: String,
+    /// The object.
+    pub object: Value,
+}
+
+impl Manifest {
+    fn new(namespace: &str, version: &str, kind: &str, name: &str, mut object: Value) -> Self {
+        let root = if version.contains('/') { "apis" } else { "api" };
+        let plural = format!("{}s", kind.to_lowercase());
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["namespace"] = json!(namespace);
+        Self { path: format!("/{root}/{version}/namespaces/{namespace}/{plural}"), object }
+    }
+
+    /// The path of the object itself.
+    pub fn own_path(&self) -> String {
+        format!("{}/{}", self.path, self.object["metadata"]["name"].as_str().unwrap_or_default())
+    }
+}
+
+/// An application.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name, and the value of the label `app` of its pods.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// The workloads, in the order in which to create them.
+    pub workloads: Vec<Manifest>,
+    /// The budgets.
+    pub budgets: Vec<Manifest>,
+}
+
+fn template(app: &str, labels: &Value) -> Value {
+    let mut all = json!({"app": app});
+    if let (Some(all), Some(labels)) = (all.as_object_mut(), labels.as_object()) {
+        all.extend(labels.clone());
+    }
+    json!({"metadata": {"labels": all}, "spec": {
+        "terminationGracePeriodSeconds": 2, "containers": [{"name": "main", "image": format!("{app}:1")}]}})
+}
+
+fn set(namespace: &str, kind: &str, name: &str, replicas: u32, template: &Value) -> Manifest {
+    let selector = template["metadata"]["labels"].clone();
+    let spec = json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": selector}, "template": template});
+    Manifest::new(namespace, "apps/v1", kind, name, json!({"spec": spec}))
+}
+
+fn leader_worker_set(namespace: &str, app: &str, name: &str, groups: u32, size: u32) -> Manifest {
+    let spec = json!({"replicas": groups,
+        "leaderWorkerTemplate": {"size": size, "workerTemplate": template(app, &json!({}))}});
+    Manifest::new(namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name, json!({"spec": spec}))
+}
+
+fn budget(namespace: &str, name: &str, spec: &Value) -> Manifest {
+    Manifest::new(namespace, "policy.quorate.dev/v1alpha1", "DisruptionBudget", name, json!({"spec": spec}))
+}
+
+/// One of the two rules, with room for about one unit of `expected`.
+fn rule(random: &mut ChaCha8Rng, expected: u32) -> (&'static str, Value) {
+    match random.random_range(0..4) {
+        0 => ("minAvailable", json!(expected - 1)),
+        1 => ("minAvailable", json!("60%")),
+        2 => ("maxUnavailable", json!("30%")),
+        _ => ("maxUnavailable", json!(random.random_range(1..=2_u32.min(expected - 1)))),
+    }
+}
+
+impl App {
+    /// A random application of this kind.
+    pub fn random(kind: Kind, namespace: &str, name: &str, random: &mut ChaCha8Rng) -> Self {
+        let count = random.random_range(3..=6);
+        let size = random.random_range(2..=3);
+        let selector = json!({"matchLabels": {"app": name}});
+        let (amount, value) = rule(random, count);
+        let operations = [json!(["Evict"]), json!(["Evict", "Delete"]), json!(["Evict", "Delete", "Update"])];
+        let operations = operations.choose(random).cloned().unwrap_or_default();
+        let plain = template(name, &json!({}));
+        let grouped = |key: &str| {
+            json!({"selector": selector, amount: value, "operations": operations,
+            "podGroupPolicy": {"groupLabelKey": key}})
+        };
+        let (workloads, budgets) = match kind {
+            Kind::Deployment => {
+                let spec = json!({"selector": selector, amount: value, "operations": operations});
+                (
+                    vec![set(namespace, "Deployment", name, count, &plain)],
+                    vec![budget(namespace, name, &spec)],
+                )
+            }
+            Kind::Target => {
+                let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+                let spec = json!({"targetRef": target, amount: value, "operations": ["Evict", "Delete"]});
+                (
+                    vec![set(namespace, "Deployment", name, count, &plain)],
+                    vec![budget(namespace, name, &spec)],
+                )
+            }
+            Kind::StatefulSet => {
+                let first = json!({"selector": selector, amount: value, "operations": operations});
+                let second = json!({"selector": selector, "maxUnavailable": 2, "operations": ["Evict"]});
+                let budgets = [(name.to_owned(), first), (format!("{name}-wide"), second)]
+                    .map(|(n, s)| budget(namespace, &n, &s));
+                (vec![set(namespace, "StatefulSet", name, count, &plain)], budgets.into())
+            }
+            Kind::LeaderWorkerSet => {
+                let workload = leader_worker_set(namespace, name, name, count, size);
+                (vec![workload], vec![budget(namespace, name, &grouped(LWS_GROUP))])
+            }
+            Kind::TwoLeaderWorkerSets => {
+                let sets = ["a", "b"]
+                    .map(|half| leader_worker_set(namespace, name, &format!("{name}-{half}"), 2, size));
+                let spec = json!({"selector": selector, "maxUnavailable": 1, "operations": operations,
+                    "podGroupPolicy": {"groupLabelKey": LWS_GROUP}});
+                (sets.into(), vec![budget(namespace, name, &spec)])
+            }
+            Kind::Workload => Self::workload(namespace, name, random),
+            Kind::LabelGroups => {
+                let sets = (0..count).map(|group| {
+                    let template = template(name, &json!({"shard": group.to_string()}));
+                    set(namespace, "StatefulSet", &format!("{name}-{group}"), size, &template)
+                });
+                let mut spec = grouped("shard");
+                spec["podGroupPolicy"]["minReadyReplicas"] = json!(random.random_range(1..=size));
+                if random.random_bool(0.5) {
+                    spec["expectedReplicas"] = json!(count);
+                }
+                (sets.collect(), vec![budget(namespace, name, &spec)])
+            }
+            Kind::Kruise => {
+                let spec = json!({"selector": selector, "maxUnavailable": random.random_range(1..=2)});
+                let version = "policy.kruise.io/v1alpha1";
+                let budget =
+                    Manifest::new(namespace, version, "PodUnavailableBudget", name, json!({"spec": spec}));
+                (vec![set(namespace, "Deployment", name, count, &plain)], vec![budget])
+            }
+            Kind::Native => {
+                let workload = leader_worker_set(namespace, name, name, count, size);
+                let annotations =
+                    json!({"quorate.dev/group-label-key": LWS_GROUP, "quorate.dev/max-unavailable": "1"});
+                let spec = json!({"selector": selector, "maxUnavailable": "90%"});
+                let object = json!({"metadata": {"annotations": annotations}, "spec": spec});
+                let budget = Manifest::new(namespace, "policy/v1", "PodDisruptionBudget", name, object);
+                (vec![workload], vec![budget])
+            }
+        };
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), kind, workloads, budgets }
+    }
+
+    /// Pod groups of one Workload: one or two replicas each, so that all pods of a group can be gone at once.
+    fn workload(namespace: &str, name: &str, random: &mut ChaCha8Rng) -> (Vec<Manifest>, Vec<Manifest>) {
+        let size = random.random_range(1..=2);
+        let groups: Vec<(&str, u32)> =
+            ["ps", "worker", "eval"].iter().map(|group| (*group, random.random_range(1..=2))).collect();
+        let listed: Vec<Value> = groups
+            .iter()
+            .map(|(group, replicas)| json!({"name": group, "replicas": replicas, "policy": {"gang": {"minCount": size}}}))
+            .collect();
+        let object = json!({"spec": {"podGroups": listed}});
+        let mut workloads =
+            vec![Manifest::new(namespace, "scheduling.quorate.dev/v1alpha1", "Workload", name, object)];
+        for (group, replicas) in groups {
+            for replica in 0..replicas {
+                let labels = json!({"quorate.dev/workload": name, "quorate.dev/pod-group": group,
+                    "quorate.dev/pod-group-replica": replica.to_string()});
+                let template = template(name, &labels);
+                workloads.push(set(
+                    namespace,
+                    "StatefulSet",
+                    &format!("{name}-{group}-{replica}"),
+                    size,
+                    &template,
+                ));
+            }
+        }
+        let spec = json!({"selector": {"matchLabels": {"app": name}}, "maxUnavailable": 1, "budgetScope": "Workload"});
+        (workloads, vec![budget(namespace, name, &spec)])
+    }
+}

@@ -1,0 +1,167 @@
+//! What does not go on although nothing is in its way.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::callers::{self, denied_by_native, operation};
+use super::count::{Group, Sample};
+use super::coverage::{covers, group_of};
+use super::decode::{Grouping, Id, Operation};
+use super::report::{Seconds, Stuck};
+use super::taken::Taken;
+use super::world::{Entry, State, World};
+use crate::history::{History, Request, Span};
+
+/// For how long the truth must allow a request before its denial is an error, and how old a claim may become.
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long after the last fault everything must be well.
+const RECOVERY: Duration = Duration::from_secs(240);
+
+/// Whether a request was denied although the truth allowed it for long enough.
+pub(super) fn denied(history: &History, world: &World, request: &Request) -> Option<Stuck> {
+    let operation = operation(request).filter(|it| matches!(it, Operation::Evict | Operation::Delete))?;
+    let from = request.received.checked_sub(PATIENCE)?;
+    let overlaps = |span: &Span| span.from <= request.ended && from <= span.to;
+    let excused = denied_by_native(request)
+        || history.faults.iter().any(overlaps)
+        || history.pardons.iter().any(|it| it.namespace == request.namespace && overlaps(&it.span));
+    if request.dry_run || request.name.is_empty() || excused || !callers::denied(request) {
+        return None;
+    }
+    let space = world.space(&request.namespace)?;
+    let states: Vec<&Rc<State>> = space.since(from, request.ended_at).collect();
+    let (first, last) = (states.first()?, states.last()?);
+    let pod = last.pods.iter().find(|pod| pod.meta.name == request.name)?.id();
+    // Mostly the last state explains the denial, and then the others need no look.
+    let explains = |entry: &Entry| covering(last, entry, pod, operation) && left(last, entry, pod).is_none();
+    if first.at > from || last.budgets.iter().any(explains) {
+        return None;
+    }
+    if !states.iter().rev().all(|state| serves(state, pod)) {
+        return None;
+    }
+    let mut room = Vec::new();
+    for entry in last.budgets.iter() {
+        let id = entry.budget.meta.id;
+        let touches = |state: &&&Rc<State>| -> bool {
+            let entry = state.budget(id);
+            entry.is_some_and(|entry| covering(state, entry, pod, operation))
+        };
+        if !states.iter().any(|state| touches(&state)) {
+            continue;
+        }
+        let mut least: Option<(i64, Duration)> = None;
+        for state in states.iter().rev() {
+            let now = touches(&state).then(|| state.budget(id)).flatten()?;
+            if now.budget.meta.generation != entry.budget.meta.generation
+                || now.budget.spec != entry.budget.spec
+            {
+                return None;
+            }
+            let left = left(state, now, pod)?;
+            if least.is_none_or(|(fewest, _)| left < fewest) {
+                least = Some((left, state.at));
+            }
+        }
+        let (left, at) = least?;
+        let budget = &entry.budget.meta;
+        room.push(format!("{}/{} had room for {left} (at {})", budget.namespace, budget.name, Seconds(at)));
+    }
+    let room = if room.is_empty() { "no budget covered the pod".to_owned() } else { room.join(", ") };
+    let Request { user, namespace, name, message, .. } = request;
+    Some(Stuck {
+        at: request.ended,
+        what: format!(
+            "{user} was denied {namespace}/{name} although the truth allowed it since {}: at the least {room}; the denial: {message}",
+            Seconds(from)
+        ),
+    })
+}
+
+/// Whether the pod is healthy by every rule. A probe's result may be stale, so a pod with a probe is not.
+fn serves(state: &State, pod: Id) -> bool {
+    !state.ending && state.pod(pod).is_some_and(|pod| pod.healthy(true) && !pod.probe)
+}
+
+/// Whether a budget can have been the reason for a denial.
+fn covering(state: &State, entry: &Entry, pod: Id, operation: Operation) -> bool {
+    let Some(spec) = &entry.budget.spec else { return true };
+    !spec.observes
+        && spec.operations.contains(&operation)
+        && state.pod(pod).is_some_and(|pod| covers(spec, pod, state))
+}
+
+/// How many more units may go, if that is at least one and certain.
+fn left(state: &State, entry: &Entry, pod: Id) -> Option<i64> {
+    let spec = entry.budget.spec.as_ref()?;
+    let sample = state.sample(entry.budget.meta.id, spec);
+    if sample.unsure || entry.budget.configured == "Invalid" || sample.expected.low == 0 {
+        return None;
+    }
+    let healthy = if spec.grouping == Grouping::Pods {
+        sample.pods.iter().filter(|healthy| healthy.surely).count()
+    } else {
+        group_of(spec, state.pod(pod)?, state)?;
+        whole(&sample).min(sample.expected.low as usize)
+    };
+    let held = i64::try_from(entry.budget.claims.len()).ok()?;
+    let left = i64::try_from(healthy).ok()? - i64::from(sample.desired.high) - held;
+    (left >= 1).then_some(left)
+}
+
+/// Groups that are whole by every rule.
+fn whole(sample: &Sample) -> usize {
+    let unsure = |group: &Group| group.healthy.iter().any(|healthy| !healthy.surely);
+    sample.groups.values().filter(|group| !unsure(group) && group.whole(group.minimum, |_| false)).count()
+}
+
+/// What is not well at the end of a run, long enough after the last fault.
+pub(super) fn at_the_end(history: &History, world: &mut World, taken: &Taken) -> Vec<Stuck> {
+    let calm = history.faults.iter().map(|span| span.to).max().unwrap_or_default();
+    let Some(wait) = history.length.checked_sub(calm).filter(|wait| *wait >= RECOVERY) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut held = Vec::new();
+    let entries = world.spaces().filter_map(|(_, space)| space.latest()).filter(|state| !state.ending);
+    for (state, entry) in entries.flat_map(|state| state.budgets.iter().map(move |entry| (state, entry))) {
+        let budget = &entry.budget;
+        let name = format!("{} {}/{}", budget.kind, budget.meta.namespace, budget.meta.name);
+        let pardoned = history.pardons.iter().any(|it| {
+            it.namespace == budget.meta.namespace
+                && it.name == budget.meta.name
+                && it.span.to + PATIENCE > history.length
+        });
+        let stale = |since: Duration| history.length.saturating_sub(since) > PATIENCE;
+        let excluded = matches!(budget.configured.as_str(), "Invalid" | "NamespaceExcluded")
+            || budget.meta.namespace == "kube-system";
+        if pardoned || excluded || budget.spec.is_none() || budget.meta.deleting {
+            continue;
+        }
+        if !budget.enforced && stale(entry.since) {
+            let since = Seconds(entry.since);
+            found.push(format!("{name} is not Enforced; it has its generation since {since}"));
+        }
+        for ((uid, token), since) in entry.tokens.iter().filter(|(_, since)| stale(**since)) {
+            let Some(claim) = budget.claims.get(uid) else { continue };
+            let in_place =
+                claim.tokens.get(token).is_some_and(|it| matches!(it.as_str(), "Update" | "Resize"));
+            let what = format!("{name} holds token {token} of {} since {}", claim.pod, Seconds(*since));
+            held.push((uid.clone(), in_place, what, Rc::clone(state)));
+        }
+    }
+    for (uid, in_place, what, state) in held {
+        let pod = world.id(&uid);
+        let unfinished = state.pod(pod).is_some_and(|it| !it.healthy(true)) || taken.updating(pod);
+        if !(in_place && unfinished) {
+            found.push(what);
+        }
+    }
+    let wait = Seconds(wait);
+    let stuck =
+        |what| Stuck { at: history.length, what: format!("{what}; the last fault ended {wait} before") };
+    let mut found: Vec<Stuck> = found.into_iter().map(stuck).collect();
+    found.sort_by(|one, other| one.what.cmp(&other.what));
+    found
+}

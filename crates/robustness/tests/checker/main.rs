@@ -1,0 +1,16 @@
+//! The checker judges written histories as a person would.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a builder that panics tells where, and values read better without references"
+)]
+
+mod denials;
+mod groups;
+mod pods;
+mod properties;
+mod requests;
+mod run;
+mod updates;
