@@ -97,7 +97,7 @@ pub(crate) struct ReplicaLeases {
     kept: Duration,
     /// Until when this process may decide.
     good_until: AtomicI64,
-    /// Whether the replica was told to serve.
+    /// Whether the replica has begun to serve.
     has_served: AtomicBool,
     /// Each Lease as last read, by name.
     seen: Mutex<HashMap<String, ObservedLease<Time>>>,

@@ -329,7 +329,7 @@ impl Replica {
             return;
         }
         let Some(state) = self.budgets.states.get_mut(key) else { return };
-        self.replica_lists.queue(key);
+        self.budgets.replica_lists.queue(key);
         state.opening.queue();
     }
 
@@ -338,12 +338,12 @@ impl Replica {
     pub(super) fn list_replicas(&mut self) {
         let may_open = self.process.leads && self.process.freshness.may_acknowledge();
         let pause = self.settings.list_pause;
-        let Some(due_at) = self.replica_lists.due_at(pause).filter(|_| may_open) else { return };
+        let Some(due_at) = self.budgets.replica_lists.due_at(pause).filter(|_| may_open) else { return };
         if due_at > self.process.now {
             self.budgets.wakes.insert(due_at);
             return;
         }
-        let queued = self.replica_lists.start(self.process.now);
+        let queued = self.budgets.replica_lists.start(self.process.now);
         let mut budgets = Vec::new();
         for key in queued {
             let state = self.budgets.states.get_mut(&key);
@@ -352,7 +352,7 @@ impl Replica {
             }
         }
         if budgets.is_empty() {
-            self.replica_lists.done(true);
+            self.budgets.replica_lists.done(true);
             return;
         }
         self.outbox.call(Call::ListReplicas, Purpose::ListReplicas(budgets));
@@ -377,7 +377,7 @@ impl Replica {
                 gets_on |= self.open_if_acknowledged(key, listed);
             }
         }
-        self.replica_lists.done(gets_on);
+        self.budgets.replica_lists.done(gets_on);
         if self.is_without(ProtocolRule::ListReplicas) {
             self.process.last_replicas = listed;
         }

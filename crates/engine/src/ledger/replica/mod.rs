@@ -45,7 +45,6 @@ pub struct Replica {
     claims: ClaimIndex,
     recent: RecentAdmissions,
     acknowledgements: Acknowledgements,
-    replica_lists: ReplicaLists,
     outbox: Outbox,
 }
 
@@ -85,6 +84,8 @@ struct Budgets {
     wakes: BTreeSet<Time>,
     /// Kinds that are not watched any more. A reply to an earlier call must not bring back a budget of these.
     unwatched: BTreeSet<BudgetKind>,
+    /// The lists of the replicas, for the budgets that wait to be opened.
+    replica_lists: ReplicaLists,
 }
 
 impl Replica {
@@ -113,7 +114,6 @@ impl Replica {
             claims: ClaimIndex::default(),
             recent: RecentAdmissions::default(),
             acknowledgements: Acknowledgements::default(),
-            replica_lists: ReplicaLists::default(),
             outbox: Outbox::default(),
         }
     }
@@ -202,7 +202,7 @@ impl Replica {
         self.engine.fingerprint(state);
         let Process { now, freshness, leads, last_replicas, handed_over } = &self.process;
         (now, freshness, leads, last_replicas, handed_over).hash(state);
-        self.replica_lists.fingerprint(state);
+        self.budgets.replica_lists.fingerprint(state);
         (&self.requests, &self.reads, &self.recent).hash(state);
         self.acknowledgements.fingerprint(state);
         self.outbox.fingerprint(state);
@@ -352,14 +352,14 @@ impl Replica {
         self.budgets.due.extend(self.claims.budgets_of(uid).cloned());
     }
 
-    /// Takes a budget in, from a watch or from the reply to a write or a read of this replica.
-    /// A call showed a budget.
+    /// Takes a budget in from the reply to a call of this replica.
     fn take_shown_budget(&mut self, budget: Budget) {
         if !self.budgets.unwatched.contains(&budget.key.kind) {
             self.take_budget(budget);
         }
     }
 
+    /// Takes a budget in, from a watch or from the reply to a write or a read of this replica.
     fn take_budget(&mut self, budget: Budget) {
         let key = budget.key.clone();
         // Older than what is known, be it of the same budget or of one that had its name before.
