@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use quorate_devcluster::apiserver::{Fault, FaultGuard, Faults, RequestFilter, Server, WatchFault};
 use rand::Rng;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 use crate::apps::{App, Kind};
-use crate::determinism;
+use crate::fleet::Fleet;
 use crate::http::Http;
-use crate::servers::{OWN, Servers};
+use crate::recorder::Recorder;
+use crate::servers::OWN;
 
 /// The kinds that every server reads.
 const KINDS: &[&str] = &["pods", "pods", "disruptionbudgets", "namespaces", "nodes", "leases"];
@@ -39,22 +38,24 @@ const GROUPS: &[&str] = &["leaderworkerset.x-k8s.io", "policy.kruise.io", "sched
 const PARDON: Duration = Duration::from_secs(150);
 
 /// Injects faults at random.
-pub struct Chaos {
+pub struct Chaos<F> {
     /// The API server.
     pub api: Arc<Server>,
     /// The servers.
-    pub servers: Arc<Servers>,
+    pub servers: Arc<F>,
     /// An administrator.
     pub admin: Http,
     /// The applications.
     pub apps: Vec<App>,
     /// What happens is drawn from here.
     pub random: ChaCha8Rng,
+    /// No fault lasts longer.
+    pub longest: Duration,
     /// Two faults at a time at the most.
     pub active: Arc<tokio::sync::Semaphore>,
 }
 
-impl Chaos {
+impl<F: Fleet> Chaos<F> {
     /// Injects faults until it is dropped.
     pub async fn run(mut self) {
         loop {
@@ -68,6 +69,7 @@ impl Chaos {
                 2 => self.random.random_range(30_000..90_000),
                 _ => self.random.random_range(90_000..240_000),
             });
+            let lasts = lasts.min(self.longest);
             let place = self.random.random_range(0..self.servers.count());
             let guards = self.inject(place, lasts).await;
             let servers = self.servers.clone();
@@ -164,15 +166,17 @@ impl Chaos {
             }
             91..94 => {
                 let step = self.random.random_range(-3_600_000_000_000..3_600_000_000_000);
-                determinism::step_time_of_day(step);
+                self.servers.step_time_of_day(step);
                 Vec::new()
             }
             94..98 => {
-                self.forge(place).await;
+                self.forge(place);
                 Vec::new()
             }
             _ => {
-                self.overwrite_claims().await;
+                if let Some(app) = self.apps.choose(&mut self.random) {
+                    overwrite_claims(&self.admin, self.servers.recorder(), app).await;
+                }
                 Vec::new()
             }
         }
@@ -194,57 +198,61 @@ impl Chaos {
         faults.choose(&mut self.random).cloned().unwrap_or(Fault::Conflict)
     }
 
-    /// Sends reviews that no API server has sent: of pods that do not exist, and of existing pods with other contents.
-    async fn forge(&mut self, place: usize) {
-        let Some(router) = self.servers.router(place) else { return };
-        let mut pods = self.servers.recorder().pods();
-        pods.retain(|pod| pod.namespace.starts_with("apps-"));
-        for _ in 0..self.random.random_range(1..20) {
-            let Some(pod) = pods.choose(&mut self.random) else { return };
-            let mut object = Value::clone(&pod.object);
-            let meta = &mut object["metadata"];
-            // As if it were newer than all that is stored.
-            meta["resourceVersion"] = json!("999999999");
-            if self.random.random_bool(0.5) {
-                meta["name"] = json!(format!("{}-forged", pod.name));
-                meta["uid"] = json!(format!("forged-{}", self.random.random::<u32>()));
-            }
-            let name = meta["name"].as_str().unwrap_or_default().to_owned();
-            object["status"] =
-                json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-            let evicts = self.random.random_bool(0.5);
-            let (path, operation, body) = if evicts {
-                let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-                    "metadata": {"name": name, "namespace": pod.namespace}});
-                ("/evictions", "CREATE", json!({"object": eviction, "subResource": "eviction"}))
-            } else {
-                ("/pods", "DELETE", json!({"oldObject": object}))
-            };
-            let mut request = json!({
-                "uid": "forged", "operation": operation, "namespace": pod.namespace, "name": name,
-                "resource": {"group": "", "version": "v1", "resource": "pods"},
-                "userInfo": {"username": "mallory"},
-            });
-            if let (Some(request), Value::Object(body)) = (request.as_object_mut(), body) {
-                request.extend(body);
-            }
-            let review =
-                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-            let post = http::Request::post(format!("{path}?timeout=5s")).body(Body::from(review.to_string()));
-            let Ok(post) = post else { return };
-            let router = router.clone();
-            tokio::spawn(async move { drop(router.oneshot(post).await) });
+    /// Sends reviews that no API server has sent.
+    fn forge(&mut self, place: usize) {
+        for (path, review) in forged_reviews(&mut self.random, self.servers.recorder()) {
+            self.servers.send_review(place, path, &review);
         }
     }
+}
 
-    /// An administrator removes all claims of a budget: then the truth itself is gone, and the budget is pardoned.
-    async fn overwrite_claims(&mut self) {
-        let Some(app) = self.apps.choose(&mut self.random) else { return };
-        for budget in app.budgets.iter().filter(|budget| budget.object["kind"] == "DisruptionBudget") {
-            let name = budget.object["metadata"]["name"].as_str().unwrap_or_default();
-            self.servers.recorder().pardon(&app.namespace, name, PARDON);
-            let path = format!("{}/status", budget.own_path());
-            self.admin.merge(&path, &json!({"status": {"claims": null}})).await;
+/// Reviews that no API server has sent, each with its path: of pods that do not exist, and of existing pods with other
+/// contents.
+pub(crate) fn forged_reviews(random: &mut ChaCha8Rng, recorder: &Recorder) -> Vec<(&'static str, Value)> {
+    let mut pods = recorder.pods();
+    pods.retain(|pod| pod.namespace.starts_with("apps-"));
+    let mut reviews = Vec::new();
+    for _ in 0..random.random_range(1..20) {
+        let Some(pod) = pods.choose(random) else { return reviews };
+        let mut object = Value::clone(&pod.object);
+        let meta = &mut object["metadata"];
+        // As if it were newer than all that is stored.
+        meta["resourceVersion"] = json!("999999999");
+        if random.random_bool(0.5) {
+            meta["name"] = json!(format!("{}-forged", pod.name));
+            meta["uid"] = json!(format!("forged-{}", random.random::<u32>()));
         }
+        let name = meta["name"].as_str().unwrap_or_default().to_owned();
+        object["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        let evicts = random.random_bool(0.5);
+        let (path, operation, body) = if evicts {
+            let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+                "metadata": {"name": name, "namespace": pod.namespace}});
+            ("/evictions?timeout=5s", "CREATE", json!({"object": eviction, "subResource": "eviction"}))
+        } else {
+            ("/pods?timeout=5s", "DELETE", json!({"oldObject": object}))
+        };
+        let mut request = json!({
+            "uid": "forged", "operation": operation, "namespace": pod.namespace, "name": name,
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "userInfo": {"username": "mallory"},
+        });
+        if let (Some(request), Value::Object(body)) = (request.as_object_mut(), body) {
+            request.extend(body);
+        }
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        reviews.push((path, review));
+    }
+    reviews
+}
+
+/// An administrator removes all claims of a budget: then the truth itself is gone, and the budget is pardoned.
+pub(crate) async fn overwrite_claims(admin: &Http, recorder: &Recorder, app: &App) {
+    for budget in app.budgets.iter().filter(|budget| budget.object["kind"] == "DisruptionBudget") {
+        let name = budget.object["metadata"]["name"].as_str().unwrap_or_default();
+        recorder.pardon(&app.namespace, name, PARDON);
+        let path = format!("{}/status", budget.own_path());
+        admin.merge(&path, &json!({"status": {"claims": null}})).await;
     }
 }

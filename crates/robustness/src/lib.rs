@@ -1,7 +1,8 @@
 //! The robustness suite: servers as shipped, in a cluster that lives and fails at random, judged by a checker that shares
 //! no code with them.
 //!
-//! - [`run`]: one simulated run. [`servers`], [`apps`], [`life`], [`requests`] and [`chaos`] are its parts.
+//! - [`run`]: one simulated run. [`servers`] (a [`fleet`]), [`apps`], [`life`], [`requests`] and [`chaos`] are its
+//!   parts.
 //! - [`campaign`]: many runs. [`judge`]: one run, from its seed to its verdict.
 //! - [`determinism`]: why a seed always makes the same run.
 //! - [`checker`]: whether every admission was allowed, and whether everything made progress.
@@ -12,6 +13,7 @@ pub mod campaign;
 pub mod chaos;
 pub mod checker;
 pub mod determinism;
+pub mod fleet;
 pub mod history;
 pub mod http;
 pub mod judge;

@@ -117,6 +117,7 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         admin: admin.clone(),
         apps: apps.clone(),
         random: fork(),
+        longest: Duration::from_secs(240),
         active: Arc::new(tokio::sync::Semaphore::new(2)),
     };
     let active = chaos.active.clone();
