@@ -62,10 +62,18 @@ pub(crate) struct Args {
     /// Update only the caBundle of webhook configurations that another tool writes, such as Helm
     #[arg(long)]
     keep_ca_bundle: bool,
+    /// Safety rule to leave out, to show that a test notices. Only test builds have this flag
+    #[cfg(feature = "mutations")]
+    #[arg(long, hide = true)]
+    without: Option<String>,
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     process::log();
+    #[cfg(feature = "mutations")]
+    if let Some(rule) = &args.without {
+        quorate_engine::leave_out(rule)?;
+    }
     let options = Options {
         kubernetes: cluster::config(args.kubeconfig, None).await?,
         listen: args.listen,

@@ -17,6 +17,8 @@ pub mod facts;
 pub mod group_source;
 mod labels;
 pub mod ledger;
+#[cfg(feature = "mutations")]
+mod left_out;
 mod pool;
 mod probe_trust;
 mod report;
@@ -33,5 +35,7 @@ mod units;
 pub use ages::FRESH_FOR;
 pub use coverage::{Coverage, memory_key};
 pub use engine::{Changes, Engine, Gates, Snapshot};
+#[cfg(feature = "mutations")]
+pub use left_out::{UnknownRule, leave_out};
 pub use safety_rule::SafetyRule;
 pub use tally::GONE_FOR;

@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use quorate_engine::SafetyRule;
-use quorate_engine::ledger::ProtocolRule;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::checker;
@@ -40,7 +38,7 @@ pub struct Verdict {
 /// The cluster does not come up.
 pub fn run(seed: u64, shape: Shape, without: Option<&str>, dump: Option<&Path>) -> Result<Verdict> {
     if let Some(rule) = without {
-        leave_out(rule)?;
+        quorate_engine::leave_out(rule)?;
     }
     let began = determinism::real_time();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
@@ -59,18 +57,6 @@ pub fn run(seed: u64, shape: Shape, without: Option<&str>, dump: Option<&Path>) 
         fingerprint: history.fingerprint(),
         took: determinism::real_time().saturating_sub(began),
     })
-}
-
-/// Leaves a rule out, by its name.
-fn leave_out(name: &str) -> Result<()> {
-    if let Some(rule) = SafetyRule::ALL.iter().find(|rule| format!("{rule:?}") == name) {
-        rule.leave_out();
-    } else if let Some(rule) = ProtocolRule::ALL.iter().find(|rule| format!("{rule:?}") == name) {
-        rule.leave_out();
-    } else {
-        bail!("there is no rule {name}");
-    }
-    Ok(())
 }
 
 impl Verdict {
