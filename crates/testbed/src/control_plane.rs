@@ -46,6 +46,9 @@ pub struct Options {
     pub admission_plugins: Vec<String>,
     /// Write an audit log with the metadata of every request, except those of Kubernetes itself.
     pub audit: bool,
+    /// Let a test read everything that happens: etcd stores objects as JSON, and the audit log has every request that
+    /// may disrupt a pod, with its body, when it arrives and when it ends.
+    pub recorded: bool,
     /// Time after which a silent node counts as lost. `None` is the Kubernetes default, 50 seconds.
     pub lost_nodes_after: Option<Duration>,
 }
@@ -120,6 +123,11 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.port)
     }
 
+    /// The URL of etcd.
+    pub fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_port)
+    }
+
     /// The port of the API server on the loopback.
     pub(crate) fn port(&self) -> u16 {
         self.port
@@ -127,7 +135,7 @@ impl ControlPlane {
 
     /// The audit log, one JSON object per line, if it is enabled.
     pub fn audit_log(&self) -> Option<PathBuf> {
-        let enabled = self.options.audit || audit::wanted().is_some();
+        let enabled = self.options.audit || self.options.recorded || audit::wanted().is_some();
         enabled.then(|| self.folder.path().join(command_line::AUDIT_LOG))
     }
 
@@ -187,7 +195,9 @@ impl Drop for ControlPlane {
         while let Some(process) = processes.pop() {
             drop(process);
         }
-        if let (Some(log), Some(folder)) = (self.audit_log(), audit::wanted()) {
+        // A log of disruptions says nothing about the rights of others.
+        let wanted = audit::wanted().filter(|_| !self.options.recorded);
+        if let (Some(log), Some(folder)) = (self.audit_log(), wanted) {
             audit::keep(&log, &folder);
         }
     }

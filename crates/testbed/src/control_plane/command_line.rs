@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use quorate_devcluster::apiserver::WorkloadApi;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ControlPlane;
 use super::credentials::{CONTROLLER_MANAGER_TOKEN, SCHEDULER_TOKEN};
@@ -64,22 +64,46 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
     }
     if let Some(log) = plane.audit_log() {
         let policy = plane.folder.path().join("audit-policy.json");
-        // A watch that never ends is still logged, at the stage ResponseStarted.
-        let rules = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitManagedFields": true,
-        "omitStages": ["RequestReceived"], "rules": [
-            {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager"]},
-            {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
-            {"level": "Metadata"},
-        ]});
+        let rules = if plane.options.recorded { disruptions() } else { metadata() };
         fs::write(&policy, rules.to_string())?;
         args.push(format!("--audit-policy-file={}", path(&policy)));
         args.push(format!("--audit-log-path={}", path(&log)));
+        // In megabytes. The reader expects one file.
+        args.push("--audit-log-maxsize=10000".to_owned());
+    }
+    if plane.options.recorded {
+        args.push("--storage-media-type=application/json".to_owned());
     }
     if !plane.options.admission_plugins.is_empty() {
         args.push(format!("--enable-admission-plugins={}", plane.options.admission_plugins.join(",")));
     }
     args.extend(feature_gates(plane));
     Ok(args)
+}
+
+/// The audit policy that logs the metadata of every request, except those of Kubernetes itself.
+fn metadata() -> Value {
+    // A watch that never ends is still logged, at the stage ResponseStarted.
+    json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitManagedFields": true,
+    "omitStages": ["RequestReceived"], "rules": [
+        {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager"]},
+        {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
+        {"level": "Metadata"},
+    ]})
+}
+
+/// The audit policy that logs every request that may disrupt a pod. The stage RequestReceived shows what was under way when
+/// the API server was killed.
+fn disruptions() -> Value {
+    let pods = |names: &[&str]| json!([{"group": "", "resources": names}]);
+    json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitManagedFields": true,
+    "omitStages": ["ResponseStarted"], "rules": [
+        {"level": "Metadata", "verbs": ["update", "patch"], "resources": pods(&["pods/status"])},
+        {"level": "Request", "verbs": ["create"], "resources": pods(&["pods/eviction"])},
+        {"level": "Request", "verbs": ["update", "patch", "delete", "deletecollection"],
+            "resources": pods(&["pods", "pods/resize"])},
+        {"level": "None"},
+    ]})
 }
 
 pub(super) fn controller_manager(plane: &ControlPlane) -> Result<Vec<String>> {
