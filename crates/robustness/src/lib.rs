@@ -4,6 +4,7 @@
 //! - [`run`]: one simulated run. [`servers`] (a [`fleet`]), [`apps`], [`life`], [`requests`] and [`chaos`] are its
 //!   parts.
 //! - [`campaign`]: many runs. [`judge`]: one run, from its seed to its verdict.
+//! - [`process`]: runs of the shipped program in real time.
 //! - [`determinism`]: why a seed always makes the same run.
 //! - [`checker`]: whether every admission was allowed, and whether everything made progress.
 //! - [`recorder`] and [`history`]: everything that happened in a run, as the API server saw it.
@@ -18,6 +19,7 @@ pub mod history;
 pub mod http;
 pub mod judge;
 pub mod life;
+pub mod process;
 pub mod recorder;
 pub mod requests;
 pub mod run;

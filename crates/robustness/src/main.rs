@@ -3,14 +3,18 @@
 //! Each run has a process of its own, so that its clocks and its randomness can be replaced, and so that a run that ends
 //! badly ends alone.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use quorate_robustness::campaign::{self, Campaign};
+use quorate_robustness::process;
+use quorate_robustness::process::run::{Cluster, Plan};
 use quorate_robustness::run::Shape;
 use quorate_robustness::{determinism, judge};
+use tracing_subscriber::EnvFilter;
 
 /// Simulate clusters that live and fail at random, and judge every admitted disruption
 #[derive(Parser)]
@@ -19,6 +23,9 @@ struct Args {
     /// Seconds to run for; with --seed, only that run is made
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Number of admissions after which no run begins
+    #[arg(long)]
+    admissions: Option<u64>,
     /// Seed of the only run, to replay it
     #[arg(long)]
     seed: Option<u64>,
@@ -39,18 +46,43 @@ struct Args {
     stop_at_first: bool,
     /// File to write the history of the run to, as lines of JSON
     #[arg(long, requires = "seed")]
-    dump: Option<std::path::PathBuf>,
+    dump: Option<PathBuf>,
+    /// What to run
+    #[arg(long, value_enum, default_value = "simulation")]
+    tier: Tier,
+    /// Cluster of the runs in real time
+    #[arg(long, value_enum, default_value = "embedded")]
+    cluster: Cluster,
+    /// Path of the program to run in real time
+    #[arg(long, required_if_eq("tier", "process"))]
+    program: Option<PathBuf>,
+    /// Folder for the histories and the logs of the runs in real time
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Print one line of JSON instead of a report
     #[arg(long, hide = true)]
     json: bool,
 }
 
+/// How servers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tier {
+    /// In this process, in simulated time
+    Simulation,
+    /// The shipped program in processes of its own, in real time
+    Process,
+}
+
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    if args.tier == Tier::Process {
+        return in_real_time(args);
+    }
     let shape = Shape { life: Duration::from_secs(args.life), ..Shape::default() };
     let Some(seed) = args.seed else {
         let campaign = Campaign {
             seconds: args.seconds,
+            admissions: args.admissions,
             first_seed: args.first_seed,
             at_once: args.at_once,
             life: args.life,
@@ -60,10 +92,7 @@ fn main() -> Result<ExitCode> {
         return campaign::run(&campaign);
     };
     determinism::begin(seed);
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    log(EnvFilter::from_default_env());
     let verdict = judge::run(seed, shape, args.without.as_deref(), args.dump.as_deref())?;
     if args.json {
         println!("{}", verdict.to_json());
@@ -71,4 +100,23 @@ fn main() -> Result<ExitCode> {
         print!("{verdict}");
     }
     Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn log(filter: EnvFilter) {
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+fn in_real_time(args: Args) -> Result<ExitCode> {
+    // Clients of an API server that restarts report each request that fails.
+    log(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("quorate_robustness=warn")));
+    let plan = Plan {
+        seed: args.seed.unwrap_or(args.first_seed),
+        cluster: args.cluster,
+        program: args.program.unwrap_or_default(),
+        without: args.without,
+        life: Duration::ZERO,
+        long: false,
+        keep: args.keep,
+    };
+    process::campaign::run(&plan, args.seconds, args.seed.is_some(), args.stop_at_first)
 }
