@@ -37,12 +37,12 @@ enum Command {
     Test(test::Args),
     /// Build a real Kubernetes control plane to test against; needs Go
     ControlPlane(control_plane::Args),
-    /// Simulate clusters that live and fail at random, and judge every admitted disruption
+    /// Let clusters live and fail at random, and judge every admitted disruption
     Robustness(robustness::Args),
     /// Build programs ahead of the suites that need them
     #[command(hide = true)]
     Prebuild(prebuild::Args),
-    /// Check each crate alone, and search the large cases of the ledger; takes long
+    /// Check each crate alone, search the large cases of the ledger, and run the robustness suite for an hour
     Soak,
 }
 

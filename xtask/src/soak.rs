@@ -2,7 +2,17 @@
 
 use anyhow::Result;
 
+use crate::robustness::{self, Cluster};
 use crate::workspace;
+
+/// The longest time of the simulated runs, in seconds.
+const SIMULATION_SECONDS: u64 = 2400;
+
+/// So many admissions are enough.
+const ADMISSIONS: u64 = 100_000;
+
+/// The time of the runs of real processes on each cluster, in seconds.
+const PROCESS_SECONDS: u64 = 900;
 
 pub(crate) fn run() -> Result<()> {
     // The lint suite checks alone only the crates whose direct dependencies differ; this checks all of them.
@@ -23,5 +33,16 @@ pub(crate) fn run() -> Result<()> {
         "simulation",
         "--nocapture",
     ]);
-    workspace::run(command.env("QUORATE_SOAK", "1"))
+    workspace::run(command.env("QUORATE_SOAK", "1"))?;
+    println!("==> robustness: simulated runs");
+    let simulation = [format!("--seconds={SIMULATION_SECONDS}"), format!("--admissions={ADMISSIONS}")];
+    let mut outcome = robustness::simulate(&simulation);
+    for (cluster, name) in
+        [(Cluster::Embedded, "the embedded API server"), (Cluster::Real, "a real control plane")]
+    {
+        println!("==> robustness: processes on {name}");
+        let seconds = [format!("--seconds={PROCESS_SECONDS}")];
+        outcome = robustness::in_real_time(cluster, false, &seconds).and(outcome);
+    }
+    outcome
 }

@@ -33,7 +33,7 @@ enum Suite {
     Lint,
     /// All tests that need no cluster
     Unit,
-    /// Simulated clusters that live and fail at random
+    /// Clusters that live and fail at random: simulated ones, and real processes
     Robustness,
     /// Chart: Helm accepts it, rejects invalid values, and renders the checked-in files; needs Go
     Chart,
@@ -137,14 +137,24 @@ fn unit(counts: &mut Counts) -> Result<()> {
 /// How long the simulated runs take in a test run, in seconds.
 const ROBUSTNESS_SECONDS: u64 = 120;
 
-/// Counts as one test: either no run breaks a budget, or the suite fails.
+/// How long the released program runs in real processes, in seconds.
+const PROCESS_SECONDS: u64 = 60;
+
+/// Each tier counts as one test: either no run breaks a budget, or it fails.
 fn robust(counts: &mut Counts) -> Result<()> {
-    let outcome = step("robustness", || robustness::simulate(&[format!("--seconds={ROBUSTNESS_SECONDS}")]));
-    match outcome {
-        Ok(()) => counts.passed += 1,
-        Err(_) => counts.failed += 1,
+    let simulation =
+        step("robustness", || robustness::simulate(&[format!("--seconds={ROBUSTNESS_SECONDS}")]));
+    let processes = step("robustness of processes", || {
+        let seconds = [format!("--seconds={PROCESS_SECONDS}")];
+        robustness::in_real_time(robustness::Cluster::Embedded, false, &seconds)
+    });
+    for outcome in [&simulation, &processes] {
+        match outcome {
+            Ok(()) => counts.passed += 1,
+            Err(_) => counts.failed += 1,
+        }
     }
-    outcome
+    simulation.and(processes)
 }
 
 /// The Go builds that the chosen suites need, in the order in which the suites need them.

@@ -12,6 +12,8 @@ use crate::judge::Verdict;
 pub struct Campaign {
     /// No run begins after this many seconds.
     pub seconds: u64,
+    /// Nor after this many admissions.
+    pub admissions: Option<u64>,
     /// The first seed; the others follow.
     pub first_seed: u64,
     /// Number of runs at the same time.
@@ -76,7 +78,8 @@ pub fn run(campaign: &Campaign) -> Result<ExitCode> {
     let mut running: Vec<Running> = Vec::new();
     loop {
         let stops = campaign.stop_at_first && !total.is_clean();
-        while !stops && running.len() < campaign.at_once.max(1) && Instant::now() < end {
+        let enough = campaign.admissions.is_some_and(|enough| total.admissions >= enough);
+        while !stops && !enough && running.len() < campaign.at_once.max(1) && Instant::now() < end {
             running.push(start(campaign, next)?);
             next += 1;
         }
