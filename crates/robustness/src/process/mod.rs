@@ -5,9 +5,11 @@
 //! - [`run`]: one run. [`campaign`]: runs until the time is over.
 //! - `site`: the embedded API server or a real control plane; `chart`: what is installed there.
 //! - `servers`: the processes, as a [`Fleet`](crate::fleet::Fleet).
+//! - `attacker`: sends forged reviews all the time.
 //! - `truth`: what happened on a real control plane, from etcd and from the audit log.
 //! - `outages`: the faults of a real control plane.
 
+mod attacker;
 pub mod campaign;
 mod chart;
 mod outages;

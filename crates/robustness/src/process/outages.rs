@@ -13,7 +13,7 @@ use super::chart::{self, Chart};
 use super::servers::Processes;
 use super::site::Site;
 use crate::apps::App;
-use crate::chaos::{forged_reviews, overwrite_claims};
+use crate::chaos::overwrite_claims;
 use crate::fleet::Fleet as _;
 use crate::http::Http;
 
@@ -69,25 +69,20 @@ impl Outages {
     /// Returns whether the servers have lost their rights.
     async fn inject(&mut self, place: usize) -> bool {
         match self.random.random_range(0..100) {
-            0..25 => self.servers.kill(place),
-            25..50 => self.servers.set_cut(place, true),
-            50..60 => self.servers.stop(place).await,
-            60..72 => {
+            0..28 => self.servers.kill(place),
+            28..56 => self.servers.set_cut(place, true),
+            56..68 => self.servers.stop(place).await,
+            68..82 => {
                 if let Some(plane) = self.site.real()
                     && let Err(error) = plane.restart_api_server().await
                 {
                     tracing::warn!(%error, "the API server does not start");
                 }
             }
-            72..84 => {
+            82..95 => {
                 let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}");
                 self.admin.delete(&path, &json!({})).await;
                 return true;
-            }
-            84..95 => {
-                for (path, review) in forged_reviews(&mut self.random, self.servers.recorder()) {
-                    self.servers.send_review(place, path, &review);
-                }
             }
             _ => {
                 if let Some(app) = self.apps.choose(&mut self.random) {

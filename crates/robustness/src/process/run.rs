@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::attacker;
 use super::chart::{self, Chart};
 use super::outages::{self, Outages};
 use super::servers::{Processes, Settings};
@@ -206,6 +207,7 @@ impl Run {
         for number in 0..CLIENTS {
             tasks.spawn(self.client(number, Duration::from_millis(800))?.run());
         }
+        tasks.spawn(attacker::attack(self.servers.clone(), self.fork()));
         let active = Arc::new(Semaphore::new(2));
         let longest = (plan.life / 4).clamp(Duration::from_secs(10), Duration::from_secs(120));
         let (random, apps) = (self.fork(), self.apps.clone());
