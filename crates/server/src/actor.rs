@@ -46,6 +46,7 @@ pub(crate) enum Message {
     Neighbours { of: BudgetKey, answer: oneshot::Sender<Vec<Neighbour>> },
     Gauges { answer: oneshot::Sender<Gauges> },
     AdmittedRecently { answer: oneshot::Sender<Option<Vec<Admission>>> },
+    RecentAdmissions { answer: oneshot::Sender<Vec<(Time, Admission)>> },
 }
 
 /// Sends messages to the actor. Clones reach the same actor.
@@ -114,6 +115,15 @@ impl ReplicaHandle {
         receiver.await.ok()?
     }
 
+    /// What this process admitted recently, for its next life.
+    pub(crate) async fn recent_admissions(&self) -> Vec<(Time, Admission)> {
+        let (answer, receiver) = oneshot::channel();
+        match self.messages.send(Message::RecentAdmissions { answer }).await {
+            Ok(()) => receiver.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
     /// The current values of the gauges.
     pub(crate) async fn gauges(&self) -> Option<Gauges> {
         let (answer, receiver) = oneshot::channel();
@@ -158,13 +168,22 @@ pub(crate) struct Outbox {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Starts the actor of a replica. It ends when all its handles are dropped.
-pub(crate) fn start(settings: Settings, gates: Gates, calls: Arc<Calls>, outbox: Outbox) -> ReplicaHandle {
+/// Starts the actor of a replica. It ends when all its handles are dropped. `recent` is what an earlier life of the
+/// process admitted recently.
+pub(crate) fn start(
+    settings: Settings,
+    gates: Gates,
+    calls: Arc<Calls>,
+    outbox: Outbox,
+    recent: Vec<(Time, Admission)>,
+) -> ReplicaHandle {
     let (messages, inbox) = mpsc::channel(QUEUE);
     // The calls themselves bound the number of replies, and a reply must not wait behind watch events.
     let (replies, returned) = mpsc::unbounded_channel();
+    let mut replica = Replica::new(settings, gates);
+    replica.remember(recent);
     let task = ReplicaActor {
-        replica: Replica::new(settings, gates),
+        replica,
         calls,
         outbox,
         replies,
@@ -237,6 +256,9 @@ impl ReplicaActor {
             Message::AdmittedRecently { answer } => {
                 let waits = self.pending.values().any(|waiter| !waiter.answer.is_closed());
                 let _ = answer.send((!waits).then(|| self.replica.admitted_recently()));
+            }
+            Message::RecentAdmissions { answer } => {
+                let _ = answer.send(self.replica.recent_admissions());
             }
             Message::Gauges { answer } => {
                 let _ = answer.send(Gauges::of(&self.replica));

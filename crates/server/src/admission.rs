@@ -14,12 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{Query, State};
+use axum::extract::{FromRef, Query, State};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
+use futures::future::BoxFuture;
 use http::{HeaderValue, header};
+use parking_lot::RwLock;
 use quorate_engine::basics::Time;
 use quorate_engine::decision::{Allow, Decision, Denial, DenialReason};
 use quorate_engine::facts::Input;
@@ -63,7 +65,7 @@ const AT_ONCE: usize = 1024;
 pub struct AdmissionState {
     replica: ReplicaHandle,
     gates: Gates,
-    may_answer: Arc<dyn Fn() -> bool + Send + Sync>,
+    may_answer: Arc<dyn Fn(Time) -> BoxFuture<'static, bool> + Send + Sync>,
     seats: Arc<Semaphore>,
     events: Events,
     metrics: Arc<Metrics>,
@@ -74,14 +76,14 @@ pub struct AdmissionState {
 }
 
 impl AdmissionState {
-    /// Answers with the decisions of `replica`, as long as `may_answer` is true right before the answer.
+    /// Answers with the decisions of `replica`, if `may_answer` is true right before the answer. It gets the deadline.
     pub(crate) fn new(
         replica: ReplicaHandle,
         gates: Gates,
         events: Events,
         metrics: Arc<Metrics>,
         kruise: ServedHere,
-        may_answer: impl Fn() -> bool + Send + Sync + 'static,
+        may_answer: impl Fn(Time) -> BoxFuture<'static, bool> + Send + Sync + 'static,
     ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
         let may_answer = Arc::new(may_answer);
@@ -103,10 +105,34 @@ impl AdmissionState {
         let decision = self.replica.decide(request.clone(), deadline).await;
         // Checked last: if this process was paused, the other replicas may consider it dead by now.
         let exempt = matches!(decision, Decision::Allow(Allow::Exempt(_)));
-        if decision.is_allowed() && !exempt && !(self.may_answer)() {
+        if decision.is_allowed() && !exempt && !(self.may_answer)(deadline).await {
             return refuse(DenialReason::NotServing);
         }
         decision
+    }
+}
+
+/// The state that answers now. A process that starts over replaces it.
+#[derive(Clone)]
+pub struct CurrentState {
+    state: Arc<RwLock<AdmissionState>>,
+}
+
+impl CurrentState {
+    pub(crate) fn replace(&self, state: AdmissionState) {
+        *self.state.write() = state;
+    }
+}
+
+impl From<AdmissionState> for CurrentState {
+    fn from(state: AdmissionState) -> Self {
+        Self { state: Arc::new(RwLock::new(state)) }
+    }
+}
+
+impl FromRef<CurrentState> for AdmissionState {
+    fn from_ref(current: &CurrentState) -> Self {
+        current.state.read().clone()
     }
 }
 
@@ -127,7 +153,10 @@ impl Params {
 
 /// The router of all paths. Once `ending` is true, each answer closes its connection: then the API server has moved its
 /// connections to other servers before this process ends, and no connection breaks with a request on it.
-pub fn router(state: AdmissionState, ending: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
+pub fn router(
+    state: impl Into<CurrentState>,
+    ending: impl Fn() -> bool + Clone + Send + Sync + 'static,
+) -> Router {
     let farewell = move |mut response: Response| {
         if ending() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -140,7 +169,7 @@ pub fn router(state: AdmissionState, ending: impl Fn() -> bool + Clone + Send + 
         .route(BUDGETS, post(validate))
         .route(PROBES, post(validate))
         .route(OWNERS, post(add_owners))
-        .with_state(state)
+        .with_state(state.into())
         .layer(map_response(farewell))
 }
 

@@ -177,13 +177,15 @@ impl Calls {
         }
     }
 
-    /// Writes to the status of a budget.
+    /// Writes to the status of a budget. While the watches have lost the API server, it waits: what this process knows may
+    /// be from a store that does not exist any more, and a `settledVersion` from there would block the budget.
     pub(crate) async fn write_status(
         &self,
         key: &BudgetKey,
         content_type: &str,
         body: &Value,
     ) -> Result<StoredBudget, Error> {
+        self.leases.until_verified().await;
         let object: StoredBudget = self.client.request(status_request(key, content_type, body)?).await?;
         self.raw_budgets.take(key.kind, &object);
         Ok(object)
@@ -303,6 +305,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use quorate_engine::basics::Version;
+    use quorate_kit::watch::Interruptions;
 
     use super::*;
 
@@ -321,7 +324,9 @@ mod tests {
     }
 
     fn of(client: Client) -> Calls {
-        let leases = ReplicaLeases::new(client.clone(), "quorate".into(), "a".into(), Duration::ZERO);
+        let (namespace, name) = ("quorate".to_owned(), "a".to_owned());
+        let leases =
+            ReplicaLeases::new(client.clone(), namespace, name, Duration::ZERO, Interruptions::default());
         Calls::new(client, Arc::default(), Arc::new(leases), Arc::default())
     }
 

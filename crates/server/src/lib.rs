@@ -9,7 +9,7 @@
 //! settling, expiry and opening of budgets. Each of these tasks checks before it writes that this process is still the
 //! leader.
 //!
-//! - [`start`]: runs one process, from its Lease to its end; [`start_in_process`] without a socket.
+//! - [`start`]: runs one process, from its first Lease to its end; [`start_in_process`] without a socket.
 //! - [`admission`]: the router that the API server calls.
 //! - [`webhooks`]: the webhook configurations, which make the API server call the router.
 //! - [`certificates`]: the serving certificate, and the CA bundle that the API server trusts.
@@ -23,8 +23,10 @@ mod clock;
 mod controllers;
 mod events;
 mod kruise;
+mod life;
 pub mod metrics;
 mod namespaces;
+mod own_lease;
 mod owners;
 mod raw_budgets;
 mod released;

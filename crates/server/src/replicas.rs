@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt};
@@ -22,7 +21,7 @@ use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
 use quorate_kit::lease::ObservedLease;
-use quorate_kit::watch::Source;
+use quorate_kit::watch::{Interruptions, Source};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +30,7 @@ use tracing::{info, warn};
 use crate::actor::ReplicaHandle;
 use crate::calls::FIELD_MANAGER;
 use crate::clock;
+use crate::own_lease::{Lost, OwnLease};
 use crate::watches::{WatchScope, WatchedKind};
 
 /// How long the other replicas consider a process alive after a renewal.
@@ -41,6 +41,9 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Interval between renewals.
 const RENEW_INTERVAL: Duration = Duration::from_secs(4);
+
+/// Interval between attempts to renew after the watches lost the API server. Requests may wait for it.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shortest interval between two writes of acknowledgements.
 const ACKNOWLEDGE_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,10 +104,22 @@ pub(crate) struct ReplicaLeases {
     has_served: AtomicBool,
     /// Each Lease as last read, by name.
     seen: Mutex<HashMap<String, ObservedLease<Time>>>,
+    /// The Lease of this process, as it must be.
+    own: Mutex<OwnLease>,
+    /// How often the watches lost the API server.
+    interruptions: Interruptions,
+    /// The number of interruptions before the last renewal: since then, the store did not go back unnoticed.
+    verified: watch::Sender<u64>,
 }
 
 impl ReplicaLeases {
-    pub(crate) fn new(client: Client, namespace: String, name: String, kept: Duration) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        namespace: String,
+        name: String,
+        kept: Duration,
+        interruptions: Interruptions,
+    ) -> Self {
         Self {
             client,
             namespace,
@@ -113,6 +128,9 @@ impl ReplicaLeases {
             good_until: AtomicI64::new(i64::MIN),
             has_served: AtomicBool::new(false),
             seen: Mutex::default(),
+            own: Mutex::default(),
+            interruptions,
+            verified: watch::Sender::new(0),
         }
     }
 
@@ -120,9 +138,33 @@ impl ReplicaLeases {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Whether this process may still decide: its Lease was renewed recently. Check this last, after every wait.
+    /// Whether the Lease of this process was renewed recently.
     pub(crate) fn is_current(&self) -> bool {
         clock::now().0 < self.good_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether the Lease was renewed since the watches last lost the API server.
+    fn is_verified(&self) -> bool {
+        *self.verified.borrow() >= self.interruptions.count()
+    }
+
+    /// Waits until the Lease was renewed since the watches last lost the API server. Until then, what this process knows
+    /// may be from a store that does not exist any more.
+    pub(crate) async fn until_verified(&self) {
+        // This cannot fail: `self` keeps the sender alive.
+        let _ = self.verified.subscribe().wait_for(|verified| *verified >= self.interruptions.count()).await;
+    }
+
+    /// Whether this process may still decide. Check this last, after every wait.
+    pub(crate) async fn may_answer(&self, deadline: Time) -> bool {
+        let left = deadline.since(clock::now());
+        let verified = self.is_verified() || tokio::time::timeout(left, self.until_verified()).await.is_ok();
+        verified && self.is_current()
+    }
+
+    /// Stops to decide, for ever.
+    pub(crate) fn give_up(&self) {
+        self.good_until.store(i64::MIN, Ordering::Relaxed);
     }
 
     /// Whether the replica has begun to serve: a request that arrives from now on finds it serving.
@@ -130,14 +172,17 @@ impl ReplicaLeases {
         self.has_served.load(Ordering::Relaxed)
     }
 
-    fn renewed(&self, sent: Time) {
+    /// A write to the Lease succeeded; `interruptions` is their number before it was sent.
+    fn renewed(&self, lease: &Lease, sent: Time, interruptions: u64) {
+        self.own.lock().written(lease);
         self.good_until.store(sent.after(RENEW_DEADLINE).0, Ordering::Relaxed);
+        self.verified.send_replace(interruptions);
     }
 
     /// Creates the Lease of this process. It says that the process does not serve yet.
     pub(crate) async fn join(&self) -> anyhow::Result<()> {
-        let sent = clock::now();
-        let now = MicroTime(Timestamp::now());
+        let (sent, interruptions) = (clock::now(), self.interruptions.count());
+        let now = self.own.lock().renewing(Timestamp::now());
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -155,11 +200,11 @@ impl ReplicaLeases {
         };
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let created = tokio::time::timeout(WRITE_TIMEOUT, self.leases().create(&params, &lease)).await;
-        created
+        let created = created
             .context("no answer")
             .and_then(|outcome| outcome.map_err(|error| anyhow::anyhow!("{}", Plain(&error))))
             .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
-        self.renewed(sent);
+        self.renewed(&created, sent, interruptions);
         info!(lease = self.name, "created the Lease");
         Ok(())
     }
@@ -180,8 +225,8 @@ impl ReplicaLeases {
     }
 
     /// Renews the Lease, and writes the acknowledged versions and the ages of the watched kinds to it. The replica serves
-    /// while the Lease is renewed, once `ready` is true. Ends when `stop` is cancelled, or when the Lease is gone: the
-    /// other replicas then continue without this process, and it must not decide any more.
+    /// while the Lease is renewed, once `ready` is true. Ends when `stop` is cancelled, or when this process must not decide
+    /// any more on what it knows.
     pub(crate) async fn keep_renewed(
         &self,
         mut acknowledged: watch::Receiver<Acknowledgement>,
@@ -189,8 +234,9 @@ impl ReplicaLeases {
         replica: &ReplicaHandle,
         scope: &WatchScope,
         stop: CancellationToken,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), Lost> {
         let mut serving = false;
+        let mut interrupted = self.interruptions.follow();
         let mut written = Acknowledged::default();
         let mut renewal = tokio::time::interval(RENEW_INTERVAL);
         renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -213,27 +259,23 @@ impl ReplicaLeases {
                     Ok(()) => continue,
                     Err(_) => return Ok(()),
                 },
+                Ok(()) = interrupted.changed() => {}
+                () = tokio::time::sleep(VERIFY_INTERVAL), if !self.is_verified() => {}
                 _ = renewal.tick() => {}
             }
+            interrupted.borrow_and_update();
             // While a budget waits, each claim in the cluster changes what is acknowledged.
             tokio::time::sleep_until(last_write + ACKNOWLEDGE_INTERVAL).await;
             last_write = tokio::time::Instant::now();
             let known = acknowledged.borrow_and_update().known;
-            let sent = clock::now();
             match tokio::time::timeout(WRITE_TIMEOUT, self.renew(known, &scope.watched())).await {
-                Ok(Ok(_)) => {
-                    self.renewed(sent);
-                    written = known;
-                }
-                Ok(Err(Error::Api(status))) if status.code == 404 => {
+                Ok(Ok(())) => written = known,
+                Ok(Err(Renewal::Lost(lost))) => {
+                    self.give_up();
                     replica.send(Event::Serving(false)).await;
-                    anyhow::bail!(
-                        "the Lease {}/{} is gone: this process must not decide any more",
-                        self.namespace,
-                        self.name
-                    );
+                    return Err(lost);
                 }
-                Ok(Err(error)) => warn!(error = %Plain(&error), "cannot renew the Lease"),
+                Ok(Err(Renewal::Failed(error))) => warn!(error = %Plain(&error), "cannot renew the Lease"),
                 Err(_) => warn!("cannot renew the Lease: no answer"),
             }
         }
@@ -244,7 +286,7 @@ impl ReplicaLeases {
     /// deleted. If it is not certain what was admitted, or it does not fit, the Lease stays as it is: then the leader
     /// waits until the admissions have expired.
     pub(crate) async fn leave(&self, admitted: Option<Vec<Admission>>) {
-        self.good_until.store(i64::MIN, Ordering::Relaxed);
+        self.give_up();
         let Some(admitted) = admitted else { return };
         let outcome = match handover(&admitted) {
             None => {
@@ -278,17 +320,36 @@ impl ReplicaLeases {
         self.leases().patch(name, &params, &Patch::Merge(patch)).await
     }
 
-    async fn renew(&self, acknowledged: Acknowledged, watched: &[WatchedKind]) -> Result<Lease, Error> {
+    /// Renews the Lease if it is as this process wrote it. Otherwise it is read first: another process may have written to
+    /// it, or it went back.
+    async fn renew(&self, acknowledged: Acknowledged, watched: &[WatchedKind]) -> Result<(), Renewal> {
         let mut annotations: serde_json::Map<String, serde_json::Value> = ACKNOWLEDGED
             .iter()
             .map(|(kind, name)| ((*name).to_owned(), json!(acknowledged.of(*kind).0.to_string())))
             .collect();
         annotations.insert(names::WATCH_AGES.to_owned(), json!(watch_ages(watched)));
-        let patch = json!({
-            "metadata": { "annotations": annotations },
-            "spec": { "renewTime": MicroTime(Timestamp::now()) },
-        });
-        self.patch(&self.name, &patch).await
+        loop {
+            let (sent, interruptions) = (clock::now(), self.interruptions.count());
+            let patch = {
+                let mut own = self.own.lock();
+                let renewed = own.renewing(Timestamp::now());
+                json!({
+                    "metadata": { "annotations": &annotations, "resourceVersion": own.version() },
+                    "spec": { "renewTime": renewed },
+                })
+            };
+            match self.patch(&self.name, &patch).await {
+                Ok(lease) => {
+                    self.renewed(&lease, sent, interruptions);
+                    return Ok(());
+                }
+                Err(Error::Api(status)) if status.code == 409 => {
+                    let lease = self.leases().get(&self.name).await?;
+                    self.own.lock().read(&lease).map_err(Renewal::Lost)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Lists the Leases now and then, for as long as the process runs. Writes to the Lease of a process that was killed how
@@ -373,6 +434,27 @@ impl ReplicaLeases {
             Err(_) => warn!("cannot write to the Lease of a process that ended: no answer"),
         }
     }
+}
+
+/// Why the Lease of this process was not renewed.
+enum Renewal {
+    /// To be tried again.
+    Failed(Error),
+    Lost(Lost),
+}
+
+impl From<Error> for Renewal {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Api(status) if is_absent(&status) => Self::Lost(Lost::Gone),
+            error => Self::Failed(error),
+        }
+    }
+}
+
+/// Whether a status says that the Lease does not exist, and not that Leases are not served yet.
+fn is_absent(status: &kube::core::Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
 /// A Lease as listed.

@@ -1,6 +1,5 @@
-//! Runs one process, from its Lease to its end.
+//! Runs one process, from its first Lease to its end.
 
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,33 +8,27 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use kube::Client;
-use quorate_api::names::HOLDER;
+use parking_lot::RwLock;
 use quorate_engine::Gates;
-use quorate_engine::ledger::{Event, Settings};
+use quorate_engine::basics::Time;
+use quorate_engine::ledger::Admission;
+use quorate_kit::admin;
+use quorate_kit::backoff::Backoff;
 use quorate_kit::client::bounded;
-use quorate_kit::election::Election;
-use quorate_kit::watch::Failing;
-use quorate_kit::{admin, https};
+use quorate_kit::https;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::actor::{self, Outbox, ReplicaHandle};
-use crate::admission::{self, AdmissionState};
-use crate::calls::Calls;
+use crate::admission::{self, CurrentState};
 use crate::certificates::{Certificates, Rotation, Source};
-use crate::events::Events;
-use crate::kruise::{self, ServePub};
-use crate::metrics::Metrics;
-use crate::owners::Owners;
-use crate::raw_budgets::RawBudgets;
-use crate::replicas::{self, Acknowledgement, ReplicaLeases};
-use crate::status::Writer;
-use crate::watches::{self, WatchScope, WatchedKind};
-use crate::webhooks::{self, Endpoint, ManagedBy};
-use crate::{namespaces, released, twins};
+use crate::kruise::ServePub;
+use crate::life::{Lasting, Life, LifeStatus};
+use crate::webhooks::{Endpoint, ManagedBy};
+
+/// Longest wait before another attempt to start over.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// How to run a server.
 #[derive(Clone, Debug)]
@@ -122,15 +115,22 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (listener, address) = listen(options.listen).await?;
     let (admin_listener, admin) = listen(options.admin).await?;
     let endpoint = options.endpoint.clone().unwrap_or_else(|| Endpoint::Url(format!("https://{address}")));
-    let mut process = Process::assemble(client, options, endpoint, stop).await?;
-    let tls = process.certificates.serving().server_config()?;
-    let (router, closing) = (process.router.clone(), process.closing.clone());
-    let serving = tokio::spawn(https::serve(listener, tls, router, closing));
+    let process = Process::assemble(client, options, endpoint).await?;
+    let tls = process.lasting.certificates.serving().server_config()?;
+    let (router, closing) = (process.router(), CancellationToken::new());
+    let serving = tokio::spawn(https::serve(listener, tls, router, closing.clone()));
     let admin_router = admin::router(process.status.clone());
-    process.tasks.spawn(admin::serve(admin_listener, admin_router, CancellationToken::new()));
-    info!(%address, %admin, name = process.name, "serving");
-    let task = process.run(async {
+    let ended = CancellationToken::new();
+    let admin_server = tokio::spawn(admin::serve(admin_listener, admin_router, ended.clone()));
+    info!(%address, %admin, name = process.life.name, "serving");
+    let running = process.run(stop, closing, async {
         let _ = serving.await;
+    });
+    let task = tokio::spawn(async move {
+        let outcome = running.await;
+        ended.cancel();
+        admin_server.abort();
+        outcome.context("the server task failed")?
     });
     Ok(Running { address, admin, task })
 }
@@ -139,7 +139,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
 pub struct InProcess {
     /// The admission webhooks.
     pub router: Router,
-    status: Arc<ServerStatus>,
+    status: Arc<CurrentStatus>,
     task: JoinHandle<Result<()>>,
 }
 
@@ -169,184 +169,122 @@ pub async fn start_in_process(
     stop: CancellationToken,
 ) -> Result<InProcess> {
     let endpoint = options.endpoint.clone().context("no endpoint")?;
-    let process = Process::assemble(client, options, endpoint, stop).await?;
-    let (router, status) = (process.router.clone(), process.status.clone());
-    Ok(InProcess { router, status, task: process.run(std::future::ready(())) })
+    let process = Process::assemble(client, options, endpoint).await?;
+    let (router, status) = (process.router(), process.status.clone());
+    let task = process.run(stop, CancellationToken::new(), std::future::ready(()));
+    Ok(InProcess { router, status, task })
 }
 
 /// A server, without its listeners.
 struct Process {
-    name: String,
-    shutdown_delay: Duration,
-    /// Begins the shutdown.
-    stop: CancellationToken,
-    /// Ends the listeners and the Lease.
-    closing: CancellationToken,
-    router: Router,
-    status: Arc<ServerStatus>,
-    certificates: Arc<Certificates>,
-    election: Arc<Election>,
-    held: watch::Sender<bool>,
-    acknowledgements: watch::Receiver<Acknowledgement>,
-    tasks: JoinSet<()>,
-    twins: JoinHandle<()>,
-    watches: JoinSet<()>,
+    lasting: Arc<Lasting>,
+    life: Life,
+    admission: CurrentState,
+    status: Arc<CurrentStatus>,
 }
 
 impl Process {
-    /// The order matters: first the Lease says that the process serves, then the budgets are listed, then it serves.
-    /// Before the leader opens a budget, it waits for every process that could decide without knowing the budget, and it
-    /// finds these processes by their Leases.
-    async fn assemble(
-        client: Client,
-        options: Options,
-        endpoint: Endpoint,
-        stop: CancellationToken,
-    ) -> Result<Self> {
+    async fn assemble(client: Client, options: Options, endpoint: Endpoint) -> Result<Self> {
         let names = endpoint.names(&options.namespace)?;
-        let certificates =
-            Certificates::get(client.clone(), &options.namespace, options.certificates, names).await?;
-        let certificates = Arc::new(certificates);
-
-        let name = replicas::unique_name();
-        let expiry = options.claim_expiry;
-        let leases =
-            Arc::new(ReplicaLeases::new(client.clone(), options.namespace.clone(), name.clone(), expiry));
-        leases.join().await?;
-
-        let raw_budgets = Arc::new(RawBudgets::default());
-        let metrics = Arc::new(Metrics::default());
-        let events = Events::start(client.clone(), name.clone(), raw_budgets.clone());
-        let calls =
-            Arc::new(Calls::new(client.clone(), raw_budgets.clone(), leases.clone(), metrics.clone()));
-        let (statuses, status_changes) = mpsc::unbounded_channel();
-        let (acknowledged, acknowledgements) = watch::channel(Acknowledgement::default());
-        let (synced, is_synced) = watch::channel(false);
-        let (stale, is_stale) = watch::channel(None);
-        let (enforcing, enforced) = watch::channel(BTreeSet::new());
-        let outbox = Outbox {
-            statuses,
-            acknowledged,
-            synced,
-            stale,
-            enforcing,
-            events: events.clone(),
-            metrics: metrics.clone(),
-        };
-        let fresh_for = options.fresh_for;
-        let settings = Settings { expiry, recent_for: expiry, fresh_for, ..Settings::new(name.as_str()) };
-        let replica = actor::start(settings, options.gates, calls.clone(), outbox);
-        let (held, is_held) = watch::channel(false);
-        let (inbox, twins) = twins::start(&client, events.clone(), is_held.clone());
-        let scope = WatchScope::everything();
-        let kruise = kruise::follow(client.clone(), options.serve_pub, &scope, None);
-        let watches = watches::start(
-            &client,
-            &scope,
-            &replica,
-            &raw_budgets,
-            &options.namespace,
-            &inbox,
-            kruise.clone(),
-        );
-
-        let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
-        let writer = Writer {
-            replica: replica.clone(),
-            calls,
-            raw_budgets,
-            election: election.clone(),
-            events: events.clone(),
-            metrics: metrics.clone(),
-        };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(writer.run(status_changes));
-        tasks.spawn(namespaces::run(client.clone(), options.namespace.clone(), enforced, election.clone()));
-        let (in_force, is_in_force) = watch::channel(false);
-        let bundle = certificates.bundle();
-        // With `always` or `never` the user has decided, so no Event is needed.
-        if options.serve_pub == ServePub::Auto {
-            tasks.spawn(kruise::report_changes(kruise.clone(), is_held.clone(), events.clone()));
-        }
-        tasks.spawn(released::run(client.clone(), kruise.clone(), is_held.clone()));
-        let propagates = options.propagate_owner_references;
-        let owners = propagates.then(|| Owners::new(client.clone(), events.clone()));
-        let reconciler = webhooks::WebhookReconciler {
+        let source = options.certificates.clone();
+        let certificates = Certificates::get(client.clone(), &options.namespace, source, names).await?;
+        let lasting = Arc::new(Lasting {
             client,
-            written: options.webhooks,
+            options,
             endpoint,
-            namespace: options.namespace,
-            owners: propagates,
-        };
-        tasks.spawn(reconciler.run(bundle, is_held, in_force));
-        tasks.spawn(follow_leadership(replica.clone(), is_in_force));
-        let (signer, renewed) = (election.clone(), certificates.clone());
-        tasks.spawn(async move { renewed.run(&signer).await });
-
-        let (ready, is_ready) = watch::channel(false);
-        tasks.spawn(begin_serving(leases.clone(), scope.clone(), is_synced, ready));
-        let following = leases.clone();
-        tasks.spawn(async move { following.follow().await });
-
-        let status = ServerStatus {
-            ready: is_ready,
-            stale: is_stale,
-            scope,
+            certificates: Arc::new(certificates),
+            metrics: Arc::default(),
             stopping: AtomicBool::new(false),
-            leases: leases.clone(),
-            replica: replica.clone(),
-            metrics: metrics.clone(),
-        };
-        let status = Arc::new(status);
-        let state =
-            AdmissionState::new(replica, options.gates, events, metrics, kruise, move || leases.is_current());
-        let state = state.with_owners(owners);
-        let ending = status.clone();
-        let router = admission::router(state, move || ending.stopping.load(Ordering::Relaxed));
-        Ok(Self {
-            name,
-            shutdown_delay: options.shutdown_delay,
-            stop,
-            closing: CancellationToken::new(),
-            router,
-            status,
-            certificates,
-            election,
-            held,
-            acknowledgements,
-            tasks,
-            twins,
-            watches,
-        })
+        });
+        let life = Life::begin(&lasting, Vec::new()).await?;
+        let admission = CurrentState::from(life.admission.clone());
+        let status = Arc::new(CurrentStatus { life: RwLock::new(life.status.clone()) });
+        Ok(Self { lasting, life, admission, status })
     }
 
-    /// Keeps the Lease until the end; `served` completes when the listeners have ended.
-    fn run(self, served: impl Future<Output = ()> + Send + 'static) -> JoinHandle<Result<()>> {
-        let Self { shutdown_delay, stop, closing, status, election, held, acknowledgements, .. } = self;
-        let (tasks, twins, watches) = (self.tasks, self.twins, self.watches);
-        let electing = election.spawn(held, stop.clone());
-        let (stopping, ending) = (status.clone(), closing.clone());
+    fn router(&self) -> Router {
+        let lasting = self.lasting.clone();
+        admission::router(self.admission.clone(), move || lasting.stopping.load(Ordering::Relaxed))
+    }
+
+    /// Lives until `stop`, and then for [`Options::shutdown_delay`]. Then it cancels `closing`, which ends the listeners;
+    /// `served` completes when they have ended.
+    fn run(
+        self,
+        stop: CancellationToken,
+        closing: CancellationToken,
+        served: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<Result<()>> {
+        let Self { lasting, mut life, admission, status } = self;
+        let (stopping, ending) = (lasting.clone(), closing.clone());
         tokio::spawn(async move {
             stop.cancelled().await;
             stopping.stopping.store(true, Ordering::Relaxed);
+            let shutdown_delay = stopping.options.shutdown_delay;
             info!(?shutdown_delay, "shutting down");
             tokio::time::sleep(shutdown_delay).await;
             ending.cancel();
         });
         tokio::spawn(async move {
-            let (leases, replica) = (&status.leases, &status.replica);
-            let outcome = leases
-                .keep_renewed(acknowledgements, status.ready.clone(), replica, &status.scope, closing.clone())
-                .await;
-            closing.cancel();
-            served.await;
-            let _ = electing.await;
-            leases.leave(replica.admitted_recently().await).await;
-            drop(tasks);
-            twins.abort();
-            drop(watches);
-            outcome
+            tokio::pin!(served);
+            loop {
+                let Err((lost, recent)) = life.live(closing.clone(), served.as_mut()).await else {
+                    return Ok(());
+                };
+                warn!(%lost, "this process must not go on with what it knows: it starts over");
+                // Meanwhile the earlier life denies every request.
+                let Some(next) = begin_again(&lasting, &closing, recent).await else {
+                    served.await;
+                    return Ok(());
+                };
+                info!(name = next.name, "started over");
+                admission.replace(next.admission.clone());
+                *status.life.write() = next.status.clone();
+                life = next;
+            }
         })
+    }
+}
+
+/// Begins another life, as soon as the API server allows it; `None` if the process ends before that.
+async fn begin_again(
+    lasting: &Arc<Lasting>,
+    closing: &CancellationToken,
+    recent: Vec<(Time, Admission)>,
+) -> Option<Life> {
+    let mut backoff = Backoff::new(Duration::from_millis(100), MAX_BACKOFF);
+    loop {
+        let pause = tokio::select! {
+            () = closing.cancelled() => return None,
+            begun = Life::begin(lasting, recent.clone()) => match begun {
+                Ok(life) => return Some(life),
+                Err(error) => {
+                    warn!(error = format!("{error:#}"), "cannot start over");
+                    backoff.failed()
+                }
+            },
+        };
+        tokio::select! {
+            () = closing.cancelled() => return None,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Readiness and metrics of the process: those of its present life.
+struct CurrentStatus {
+    life: RwLock<Arc<LifeStatus>>,
+}
+
+impl admin::ProcessStatus for CurrentStatus {
+    fn unready(&self) -> Option<String> {
+        let life = self.life.read().clone();
+        life.unready()
+    }
+
+    async fn metrics(&self) -> String {
+        let life = self.life.read().clone();
+        life.metrics().await
     }
 }
 
@@ -354,79 +292,4 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let address = listener.local_addr()?;
     Ok((listener, address))
-}
-
-/// After the initial sync: first the Lease says that this process serves, then the budgets are listed once more, then the
-/// process serves. A process that never gets that far keeps no budget from being opened.
-async fn begin_serving(
-    leases: Arc<ReplicaLeases>,
-    scope: WatchScope,
-    mut synced: watch::Receiver<bool>,
-    ready: watch::Sender<bool>,
-) {
-    if synced.wait_for(|synced| *synced).await.is_err() {
-        return;
-    }
-    leases.announce_serving().await;
-    scope.list_budgets_again().await;
-    ready.send_replace(true);
-    // The receivers take the end of the sender for the end of the process.
-    ready.closed().await;
-}
-
-/// Makes the replica the leader while this process holds the lease and the webhooks are in force.
-async fn follow_leadership(replica: ReplicaHandle, mut in_force: watch::Receiver<bool>) {
-    let mut is_leader = false;
-    loop {
-        let holds = *in_force.borrow_and_update();
-        if holds != is_leader {
-            is_leader = holds;
-            replica.send(Event::Leader(holds)).await;
-        }
-        if in_force.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Readiness and metrics of the process.
-struct ServerStatus {
-    ready: watch::Receiver<bool>,
-    stale: watch::Receiver<Option<Duration>>,
-    scope: WatchScope,
-    stopping: AtomicBool,
-    leases: Arc<ReplicaLeases>,
-    replica: ReplicaHandle,
-    metrics: Arc<Metrics>,
-}
-
-impl ServerStatus {
-    /// The kinds that cannot be read now, and why, as the end of a sentence.
-    fn unreadable(&self) -> String {
-        let kind = |WatchedKind { kind, failing, .. }: &WatchedKind| {
-            let Failing { since, why } = failing.as_ref()?;
-            Some(format!("; {kind} unreadable for {} s: {why}", since.elapsed().as_secs()))
-        };
-        self.scope.watched().iter().filter_map(kind).collect()
-    }
-}
-
-impl admin::ProcessStatus for ServerStatus {
-    fn unready(&self) -> Option<String> {
-        if self.stopping.load(Ordering::Relaxed) {
-            return Some("shutting down".to_owned());
-        }
-        if !self.leases.has_served() {
-            return Some(format!("the initial sync is not complete{}", self.unreadable()));
-        }
-        if !self.leases.is_current() {
-            return Some("the Lease is not renewed".to_owned());
-        }
-        let silence = (*self.stale.borrow())?.as_secs();
-        Some(format!("pods are stale: no watch event for {silence} s{}", self.unreadable()))
-    }
-
-    async fn metrics(&self) -> String {
-        self.metrics.show(self.replica.gauges().await, &self.scope.watched())
-    }
 }

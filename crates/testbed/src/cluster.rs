@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 use quorate_devcluster::actors::{ActorOptions, Actors, Identities, install_leader_worker_sets};
-use quorate_devcluster::apiserver::Server;
+use quorate_devcluster::apiserver::{self, Server};
 
+use crate::control_plane;
 use crate::embedded::Embedded;
 use crate::{Backend, ControlPlane, Kubectl, Kubernetes, Options, User, Wire};
 
@@ -23,6 +24,14 @@ struct Inner {
     /// Declared before the cluster itself, so that the actors are dropped first.
     actors: Option<Actors>,
     running: Running,
+}
+
+/// What a cluster stored at one time.
+pub struct Backup(Stored);
+
+enum Stored {
+    Real(control_plane::Backup),
+    Embedded(apiserver::Backup),
 }
 
 enum Running {
@@ -101,6 +110,25 @@ impl Cluster {
             Running::Real(_) => None,
             Running::Embedded(embedded) => Some(embedded.server()),
         }
+    }
+
+    /// What is stored now, to restore later.
+    pub fn back_up(&self) -> Result<Backup> {
+        Ok(Backup(match &self.inner.running {
+            Running::Real(plane) => Stored::Real(plane.back_up()?),
+            Running::Embedded(embedded) => Stored::Embedded(embedded.server().back_up()),
+        }))
+    }
+
+    /// Restores what was stored earlier, as an administrator restores etcd from a snapshot: the API server restarts, and
+    /// resource versions go back.
+    pub async fn restore(&self, backup: &Backup) -> Result<()> {
+        match (&self.inner.running, &backup.0) {
+            (Running::Real(plane), Stored::Real(backup)) => plane.restore(backup).await?,
+            (Running::Embedded(embedded), Stored::Embedded(backup)) => embedded.server().restore(backup),
+            _ => bail!("the backup is of another cluster"),
+        }
+        Ok(())
     }
 
     /// The hollow nodes and the other actors.

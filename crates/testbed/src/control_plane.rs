@@ -1,6 +1,7 @@
 //! A real Kubernetes control plane on free loopback ports, in its own folder.
 
 mod audit;
+mod backup;
 mod binaries;
 mod command_line;
 pub(crate) mod credentials;
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use quorate_devcluster::apiserver::WorkloadApi;
 use tempfile::TempDir;
 
+pub(crate) use self::backup::Backup;
 pub use self::binaries::Kubernetes;
 pub(crate) use self::binaries::find;
 use self::credentials::Credentials;
@@ -23,6 +25,12 @@ use crate::process::Process;
 
 /// Longest time until a control plane is ready. It usually takes 4 seconds; on a busy machine more.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+const ETCD: &str = "etcd";
+const API_SERVER: &str = "kube-apiserver";
+
+/// The order in which the programs start.
+const ORDER: [&str; 4] = [ETCD, API_SERVER, "kube-controller-manager", "kube-scheduler"];
 
 /// Attempts in all, if another process takes a port that was free a moment ago.
 const ATTEMPTS: usize = 5;
@@ -97,9 +105,9 @@ impl ControlPlane {
         let [etcd_port, port] = free_ports()?;
         let plane = Self { options, port, etcd_port, credentials, processes: Mutex::default(), folder };
 
-        plane.run("etcd", &command_line::etcd(plane.folder.path(), etcd_port))?;
+        plane.run(ETCD, &command_line::etcd(plane.folder.path(), etcd_port))?;
         plane.until("etcd listens", || async move { listens(etcd_port) }).await?;
-        plane.run("kube-apiserver", &command_line::api_server(&plane, etcd_port)?)?;
+        plane.run(API_SERVER, &command_line::api_server(&plane, etcd_port)?)?;
         // Wait for the port before the first request: a new client for each attempt would cost more than the wait.
         plane.until("the API server listens", || async move { listens(port) }).await?;
         let admin = kube::Client::try_from(plane.config(&crate::User::admin()))?;
@@ -146,22 +154,33 @@ impl ControlPlane {
 
     /// Kills the API server and starts it again, on the same port and with the same stored objects.
     pub async fn restart_api_server(&self) -> Result<()> {
-        const NAME: &str = "kube-apiserver";
-        let index = self.processes.lock().iter().position(|process| process.name() == NAME);
-        let index = index.context("there is no API server")?;
-        let etcd_port = self.etcd_port;
-        drop(self.processes.lock().remove(index));
-        let args = command_line::api_server(self, etcd_port)?;
-        let process = Process::start(NAME, &self.program(NAME)?, &args, self.folder.path())?;
-        self.processes.lock().insert(index, process);
+        self.kill(API_SERVER);
+        self.start_api_server().await
+    }
+
+    async fn start_api_server(&self) -> Result<()> {
+        self.run(API_SERVER, &command_line::api_server(self, self.etcd_port)?)?;
         let admin = kube::Client::try_from(self.config(&crate::User::admin()))?;
         self.until("the API server is ready again", || is_ready(admin.clone())).await
+    }
+
+    /// Kills a process, if it runs.
+    fn kill(&self, name: &str) {
+        let mut processes = self.processes.lock();
+        let index = processes.iter().position(|process| process.name() == name);
+        let killed = index.map(|index| processes.remove(index));
+        drop(processes);
+        drop(killed);
     }
 
     fn run(&self, name: &'static str, args: &[String]) -> Result<()> {
         let process = Process::start(name, &self.program(name)?, args, self.folder.path())
             .with_context(|| format!("cannot start {name}"))?;
-        self.processes.lock().push(process);
+        // The order of their start matters at their end.
+        let place = |name: &str| ORDER.iter().position(|known| *known == name);
+        let mut processes = self.processes.lock();
+        let index = processes.partition_point(|process| place(process.name()) < place(name));
+        processes.insert(index, process);
         Ok(())
     }
 

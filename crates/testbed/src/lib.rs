@@ -26,7 +26,7 @@ mod user;
 mod webhook;
 mod wire;
 
-pub use cluster::Cluster;
+pub use cluster::{Backup, Cluster};
 pub use control_plane::{ControlPlane, Kubernetes, Options};
 pub use eventually::eventually;
 pub use kubectl::{Kubectl, Printed};

@@ -127,6 +127,12 @@ impl Replicas {
         .await;
     }
 
+    /// Writes the endpoints anew: etcd was restored, and may have others.
+    #[allow(dead_code, reason = "the benchmarks do not use it")]
+    pub(crate) fn publish_again(&self) {
+        self.service.lock().published.clear();
+    }
+
     /// The process ID of the server in a slot.
     #[allow(dead_code, reason = "only the benchmarks use it")]
     pub(crate) fn process_id(&self, slot: usize) -> u32 {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::admission::Webhooks;
 use super::builtin;
@@ -29,6 +30,8 @@ pub(crate) struct Api {
     pub(crate) faults: Faults,
     pub(crate) webhooks: Webhooks,
     pub(crate) options: Options,
+    /// How often the server was restarted: requests in progress end then.
+    pub(crate) restarts: watch::Sender<u64>,
 }
 
 /// The response to a successful request.
@@ -76,6 +79,7 @@ impl Api {
             webhooks: Webhooks::default(),
             store,
             options,
+            restarts: watch::Sender::new(0),
         };
         api.found();
         Arc::new(api)
@@ -139,7 +143,10 @@ impl Api {
         match call.verb {
             Verb::Get => self.get(call),
             Verb::List => self.list(call),
-            Verb::Watch => self.watch(call),
+            Verb::Watch => {
+                self.until_reached(call).await?;
+                self.watch(call)
+            }
             Verb::Create => self.create(call).await,
             Verb::Update => self.update(call).await,
             Verb::Patch => self.patch(call).await,

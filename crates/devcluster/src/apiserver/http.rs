@@ -52,6 +52,7 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let restarted = api.restarts.subscribe();
     let (head, body) = request.into_parts();
     let user = api
         .users
@@ -101,8 +102,18 @@ where
         api.dispatch(&call).await
     } else {
         // A started request runs to completion even if the client disconnects.
-        let task = tokio::spawn(async move { execute(&api, &call).await });
-        task.await.unwrap_or_else(|e| Err(Failure::internal(e)))
+        let mut restarted = restarted;
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = restarted.changed() => None,
+                outcome = execute(&api, &call) => Some(outcome),
+            }
+        });
+        match task.await.unwrap_or_else(|e| Some(Err(Failure::internal(e)))) {
+            Some(outcome) => outcome,
+            None => return Ok(HandlerResult::Nothing),
+        }
     };
     if lose_reply {
         return Ok(HandlerResult::Nothing);

@@ -100,4 +100,5 @@ pub use faults::{Fault, FaultGuard, Faults, RequestFilter, RequestInfo, WatchFau
 pub use observer::{ObservedChange, ObservedRequest, Observer};
 pub use options::{Options, WorkloadApi};
 pub use server::{Server, ServerError};
+pub use store::Backup;
 pub use users::User;

@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::Api;
 use super::clock::Clock;
-use super::faults::Faults;
+use super::faults::{Faults, RequestFilter};
 use super::http::{Body, Broken, handle};
 use super::options::Options;
+use super::store::Backup;
 use super::users::User;
 
 /// A server or a client could not be created.
@@ -148,6 +149,20 @@ impl Server {
     /// Ends a webhook in this process, as a process that is killed: calls in progress break, and later ones are refused.
     pub fn detach_webhook(&self, address: &str) {
         self.api.webhooks.detach(address);
+    }
+
+    /// All objects as they are now, to restore later.
+    pub fn back_up(&self) -> Backup {
+        self.api.store.back_up()
+    }
+
+    /// Restores an earlier state, as when etcd is restored from a snapshot while the API server is down: the revision goes
+    /// back, requests in progress end without an answer and without effect, and all watches end. The server knows the
+    /// kinds that it knew before.
+    pub fn restore(&self, backup: &Backup) {
+        self.api.restarts.send_modify(|restarts| *restarts += 1);
+        self.api.store.restore(backup);
+        self.api.faults.cut_watches(RequestFilter::any());
     }
 
     /// The revision of the last write.

@@ -89,6 +89,13 @@ struct Inner {
     tables: HashMap<TableId, Table>,
 }
 
+/// All objects at one revision, to restore the store from.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    revision: u64,
+    tables: HashMap<TableId, BTreeMap<Key, Arc<StoredObject>>>,
+}
+
 /// All state of the server.
 pub(crate) struct Store {
     inner: RwLock<Inner>,
@@ -294,6 +301,25 @@ impl Store {
         }
     }
 
+    pub(crate) fn back_up(&self) -> Backup {
+        let inner = self.inner.read();
+        let objects = |(id, table): (&TableId, &Table)| (id.clone(), table.objects.clone());
+        Backup { revision: inner.revision, tables: inner.tables.iter().map(objects).collect() }
+    }
+
+    /// Replaces everything by the state of a backup. The revision goes back too, and continues from there. Like the watch
+    /// cache of an API server that has just started, the store has no history.
+    pub(crate) fn restore(&self, backup: &Backup) {
+        let mut inner = self.inner.write();
+        inner.revision = backup.revision;
+        for (id, table) in &mut inner.tables {
+            table.objects = backup.tables.get(id).cloned().unwrap_or_default();
+            table.history.clear();
+            table.floor = backup.revision;
+            table.latest.send_replace(backup.revision);
+        }
+    }
+
     /// Drops all history. A client that continues from an older revision must list again.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.write();
@@ -380,6 +406,24 @@ mod tests {
         store.compact();
         assert!(store.list_at(&pods(), "d", then).is_err());
         assert!(store.changes_after(&pods(), then, 10).is_err());
+    }
+
+    #[test]
+    fn a_restored_store_continues_from_the_revision_of_the_backup() {
+        let store = Store::new(100, None);
+        let (a, b) = (Key::new("d", "a"), Key::new("d", "b"));
+        let before = store.put(&pods(), &a, json!({"x": 1}), Expect::Absent).unwrap();
+        let backup = store.back_up();
+        store.put(&pods(), &a, json!({"x": 2}), Expect::At(before.revision)).unwrap();
+        store.put(&pods(), &b, json!({}), Expect::Absent).unwrap();
+        store.put(&"nodes".into(), &Key::new("", "n"), json!({}), Expect::Absent).unwrap();
+        store.restore(&backup);
+        assert_eq!(store.revision(), before.revision);
+        assert_eq!(store.get(&pods(), &a).unwrap().value["x"], 1);
+        assert!(store.get(&pods(), &b).is_none());
+        assert!(store.list(&"nodes".into(), "").objects.is_empty());
+        let next = store.put(&pods(), &b, json!({}), Expect::Absent).unwrap();
+        assert_eq!(next.revision, before.revision + 1);
     }
 
     #[test]

@@ -24,6 +24,9 @@ const LAST_BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Duration of a watch if the client does not set one.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
+/// Interval at which a watch from a later version looks whether the store has reached it.
+const REVISION_POLL: Duration = Duration::from_millis(100);
+
 struct Watching {
     api: Arc<Api>,
     call: Call,
@@ -90,11 +93,25 @@ impl Start {
 }
 
 impl Api {
+    /// Waits until the store has reached the version that a watch begins after. As the real API server: after etcd was
+    /// restored from an older snapshot, such a watch gets no answer, and then only what is newer than its version.
+    pub(crate) async fn until_reached(&self, call: &Call) -> Outcome<()> {
+        let version = match call.query.text("resourceVersion") {
+            "" => return Ok(()),
+            text => parse_version(text)?,
+        };
+        let timeout = call.query.number("timeoutSeconds")?.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        let deadline = Instant::now() + timeout;
+        while self.store.revision() < version && Instant::now() < deadline {
+            tokio::time::sleep(REVISION_POLL.min(timeout)).await;
+        }
+        Ok(())
+    }
+
     pub(crate) fn watch(self: &Arc<Self>, call: &Call) -> Outcome<Reply> {
         let selection = Selection::of(call)?;
         let start = Start::of(call)?;
         let table = &call.served.resource.table;
-        self.check_not_from_the_future(call.query.text("resourceVersion"))?;
         // Subscribe before reading the state, so that no change in between is missed.
         let changed = self.store.subscribe(table);
         let timeout = call

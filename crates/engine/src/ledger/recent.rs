@@ -29,6 +29,11 @@ impl RecentAdmissions {
         }
     }
 
+    /// All with their times, oldest first.
+    pub(super) fn timed(&self) -> impl Iterator<Item = &(Time, Admission)> {
+        self.admissions.iter()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Admission> {
         self.admissions.iter().map(|(_, admission)| admission)
     }

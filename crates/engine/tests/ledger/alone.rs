@@ -10,7 +10,7 @@ use quorate_engine::claims::{Claim, PROTOCOL, Target, Token};
 use quorate_engine::decision::{Allow, AllowReason, Decision};
 use quorate_engine::facts::{Budget, Input, Operation, Operations, Phase, Pod, Rules};
 use quorate_engine::ledger::{
-    Call, CallId, Event, Output, PatchTarget, Replica, Reply, Settings, WriteOutcome,
+    Admission, Call, CallId, Event, Output, PatchTarget, Replica, Reply, Settings, WriteOutcome,
 };
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
@@ -78,10 +78,17 @@ pub(super) struct Alone {
 
 impl Alone {
     pub(super) fn new(budget: Budget, pods: &[Pod]) -> Self {
+        Self::remembering(Vec::new(), budget, pods)
+    }
+
+    /// A replica that takes the place of one that has admitted something.
+    fn remembering(recent: Vec<(Time, Admission)>, budget: Budget, pods: &[Pod]) -> Self {
         let settings =
             Settings { settle_delay: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") };
+        let mut replica = Replica::new(settings, Gates::default());
+        replica.remember(recent);
         let mut alone = Self {
-            replica: Replica::new(settings, Gates::default()),
+            replica,
             stored: budget,
             calls: VecDeque::new(),
             answers: Vec::new(),
@@ -411,4 +418,31 @@ fn a_request_that_arrives_after_its_deadline_is_denied() {
     assert!(alone.answers.iter().all(|answer| matches!(answer, Decision::Deny(_))), "{:?}", alone.answers);
     assert_eq!((alone.answers.len(), alone.calls.len()), (2, 0));
     assert!(alone.replica.admitted_recently().is_empty());
+}
+
+/// etcd is restored from a snapshot that does not have the claims. The process starts over, and remembers what it admitted.
+#[test]
+fn what_was_admitted_before_the_store_went_back_is_claimed_again() {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
+    let mut before = Alone::new(open(keeps(1, ALL)), &pods);
+    before.disrupt(Operation::Evict, &pods[0]);
+    before.write();
+    let update = Request {
+        target: Target { base: Some(Version(1)), ..Target::default() },
+        ..request(Operation::Update, &pods[1])
+    };
+    before.request(update);
+    before.write();
+    assert_eq!((claimed(&before), before.answers.len()), (2, 2));
+
+    let recent = before.replica.recent_admissions();
+    assert_eq!(recent.len(), 2);
+    let mut after = Alone::remembering(recent, open(keeps(1, ALL)), &pods);
+    after.disrupt(Operation::Evict, &pods[2]);
+    after.write();
+    let held: Vec<&str> = after.stored.ledger.claims.keys().map(|uid| &**uid).collect();
+    // The update was admitted for a version of its pod that does not exist any more: the webhook is called again.
+    assert_eq!(held, ["x"]);
+    after.write();
+    assert_eq!((claimed(&after), after.answers.len()), (2, 1));
 }

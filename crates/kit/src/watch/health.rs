@@ -18,6 +18,33 @@ pub struct Health {
     wanted: Arc<Notify>,
     /// Number of lists requested so far.
     begun: Arc<AtomicU64>,
+    interruptions: Interruptions,
+}
+
+/// How often watches lost the API server, all that share it together. Clones share the count.
+///
+/// A process that loses the API server cannot know what happens to the store until it reaches it again: etcd may be
+/// restored from an older snapshot meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Interruptions {
+    count: Arc<watch::Sender<u64>>,
+}
+
+impl Interruptions {
+    /// How often so far.
+    pub fn count(&self) -> u64 {
+        *self.count.borrow()
+    }
+
+    /// Subscribes to the count.
+    pub fn follow(&self) -> watch::Receiver<u64> {
+        self.count.subscribe()
+    }
+
+    /// Counts one more.
+    pub fn add(&self) {
+        self.count.send_modify(|count| *count += 1);
+    }
 }
 
 /// The progress of a watch.
@@ -76,6 +103,16 @@ impl Why {
 }
 
 impl Health {
+    /// The health of a watch that counts its interruptions there.
+    pub fn counting(interruptions: Interruptions) -> Self {
+        Self { interruptions, ..Self::default() }
+    }
+
+    /// Records that a watch that the API server had accepted was lost.
+    pub(super) fn interrupted(&self) {
+        self.interruptions.add();
+    }
+
     /// The present state of the watch.
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()

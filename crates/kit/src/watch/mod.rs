@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
-pub use health::{Failing, Health, Progress, Why};
+pub use health::{Failing, Health, Interruptions, Progress, Why};
 pub use wire::{Identity, Unreadable};
 use wire::{Line, Page};
 
@@ -36,6 +36,9 @@ const PAGE_SIZE: u32 = 500;
 
 /// Duration of one watch call. The API server then ends it, and the next call resumes from the last version.
 const WATCH_SECONDS: u32 = 290;
+
+/// A watch that ended after this time ended because its duration was over.
+const AGREED: Duration = Duration::from_secs(WATCH_SECONDS as u64 - 10);
 
 /// Timeout for one page of a list and for the start of a watch. The API server allows a minute for a list, and a page
 /// takes a fraction of that.
@@ -184,6 +187,8 @@ enum Ending {
     Resume,
     /// Changes may be lost: list again.
     Relist,
+    /// A list was requested.
+    Wanted,
 }
 
 /// Watches, and delivers all events in order to `deliver`. It never ends by itself: drop the future to stop.
@@ -210,16 +215,26 @@ where
         deliver(WatchEvent::Listed(listed)).await;
         source.healed(source.health.listed(number, requested).as_ref());
         let mut silence = Silence::new();
+        let mut connected = true;
         loop {
             let began = Instant::now();
-            let ended = source.watch(&mut version, &mut silence, &mut backoff, &mut deliver).await;
+            let progress = (&mut version, &mut silence, &mut connected);
+            let ended = source.watch(progress, &mut backoff, &mut deliver).await;
+            let agreed = match &ended {
+                Ok(Ending::Wanted) => true,
+                Ok(Ending::Resume) => began.elapsed() >= AGREED,
+                _ => false,
+            };
+            if !agreed && std::mem::take(&mut connected) {
+                source.health.interrupted();
+            }
             // A watch that lasted was successful, even without events, so its end resets the backoff.
             if began.elapsed() >= MAX_BACKOFF {
                 backoff.reset();
             }
             match ended {
                 Ok(Ending::Resume) => {}
-                Ok(Ending::Relist) => break,
+                Ok(Ending::Relist | Ending::Wanted) => break,
                 Err(error) => {
                     let why = source.failed(&error, "the watch failed");
                     tokio::time::sleep(backoff.failed()).await;
@@ -261,6 +276,20 @@ async fn in_time<T>(timeout: Duration, answer: impl Future<Output = Result<T, Er
     match tokio::time::timeout(timeout, answer).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Error::Service(NoAnswer(timeout).into())),
+    }
+}
+
+/// Whether the API server says that it has not reached the requested version. After etcd was restored from an older
+/// snapshot, it may reach that version later, with other objects.
+fn is_from_the_future(message: &str) -> bool {
+    message.contains("Too large resource version")
+}
+
+/// Whether one version is older than another. Versions that are not numbers cannot be compared.
+fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
     }
 }
 
@@ -337,11 +366,11 @@ impl<K> Source<K> {
         }
     }
 
-    /// One watch call, from `version` on; `version` is updated with each delivered event.
+    /// One watch call, from `version` on; `version` is updated with each delivered event, `connected` is set once the API
+    /// server has accepted the watch.
     async fn watch<F: Future<Output = ()>>(
         &self,
-        version: &mut String,
-        silence: &mut Silence,
+        (version, silence, connected): (&mut String, &mut Silence, &mut bool),
         backoff: &mut Backoff,
         deliver: &mut impl FnMut(WatchEvent<K>) -> F,
     ) -> Result<Ending, Error> {
@@ -357,7 +386,9 @@ impl<K> Source<K> {
         let identity = http::HeaderValue::from_static("identity");
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
         let stream = match in_time(self.request_timeout, self.client.request_stream(request)).await {
-            Err(Error::Api(status)) if status.code == 410 => return Ok(Ending::Relist),
+            Err(Error::Api(status)) if status.code == 410 || is_from_the_future(&status.message) => {
+                return Ok(Ending::Relist);
+            }
             // If the API server answers lists but not watches, lists keep the kind from becoming stale. (A watch that
             // failed is resumed instead: a restarting API server should not get additional lists.)
             Err(error) if NoAnswer::is(&error) => {
@@ -368,6 +399,7 @@ impl<K> Source<K> {
             outcome => outcome?,
         };
         self.healed(self.health.answered().as_ref());
+        *connected = true;
         let mut lines = Box::pin(stream);
         let mut line = String::new();
         let mut received_any = false;
@@ -376,7 +408,7 @@ impl<K> Source<K> {
             let read = tokio::time::timeout_at(silence.ends, lines.read_line(&mut line));
             let read = tokio::select! {
                 read = read => read,
-                () = self.health.is_wanted() => return Ok(Ending::Relist),
+                () = self.health.is_wanted() => return Ok(Ending::Wanted),
             };
             match read {
                 // Silent for too long. The connection may be dead, and a new watch would receive nothing before its
@@ -397,10 +429,16 @@ impl<K> Source<K> {
             let Some(change) = Line::read(&line, &self.read)? else { continue };
             match change {
                 Line::Error { code: 410, .. } => return Ok(Ending::Relist),
+                Line::Error { message, .. } if is_from_the_future(&message) => return Ok(Ending::Relist),
                 Line::Error { code, message } => {
                     warn!(kind = self.kind, code, message, "the API server ended the watch");
                     tokio::time::sleep(backoff.failed()).await;
                     return Ok(Ending::Resume);
+                }
+                // A watch shows only what is newer than where it began.
+                Line::Change { at: Some(reached), .. } if is_older(&reached, version) => {
+                    warn!(kind = self.kind, %reached, %version, "the store went back: listing again");
+                    return Ok(Ending::Relist);
                 }
                 Line::Change { event, at: reached } => {
                     received_any = true;

@@ -72,6 +72,7 @@ struct Outcome {
     requests: Vec<(u64, String)>,
     /// The health of the watch at the end.
     progress: Progress,
+    interruptions: u64,
 }
 
 impl Outcome {
@@ -120,7 +121,8 @@ async fn play_for(seconds: u64, script: impl IntoIterator<Item = FakeResponse>) 
         }
     });
     let client = Client::new(service, "default");
-    let health = Health::default();
+    let interruptions = Interruptions::default();
+    let health = Health::counting(interruptions.clone());
     let source = Source::<Thing>::new(client, "Thing".to_owned(), "/things".to_owned());
     let source = source.reporting_to(health.clone());
     let events = Arc::new(Mutex::new(Vec::new()));
@@ -145,7 +147,7 @@ async fn play_for(seconds: u64, script: impl IntoIterator<Item = FakeResponse>) 
     assert!(ended.is_err(), "a watch must not end");
     assert!(script.lock().unwrap().is_empty(), "the script was not played to its end");
     let (delivered, requests) = (events.lock().unwrap().clone(), requests.lock().unwrap().clone());
-    Outcome { delivered, requests, progress: health.progress() }
+    Outcome { delivered, requests, progress: health.progress(), interruptions: interruptions.count() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,4 +377,43 @@ async fn a_truncated_line_resumes_the_watch() {
     let (delivered, urls) = (played.delivered.clone(), played.urls());
     assert_eq!(delivered, ["list  @7", "a=1"]);
     assert!(urls[2].contains("resourceVersion=7"), "{urls:?}");
+}
+
+fn too_large() -> FakeResponse {
+    let message = "Too large resource version: 20, current: 9";
+    let status = json!({"kind": "Status", "status": "Failure", "code": 504, "message": message});
+    FakeResponse::Lines(504, vec![status.to_string()])
+}
+
+/// After etcd was restored from an older snapshot. A list shows the present state at once; the API server might reach the
+/// version of the watch later, with other objects.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_went_back_is_listed_again() {
+    let error = json!({"code": 504, "message": "Too large resource version: 20, current: 9"});
+    for (again, why) in [
+        (too_large(), "the API server has not reached the version"),
+        (changes(&[("ERROR", error)]), "the same, as an event"),
+        (changes(&[("BOOKMARK", bookmark(9))]), "an older bookmark"),
+        (changes(&[("MODIFIED", thing("a", 9, 7))]), "an older change"),
+    ] {
+        let script = [page(20, "", &[thing("a", 20, 1)]), again, page(9, "", &[thing("b", 8, 1)]), open(&[])];
+        let played = play(script).await;
+        assert_eq!(played.delivered, ["list a @20", "list b @9"], "{why}");
+        assert!(played.urls()[3].contains("resourceVersion=9"), "{why}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_loss_of_the_api_server_is_counted_once() {
+    let first = || page(7, "", &[]);
+    for (script, count, why) in [
+        (vec![first(), open(&[])], 0, "a watch that goes on"),
+        (vec![first(), changes(&[]), open(&[])], 1, "a watch that was cut"),
+        (vec![first(), failure(503), failure(503), failure(503), open(&[])], 1, "it stays away"),
+        (vec![first(), changes(&[]), failure(403), changes(&[]), open(&[])], 2, "it was back between"),
+        (vec![first(), failure(410), page(9, "", &[]), open(&[])], 1, "the history is gone"),
+    ] {
+        let played = play(script).await;
+        assert_eq!(played.interruptions, count, "{why}");
+    }
 }

@@ -8,6 +8,7 @@ use kube::client::Body as KubeBody;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::Version;
 use quorate_engine::ledger::{Event, Settings};
+use quorate_kit::watch::Interruptions;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
@@ -29,8 +30,13 @@ fn silence() -> kube::Client {
 /// A state whose API server never answers. With `synced`, its replica knows only the pod `p`, and may decide.
 async fn state(synced: bool) -> AdmissionState {
     let client = silence();
-    let leases =
-        Arc::new(ReplicaLeases::new(client.clone(), "quorate".to_owned(), "test".to_owned(), Duration::ZERO));
+    let leases = Arc::new(ReplicaLeases::new(
+        client.clone(),
+        "quorate".to_owned(),
+        "test".to_owned(),
+        Duration::ZERO,
+        Interruptions::default(),
+    ));
     let raw_budgets = Arc::new(RawBudgets::default());
     let calls = Arc::new(Calls::new(client.clone(), raw_budgets.clone(), leases, Arc::default()));
     let (events, metrics) =
@@ -44,14 +50,16 @@ async fn state(synced: bool) -> AdmissionState {
         events: events.clone(),
         metrics: metrics.clone(),
     };
-    let replica = actor::start(Settings::new("test"), Gates::default(), calls, outbox);
+    let replica = actor::start(Settings::new("test"), Gates::default(), calls, outbox, Vec::new());
     if synced {
         let pod = quorate_intake::objects::pod(&serde_json::from_value(pod()).unwrap()).unwrap();
         replica.send(Event::List(Snapshot::Pods(vec![pod], Version(5)))).await;
         replica.send(Event::Synced).await;
         replica.send(Event::Serving(true)).await;
     }
-    AdmissionState::new(replica, Gates::default(), events, metrics, watch::channel(Some(true)).1, || true)
+    AdmissionState::new(replica, Gates::default(), events, metrics, watch::channel(Some(true)).1, |_| {
+        Box::pin(std::future::ready(true))
+    })
 }
 
 async fn post(state: AdmissionState, path: &str, body: impl Into<Body>) -> Value {
@@ -121,7 +129,8 @@ async fn a_pod_without_a_budget_is_admitted() {
 
 #[tokio::test]
 async fn a_process_that_may_not_answer_admits_nothing() {
-    let state = AdmissionState { may_answer: Arc::new(|| false), ..state(true).await };
+    let state =
+        AdmissionState { may_answer: Arc::new(|_| Box::pin(std::future::ready(false))), ..state(true).await };
     let response = post(state, PODS, review(&deletion())).await;
     assert_eq!(response["status"]["code"], 429, "{response}");
 }

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::core::{ApiResource, Resource};
 use parking_lot::Mutex;
 use quorate_engine::basics::GroupKind;
-use quorate_kit::watch::{Failing, Health, Progress, Source, Why};
+use quorate_kit::watch::{Failing, Health, Interruptions, Progress, Source, Why};
 use serde::de::DeserializeOwned;
 
 /// How long to wait, before the first decision, for the first list of a kind that not every cluster has. The wait
@@ -50,12 +50,19 @@ pub(crate) struct WatchScope {
     once: bool,
     /// The health of the watches, by kind.
     healths: Arc<Mutex<BTreeMap<GroupKind, Health>>>,
+    /// How often the watches lost the API server.
+    interruptions: Interruptions,
 }
 
 impl WatchScope {
     /// The scope of a server: everything.
     pub(crate) fn everything() -> Self {
         Self::default()
+    }
+
+    /// How often the watches lost the API server.
+    pub(crate) fn interruptions(&self) -> &Interruptions {
+        &self.interruptions
     }
 
     /// The scope of a view: one namespace, or all of them, without some resources.
@@ -95,7 +102,7 @@ impl WatchScope {
 
     /// Registers the watch of a kind, and returns its health.
     pub(crate) fn health(&self, kind: &GroupKind) -> Health {
-        let health = Health::default();
+        let health = Health::counting(self.interruptions.clone());
         self.healths.lock().insert(kind.clone(), health.clone());
         health
     }

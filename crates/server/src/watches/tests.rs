@@ -131,7 +131,7 @@ fn damaged(name: &str, version: u32) -> Value {
 }
 
 fn budget() -> Value {
-    json!({"metadata": {"namespace": "shop", "name": "web", "uid": "b", "generation": 1, "resourceVersion": "3"},
+    json!({"metadata": {"namespace": "shop", "name": "web", "uid": "b", "generation": 1, "resourceVersion": "13"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}})
 }
 
@@ -190,7 +190,7 @@ async fn the_best_version_of_pod_groups_is_used_and_their_numbers_may_change() {
     let mut fixture = Fixture::start(api);
     fixture.until_synced().await;
     assert_eq!(fixture.api.request_count("/apis/scheduling.k8s.io/v1alpha2/podgroups"), 0);
-    fixture.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", &group("g", 5, 9));
+    fixture.api.change("/apis/scheduling.k8s.io/v1beta1/podgroups", "MODIFIED", &group("g", 5, 19));
     assert_eq!(fixture.until(|event| Some(describe(&event))).await, "g=Some(5)");
 }
 

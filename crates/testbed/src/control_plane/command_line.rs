@@ -14,12 +14,15 @@ use super::login::{Login, kubeconfig};
 /// The name of the audit log in the control plane's folder.
 pub(super) const AUDIT_LOG: &str = "audit.log";
 
+/// The name of etcd's folder in the control plane's folder.
+pub(super) const ETCD_FOLDER: &str = "etcd";
+
 pub(super) fn etcd(folder: &Path, port: u16) -> Vec<String> {
     let client_url = format!("http://127.0.0.1:{port}");
     // A single member never connects to its own peer address.
     let peer_url = "http://127.0.0.1:0";
     flags(&[
-        ("data-dir", &path(&folder.join("etcd"))),
+        ("data-dir", &path(&folder.join(ETCD_FOLDER))),
         ("listen-client-urls", &client_url),
         ("advertise-client-urls", &client_url),
         ("listen-peer-urls", peer_url),

@@ -181,6 +181,22 @@ impl Replica {
         self.recent.iter().filter(|admission| !is_over(&admission.uid)).cloned().collect()
     }
 
+    /// What it admitted recently, with the times, for a replica that takes its place in the same process.
+    pub fn recent_admissions(&self) -> Vec<(Time, Admission)> {
+        self.recent.timed().cloned().collect()
+    }
+
+    /// Takes over what an earlier replica of the same process admitted recently, oldest first: budgets that do not have
+    /// these tokens get them. An update is left out if it was admitted for a version of its pod: after the store went
+    /// back, the pod does not have that version, and the API server calls the webhook again.
+    pub fn remember(&mut self, recent: Vec<(Time, Admission)>) {
+        for (at, admission) in recent {
+            if admission.what.target.base.is_none() {
+                self.recent.add(admission, at);
+            }
+        }
+    }
+
     /// Takes the budgets whose status may have changed since the last call.
     pub fn take_changes(&mut self) -> Changes {
         self.outbox.take_changes()
