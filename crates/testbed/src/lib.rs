@@ -31,7 +31,7 @@ pub use control_plane::{ControlPlane, Kubernetes, Options};
 pub use eventually::eventually;
 pub use kubectl::{Kubectl, Printed};
 pub use modules::assert_every_file_is_a_module;
-pub use node::{BUSYBOX, Node};
+pub use node::{ALIAS, BUSYBOX, Node};
 pub use process::Process;
 pub use story::{Backend, Setup, run_story};
 pub use user::User;

@@ -31,6 +31,9 @@ use crate::{ControlPlane, User};
 /// The image that every node has: busybox, with links for all its commands. Pods use it with `imagePullPolicy: Never`.
 pub const BUSYBOX: &str = "busybox:testbed";
 
+/// Another tag of the same image.
+pub const ALIAS: &str = "busybox:alias";
+
 /// Longest time until a node is ready. It usually takes 5 seconds; on a busy machine more.
 const TIMEOUT: Duration = Duration::from_secs(120);
 

@@ -90,6 +90,29 @@ impl NodeFixture {
         self.wire.patch(&format!("{}/{pod}/status", self.pods()), Patch::Strategic, &status).await
     }
 
+    /// The status of a pod's container.
+    pub(crate) async fn container(&self, pod: &str) -> Value {
+        let pod = self.wire.get(&format!("{}/{pod}", self.pods())).await.expect(200);
+        pod["status"]["containerStatuses"][0].clone()
+    }
+
+    /// Changes the image of a pod's container.
+    pub(crate) async fn set_image(&self, pod: &str, image: &str) -> WireResponse {
+        let patch = json!({"spec": {"containers": [{"name": "main", "image": image}]}});
+        self.wire.patch(&format!("{}/{pod}", self.pods()), Patch::Strategic, &patch).await
+    }
+
+    /// Waits until the budget has no claims.
+    pub(crate) async fn unclaimed(&self) {
+        let path =
+            format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{}/disruptionbudgets/db", self.namespace);
+        eventually("all claims are settled", || async {
+            let claims = self.wire.get(&path).await.expect(200)["status"]["claims"].clone();
+            if claims.as_object().is_none_or(serde_json::Map::is_empty) { Ok(()) } else { Err(claims) }
+        })
+        .await;
+    }
+
     /// The metrics of the API server.
     pub(crate) async fn api_server_metrics(&self) -> Value {
         self.wire.get("/metrics").await.expect(200)

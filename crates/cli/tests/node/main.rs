@@ -7,6 +7,7 @@ mod announcements;
 #[path = "../stories/endpoints.rs"]
 mod endpoints;
 mod fixture;
+mod images;
 mod probes;
 #[path = "../stories/quorate.rs"]
 #[expect(dead_code, reason = "the stories without nodes use more of it")]

@@ -35,6 +35,7 @@ mod proposals;
 mod quorate;
 mod registering;
 mod replicas;
+mod restarts;
 mod restore;
 mod scales;
 mod server_nodes;

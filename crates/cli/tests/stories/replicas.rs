@@ -177,6 +177,12 @@ impl Replicas {
         logs.collect::<Vec<_>>().join("\n---\n")
     }
 
+    /// The log of the server in a slot.
+    #[allow(dead_code, reason = "the benchmarks do not use it")]
+    pub(crate) fn log(&self, slot: usize) -> String {
+        self.slots[slot].as_ref().map(|replica| replica.process.log()).unwrap_or_default()
+    }
+
     /// The exit status of the server in a slot, if it has ended by itself. Then the slot is empty.
     pub(crate) fn has_ended(&mut self, slot: usize) -> Option<std::process::ExitStatus> {
         let status = self.slots[slot].as_mut()?.process.ended()?;

@@ -316,7 +316,12 @@ async fn start_fault(ns: &TestNamespace, row: &Row, fault: ReadFault) -> FaultGu
 }
 
 async fn define(ns: &TestNamespace, fault: ReadFault) {
-    let plural = format!("{}s{}", fault_name(fault), &ns.cluster.unique("x").replace('-', ""));
+    define_kind(ns, &fault_name(fault)).await;
+}
+
+/// Defines another kind, so that the server reads the discovery.
+pub(crate) async fn define_kind(ns: &TestNamespace, name: &str) {
+    let plural = format!("{name}s{}", &ns.cluster.unique("x").replace('-', ""));
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.example.com")},

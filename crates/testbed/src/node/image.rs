@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::BUSYBOX;
+use super::{ALIAS, BUSYBOX};
 
 /// Writes `image.tar` into a folder.
 pub(super) fn write(folder: &Path) -> Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn write(folder: &Path) -> Result<()> {
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer:x}")]},
     });
     fs::write(parts.join("config.json"), config.to_string())?;
-    let manifest = json!([{"Config": "config.json", "RepoTags": [BUSYBOX], "Layers": ["layer.tar"]}]);
+    let manifest = json!([{"Config": "config.json", "RepoTags": [BUSYBOX, ALIAS], "Layers": ["layer.tar"]}]);
     fs::write(parts.join("manifest.json"), manifest.to_string())?;
     tar(&parts, &folder.join("image.tar"), &["manifest.json", "config.json", "layer.tar"])
 }
