@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -17,7 +17,7 @@ use quorate_api::slim;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::facts::BudgetKind;
 use quorate_engine::ledger::{Acknowledged, Admission, Event, ReplicaLease};
-use quorate_intake::{budget, objects};
+use quorate_intake::{budget, objects, time};
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
 use quorate_kit::lease::ObservedLease;
@@ -181,7 +181,7 @@ impl ReplicaLeases {
 
     /// Creates the Lease of this process. It says that the process does not serve yet.
     pub(crate) async fn join(&self) -> anyhow::Result<()> {
-        let (sent, interruptions) = (clock::now(), self.interruptions.count());
+        let (began, interruptions) = (Instant::now(), self.interruptions.count());
         let now = self.own.lock().renewing(Timestamp::now());
         let lease = Lease {
             metadata: ObjectMeta {
@@ -204,7 +204,13 @@ impl ReplicaLeases {
             .context("no answer")
             .and_then(|outcome| outcome.map_err(|error| anyhow::anyhow!("{}", Plain(&error))))
             .with_context(|| format!("cannot write the Lease {}/{}", self.namespace, self.name))?;
-        self.renewed(&created, sent, interruptions);
+        // The first thing that the API server writes for this process: it shows its clock.
+        let written = created.metadata.creation_timestamp.as_ref().map(time::from_object);
+        if let Some(seconds) = written.and_then(clock::set_by) {
+            warn!(seconds, "the clock of this machine is ahead of that of the API server, which is used");
+        }
+        let took = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.renewed(&created, Time(clock::now().0.saturating_sub(took)), interruptions);
         info!(lease = self.name, "created the Lease");
         Ok(())
     }

@@ -7,6 +7,7 @@ mod ages;
 mod autoscaler;
 mod certificates;
 mod check;
+mod clocks;
 mod decisions;
 mod delete;
 mod disruption_mode;
