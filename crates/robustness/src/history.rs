@@ -138,6 +138,12 @@ impl Request {
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code)
     }
+
+    /// Whether the API server may have carried it out, at least in part. It deletes a collection pod by pod until one is
+    /// denied, and what it answers after a timeout says nothing about what it has written.
+    pub fn may_have_acted(&self) -> bool {
+        self.succeeded() || self.code >= 500 || self.verb == "deletecollection"
+    }
 }
 
 /// A span of time.

@@ -17,7 +17,7 @@ use crate::history::{History, Pardon, Request, Span};
 /// Judges admissions in the order in which they ended.
 pub(super) struct Judge<'a> {
     history: &'a History,
-    /// Requests that were carried out, by namespace and name of the pod. Those of all pods have no name.
+    /// Requests that may have been carried out, by namespace and name of the pod. Those of all pods have no name.
     carried_out: HashMap<(&'a str, &'a str), Vec<&'a Request>>,
     /// What was taken so far.
     pub(super) taken: Taken,
@@ -40,7 +40,8 @@ impl<'a> Judge<'a> {
     /// A judge of a history.
     pub(super) fn new(history: &'a History) -> Self {
         let mut carried_out: HashMap<_, Vec<_>> = HashMap::new();
-        for request in history.requests.iter().filter(|request| request.succeeded() && !request.dry_run) {
+        for request in history.requests.iter().filter(|request| request.may_have_acted() && !request.dry_run)
+        {
             let key = (request.namespace.as_str(), request.name.as_str());
             carried_out.entry(key).or_default().push(request);
         }
@@ -56,7 +57,7 @@ impl<'a> Judge<'a> {
     pub(super) fn request(&mut self, world: &World, request: &Request, report: &mut Report) {
         report.summary.denials += usize::from(denied(request));
         let Some(space) = world.space(&request.namespace) else { return };
-        if !request.succeeded() || request.dry_run || exempt(request) {
+        if !request.may_have_acted() || request.dry_run || exempt(request) {
             return;
         }
         for effect in space.effects(request.received_at, request.ended_at) {

@@ -153,6 +153,39 @@ fn admissions() {
             judged: 2,
         },
         Scenario {
+            name: "a deletecollection that is denied at the third pod",
+            play: |run| {
+                three(run).respec(|spec| spec["operations"] = json!(["Evict", "Delete"])).enforce(DBU);
+                let mut open = run.receive("bob", "deletecollection", "", "");
+                open.request.code = 429;
+                run.terminate("web-0").terminate("web-1").done(open);
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "a deletecollection that is denied after the first pod: that one counts",
+            play: |run| {
+                three(run).respec(|spec| spec["operations"] = json!(["Evict", "Delete"])).enforce(DBU);
+                let mut open = run.receive("bob", "deletecollection", "", "");
+                open.request.code = 429;
+                run.terminate("web-0").done(open).evict("web-1");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "an eviction that timed out and was carried out",
+            play: |run| {
+                three(run).evict("web-0");
+                let mut open = run.receive("alice", "create", "eviction", "web-1");
+                open.request.code = 504;
+                run.terminate("web-1").done(open);
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
             name: "a deletecollection",
             play: |run| {
                 three(run).respec(|spec| spec["operations"] = json!(["Delete"])).enforce(DBU);

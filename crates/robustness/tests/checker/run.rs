@@ -24,7 +24,7 @@ pub(crate) struct Run {
 
 /// A request under way.
 pub(crate) struct Open {
-    request: Request,
+    pub(crate) request: Request,
 }
 
 /// A scenario and what the checker must find.
