@@ -464,7 +464,8 @@ impl BudgetReview<'_> {
 
     /// Whether the budget keeps what it must keep even if the unit of the request goes, whatever its health is by now.
     fn is_met_without(&self) -> bool {
-        if self.resolvable().is_err() {
+        // What a stale kind says about the units that must stay is too old to replace a list.
+        if self.current().is_err() || self.resolvable().is_err() {
             return false;
         }
         let numbers = self.numbers(0);

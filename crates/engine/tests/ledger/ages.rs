@@ -4,7 +4,7 @@
 
 use quorate_engine::basics::{GroupKind, Labels, ObjectKey, Time, Version};
 use quorate_engine::decision::{AllowReason, Decision, DenialReason};
-use quorate_engine::facts::{Controller, Counts, Input, Operation, Owner, Pod, Rules, Units};
+use quorate_engine::facts::{Controller, Counts, Input, Operation, Owner, Phase, Pod, Rules, Units};
 use quorate_engine::ledger::{Call, Event, Reply};
 
 use super::alone::{Alone, open, pod};
@@ -146,4 +146,32 @@ fn a_kind_in_doubt_is_stale() {
     alone.answers.clear();
     alone.disrupt(Operation::Evict, &pods[1]);
     assert_eq!(alone.answers.iter().find_map(stale), None);
+}
+
+/// A pod that is Pending here may run by now. The number of pods that must stay is as old as the stale kind, so it does not
+/// show that the budget is met without this one.
+#[test]
+fn a_stale_kind_does_not_replace_the_list_of_a_free_pass() {
+    let stateful_set = kind("apps", "StatefulSet");
+    let owner = Owner { uid: "web".into(), kind: stateful_set.clone(), name: "web".into(), controller: true };
+    let of_set = |name| Pod { owners: [owner.clone()].into(), ..pod(name, "web", true) };
+    let pending = Pod { phase: Phase::Pending, ready: false, ..of_set("w") };
+    let pods = [of_set("x"), of_set("y"), of_set("z"), pending.clone()];
+    let rules = Rules {
+        min_available: None,
+        max_unavailable: Some(quorate_engine::basics::Quantity::Count(1)),
+        ..keeps(0, ALL)
+    };
+    let mut alone = Alone::new(open(rules), &pods);
+    // By now the set wants four pods.
+    alone.step(Event::Fact(Box::new(Input::Controller(controller(stateful_set.clone(), 2, 5)))));
+    alone.step(Event::Heard(stateful_set, Time(0)));
+    pass(&mut alone, 91);
+    alone.disrupt(Operation::Evict, &pending);
+    let Some((list, Call::ListPods(_))) = alone.calls.pop_front() else {
+        panic!("a list is expected: {:?} {:?}", alone.calls, alone.answers)
+    };
+    let listed = vec![of_set("x"), of_set("y"), of_set("z"), Pod { version: Version(2), ..of_set("w") }];
+    alone.step(Event::Reply(list, Reply::Pods(listed, Version(2))));
+    assert_eq!(alone.answers.iter().find_map(stale), Some(("StatefulSet.apps".to_owned(), 91)));
 }
