@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 /// process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SyncTimeout {
-    /// If the API server answers 403 or 404.
-    pub(super) refused: Duration,
+    /// If the API server answers 403 or 404; no limit for a kind of budgets.
+    pub(super) refused: Option<Duration>,
     /// If it answers otherwise, or not at all; no limit if a budget might be left out.
     pub(super) failing: Option<Duration>,
 }
@@ -97,7 +97,7 @@ impl WatchScope {
 
     /// How long to wait for the first list of a kind that not every cluster has.
     pub(super) fn sync_timeout(&self, server: SyncTimeout) -> SyncTimeout {
-        if self.once { SyncTimeout { refused: Duration::ZERO, ..server } } else { server }
+        if self.once { SyncTimeout { refused: Some(Duration::ZERO), ..server } } else { server }
     }
 
     /// Registers the watch of a kind, and returns its health.

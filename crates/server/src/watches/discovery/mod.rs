@@ -39,7 +39,7 @@ use crate::actor::ReplicaHandle;
 use crate::kruise::ServedHere;
 use crate::raw_budgets::RawBudgets;
 use catalog::{Catalog, Definitions, Found, Served};
-use slot::{OURS, Slot};
+use slot::{OURS, REFUSED, Slot};
 
 /// Interval of discovery if nothing seems to have changed.
 const POLL: Duration = Duration::from_secs(30);
@@ -125,7 +125,7 @@ impl Discovery {
     }
 
     /// Finds and watches kinds; never returns. The pending list is dropped once every kind that is served now has been
-    /// listed or cannot be read. A kind that comes later does not delay the initial sync.
+    /// listed or cannot be read; kinds of budgets must have been listed. A kind that comes later does not delay the initial sync.
     pub(super) async fn run(mut self, pending_list: PendingList) {
         let (_definitions, defined) = self.watch_definitions();
         let mut kruise = self.kruise.clone();
@@ -144,7 +144,10 @@ impl Discovery {
         if let Err(failing) = first_list(&defined, timeout).await {
             warn!(why = %failing.why, "cannot read CustomResourceDefinitions: changes are noticed late");
         }
-        if tokio::time::timeout(timeout.refused, kruise.wait_for(Option::is_some)).await.is_err() {
+        if tokio::time::timeout(timeout.refused.unwrap_or(REFUSED), kruise.wait_for(Option::is_some))
+            .await
+            .is_err()
+        {
             warn!(
                 "cannot find out whether OpenKruise serves PodUnavailableBudgets: Quorate ignores them until then"
             );
@@ -207,8 +210,10 @@ impl Discovery {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         loop {
             self.round_until_done().await;
-            let is_waited_for =
-                |slot: &Slot| began.elapsed() < self.scope.sync_timeout(slot.sync_timeout()).refused;
+            let is_waited_for = |slot: &Slot| {
+                let limit = self.scope.sync_timeout(slot.sync_timeout()).refused;
+                limit.is_none_or(|limit| began.elapsed() < limit)
+            };
             if !self.undetermined.iter().any(is_waited_for) {
                 return;
             }
@@ -410,7 +415,7 @@ async fn first_list(health: &Health, timeout: SyncTimeout) -> Result<(), Failing
             return Ok(());
         }
         let limit = match &now.failing {
-            Some(failing) if failing.why.is_refusal() => Some(timeout.refused),
+            Some(failing) if failing.why.is_refusal() => timeout.refused,
             _ => timeout.failing,
         };
         let Some(limit) = limit else {

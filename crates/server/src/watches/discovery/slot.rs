@@ -13,12 +13,18 @@ use crate::watches::scope::SyncTimeout;
 
 /// The chart grants permissions for these kinds: if a read is refused at first, it may still succeed later. While the
 /// API server fails to answer there is no limit, because the list may contain a budget or the size of a group.
-pub(super) const OURS: SyncTimeout = SyncTimeout { refused: Duration::from_secs(30), failing: None };
+pub(super) const OURS: SyncTimeout = SyncTimeout { refused: Some(REFUSED), failing: None };
+
+/// How long to wait while the API server refuses a read.
+pub(super) const REFUSED: Duration = Duration::from_secs(30);
+
+/// A server that does not know the budgets of a kind would admit what they deny, and other servers report them as enforced.
+const BUDGETS: SyncTimeout = SyncTimeout { refused: None, failing: None };
 
 /// Quorate may have no permissions for kinds that are only referred to. Requests that depend on an unknown object are
 /// denied, so there is no need to wait long.
 const REFERRED: SyncTimeout =
-    SyncTimeout { refused: Duration::from_secs(2), failing: Some(Duration::from_secs(30)) };
+    SyncTimeout { refused: Some(Duration::from_secs(2)), failing: Some(Duration::from_secs(30)) };
 
 /// A kind to watch if it is served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +70,11 @@ impl Slot {
     }
 
     pub(super) fn sync_timeout(&self) -> SyncTimeout {
-        if matches!(self, Self::Referred(_)) { REFERRED } else { OURS }
+        match self {
+            Self::UnavailableBudgets => BUDGETS,
+            Self::Referred(_) => REFERRED,
+            _ => OURS,
+        }
     }
 
     /// The event for a kind that is not watched any more: it has no objects.
