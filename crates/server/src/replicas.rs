@@ -401,7 +401,7 @@ impl ReplicaLeases {
                 let since = seen.entry(object.name_any()).or_insert_with(first).read(holder, renewed, now);
                 let silent = now.since(since);
                 let lease = SeenLease { object, silent, noted };
-                if silent > LEASE_DURATION + self.kept { over.push(lease) } else { leases.push(lease) }
+                if lease.is_over(&self.name, self.kept) { over.push(lease) } else { leases.push(lease) }
             }
         }
         for lease in over {
@@ -473,6 +473,12 @@ struct SeenLease {
 }
 
 impl SeenLease {
+    /// Whether its process ended so long ago that what it admitted does not matter any more. The process `own` has not ended: it was cut
+    /// off, and renews its Lease again.
+    fn is_over(&self, own: &str, kept: Duration) -> bool {
+        self.silent > LEASE_DURATION + kept && self.object.name_any() != own
+    }
+
     fn is_worth_noting(&self) -> bool {
         self.silent > LEASE_DURATION && self.silent >= self.noted + SILENCE_STEP
     }
@@ -588,6 +594,20 @@ mod tests {
         assert_eq!(noted_silence(&renewed), Duration::ZERO);
         for text in ["", "45", "soon 2026-11-15T10:00:00.000000Z", "-5 2026-11-15T10:00:00.000000Z"] {
             assert_eq!(noted_silence(&lease(&[(SILENT, text)], TEN)), Duration::ZERO, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_cut_off_keeps_its_own_lease() {
+        let kept = Duration::from_secs(120);
+        for (own, silent, over, why) in [
+            ("b", 136, true, "another process ended long ago"),
+            ("b", 134, false, "what it admitted may still have no effect"),
+            ("a", 136, false, "this process was cut off"),
+        ] {
+            let silent = Duration::from_secs(silent);
+            let lease = SeenLease { object: lease(&[], TEN), silent, noted: Duration::ZERO };
+            assert_eq!(lease.is_over(own, kept), over, "{why}");
         }
     }
 
