@@ -31,6 +31,10 @@ rules! {
     UnknownOwnersAreRead,
     /// The source of a surplus group is read before the group passes.
     SurplusIsRead,
+    /// An admitted eviction reaches only the pod that was decided on.
+    EvictionsArePinned,
+    /// The Lease of a process says that it serves, and the budgets are listed after that, before the process serves.
+    ServesOnceAnnounced,
 }
 
 impl SafetyRule {

@@ -12,6 +12,7 @@ use anyhow::Result;
 use futures::future::BoxFuture;
 use kube::Client;
 use quorate_api::names::HOLDER;
+use quorate_engine::SafetyRule;
 use quorate_engine::basics::Time;
 use quorate_engine::ledger::{Admission, Event, Settings};
 use quorate_kit::admin;
@@ -225,6 +226,9 @@ async fn begin_serving(
 ) {
     if synced.wait_for(|synced| *synced).await.is_err() {
         return;
+    }
+    if SafetyRule::ServesOnceAnnounced.is_left_out() {
+        ready.send_replace(true);
     }
     leases.announce_serving().await;
     scope.list_budgets_again().await;

@@ -96,6 +96,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Whether the server has ended.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits until the server ends.
     ///
     /// # Errors
@@ -147,6 +152,11 @@ impl InProcess {
     /// Why the server is not ready, as `/readyz` reports it.
     pub fn unready(&self) -> Option<String> {
         admin::ProcessStatus::unready(&*self.status)
+    }
+
+    /// Whether the server has ended.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Waits until the server ends.
