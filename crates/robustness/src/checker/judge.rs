@@ -11,7 +11,7 @@ use super::decode::{Budget, Disruption, Grouping, Id, Pod, Spec};
 use super::memory::LAG;
 use super::report::{Arithmetic, Breach, Report, Violation};
 use super::taken::{Record, Taken};
-use super::world::{Effect, Space, State, World};
+use super::world::{Effect, Entry, Space, State, World};
 use crate::history::{History, Pardon, Request, Span};
 
 /// Judges admissions in the order in which they ended.
@@ -113,19 +113,25 @@ impl<'a> Judge<'a> {
         let Some(start) = case.space.between(case.received_at, case.received_at).next_back() else { return };
         let own_start = case.space.between(request.received_at, request.received_at).next_back();
         let mut judged = false;
+        let violation = |budget: &Budget, breach| Violation {
+            at: request.ended,
+            request: format!("{} {}/{}", case.record.by, request.namespace, case.effect.pod.meta.name),
+            budget: format!("{} {}/{}", budget.kind, budget.meta.namespace, budget.meta.name),
+            breach,
+        };
         for entry in start.budgets.iter().filter(|entry| entry.budget.enforced) {
             let budget = &entry.budget;
             let still = own_start.and_then(|state| state.budget(budget.meta.id));
             if !still.is_some_and(|entry| entry.budget.enforced) || self.pardoned(budget, case) {
                 continue;
             }
-            let Some(breach) = self.breach(case, budget, &mut judged) else { continue };
-            report.violations.push(Violation {
-                at: request.ended,
-                request: format!("{} {}/{}", case.record.by, request.namespace, case.effect.pod.meta.name),
-                budget: format!("{} {}/{}", budget.kind, budget.meta.namespace, budget.meta.name),
-                breach,
-            });
+            let breach = self.breach(case, budget, &mut judged);
+            report.violations.extend(breach.map(|breach| violation(budget, breach)));
+        }
+        for budget in case.not_recorded() {
+            if !self.pardoned(budget, case) {
+                report.violations.push(violation(budget, Breach::NotRecorded));
+            }
         }
         report.summary.judged += usize::from(judged);
     }
@@ -307,6 +313,46 @@ impl<'a> Case<'a> {
                 group_of(spec, pod, state).is_some_and(|then| then.family == group.family)
             }
         }
+    }
+
+    /// The budgets that were enforced when a healthy pod was disrupted, protect against it, and never had a claim for it.
+    ///
+    /// Servers write a claim into every such budget before they admit a request, whatever the reason why they admit it.
+    /// What was admitted before the budget existed is added to it before it is enforced. So no number is needed here, and
+    /// no view is too old: only what the pod is, and which budgets cover it, may be seen late.
+    fn not_recorded(&self) -> Vec<&'a Budget> {
+        let removed = self.effect.kind == Disruption::Removed;
+        if self.by_controller || !(removed || self.effect.kind == Disruption::Updated) {
+            return Vec::new();
+        }
+        let Some(before) = self.before() else { return Vec::new() };
+        let id = self.effect.pod.id();
+        let under_way: Vec<&Rc<State>> = self.undisturbed().collect();
+        let guarded = |state: &&Rc<State>| state.fails_closed && !state.ending;
+        if !under_way.iter().all(guarded) {
+            return Vec::new();
+        }
+        let lacks = |entry: &&'a Entry| {
+            let budget = &entry.budget;
+            let Some(spec) = budget.spec.as_ref().filter(|_| budget.enforced && budget.held.is_some()) else {
+                return false;
+            };
+            let held = |state: &Rc<State>| {
+                let held = state.budget(budget.meta.id).and_then(|entry| entry.budget.held.as_ref());
+                held.is_some_and(|held| held.contains(&id))
+            };
+            let healthy =
+                |state: &Rc<State>| state.pod(id).is_some_and(|pod| pod.healthy(true) && !pod.probe);
+            let covered = |state: &Rc<State>| {
+                state.pod(id).is_none_or(|pod| covers(spec, pod, state) && !(spec.kruise && pod.no_protect))
+            };
+            !spec.observes
+                && budget.configured != "NamespaceExcluded"
+                && self.record.concerns(spec)
+                && under_way.iter().all(|state| healthy(state) && !held(state))
+                && self.window().all(covered)
+        };
+        before.budgets.iter().filter(lacks).map(|entry| &*entry.budget).collect()
     }
 
     /// Since when the pod says no, if it did in every state that a server can have seen.

@@ -49,6 +49,8 @@ pub enum Breach {
     TooFew(Arithmetic),
     /// The disruption probe of the pod said no since this time.
     PodSaidNo(Duration),
+    /// The budget was enforced, and its claims never had the pod: no server had decided for this budget.
+    NotRecorded,
 }
 
 /// The arithmetic of the envelope.
@@ -128,6 +130,7 @@ impl fmt::Display for Breach {
             Self::PodSaidNo(since) => {
                 write!(f, "the pod was Ready and its disruption probe said no since {}", Seconds(*since))
             }
+            Self::NotRecorded => write!(f, "the pod was healthy, and the budget had no claim for it"),
         }
     }
 }

@@ -7,6 +7,7 @@
     reason = "a builder that panics tells where, and values read better without references"
 )]
 
+mod claims;
 mod denials;
 mod groups;
 mod pods;

@@ -1,13 +1,13 @@
 //! Budgets of both kinds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use serde_json::Value;
 
 use super::selector::Selector;
 use super::source::owner_kind;
-use super::{Ids, Meta, api_group, condition, list, number, text};
+use super::{Id, Ids, Meta, api_group, condition, list, number, text};
 
 /// A budget as stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +22,8 @@ pub(in crate::checker) struct Budget {
     pub(in crate::checker) configured: String,
     /// Admitted disruptions, by the UID of the pod.
     pub(in crate::checker) claims: BTreeMap<String, Claim>,
+    /// The pods that are held. Nothing if no server has written the ledger yet.
+    pub(in crate::checker) held: Option<BTreeSet<Id>>,
     /// The UIDs of remembered sources, with the part of the source.
     pub(in crate::checker) sources: Vec<(u32, String)>,
 }
@@ -130,13 +132,16 @@ impl Budget {
             let seen = own.or_else(|| status["observedGeneration"].as_i64());
             condition["status"] == "True" && seen == Some(meta.generation)
         });
+        let claims = claims(&status["claims"]);
+        let held = || claims.keys().map(|uid| ids.of(uid)).collect();
         Self {
+            held: status["protocol"].is_number().then(held),
             spec: if kruise { kruise_spec(object) } else { own_spec(object) }.map(Rc::new),
             kind: if kruise { "PodUnavailableBudget" } else { "DisruptionBudget" },
             configured: condition(object, "BudgetConfigured")
                 .map(|condition| text(&condition["reason"]))
                 .unwrap_or_default(),
-            claims: claims(&status["claims"]),
+            claims,
             sources: list(&status["sources"])
                 .iter()
                 .map(|source| (ids.of(&text(&source["uid"])), text(&source["part"])))

@@ -1,0 +1,122 @@
+//! Every admitted disruption has a claim in the budgets that are enforced.
+
+use serde_json::json;
+
+use crate::pods::{keeps, three};
+use crate::run::{DBU, Run, Scenario, play_all};
+
+/// A Deployment of three under a budget that keeps one, whose ledger the servers write.
+fn recorded(run: &mut Run) -> &mut Run {
+    three(run).respec(|spec| spec["minAvailable"] = json!(1)).enforce(DBU).ledger()
+}
+
+impl Run {
+    /// Servers write the ledger of the budget.
+    fn ledger(&mut self) -> &mut Self {
+        self.edit(DBU, "b", |budget| budget["status"]["protocol"] = json!(1))
+    }
+
+    /// A server writes a claim.
+    fn claim(&mut self, uid: &str, pod: &str) -> &mut Self {
+        self.edit(DBU, "b", |budget| {
+            budget["status"]["claims"][uid] = json!({"pod": pod, "tokens": {"t": {"operation": "Evict"}}});
+        })
+    }
+
+    /// A user evicts a pod, and something happens before it is terminated.
+    fn evict_with(&mut self, pod: &str, meanwhile: impl FnOnce(&mut Self) -> &mut Self) -> &mut Self {
+        let open = self.receive("alice", "create", "eviction", pod);
+        meanwhile(self);
+        self.terminate(pod).done(open)
+    }
+}
+
+#[test]
+fn admissions() {
+    play_all(&[
+        Scenario {
+            name: "a claim is written, and removed once the pod is terminating",
+            play: |run| {
+                let uid = recorded(run).uid("pods", "web-0");
+                run.evict_with("web-0", |run| run.claim(&uid, "web-0"));
+                run.edit(DBU, "b", |budget| budget["status"]["claims"] = json!(null));
+            },
+            violations: 0,
+            judged: 1,
+        },
+        Scenario {
+            name: "no claim, although there is room",
+            play: |run| {
+                recorded(run).evict("web-0");
+            },
+            violations: 1,
+            judged: 1,
+        },
+        Scenario {
+            name: "a claim of another pod that had this name",
+            play: |run| {
+                recorded(run).evict_with("web-0", |run| run.claim("uid-before", "web-0"));
+            },
+            violations: 1,
+            judged: 1,
+        },
+        Scenario {
+            name: "admitted before the budget was enforced, carried out after that",
+            play: |run| {
+                run.deployment("web", 3).pods("web", 0..3).at(200.0);
+                run.put(DBU, json!({"metadata": {"name": "b", "generation": 1}, "spec": keeps(1)}));
+                run.evict_with("web-0", |run| run.enforce(DBU).ledger());
+            },
+            violations: 1,
+            judged: 0,
+        },
+        Scenario {
+            name: "the same, with its claim",
+            play: |run| {
+                run.deployment("web", 3).pods("web", 0..3).at(200.0);
+                run.put(DBU, json!({"metadata": {"name": "b", "generation": 1}, "spec": keeps(1)}));
+                let uid = run.uid("pods", "web-0");
+                run.evict_with("web-0", |run| run.claim(&uid, "web-0").enforce(DBU).ledger());
+            },
+            violations: 0,
+            judged: 0,
+        },
+        Scenario {
+            name: "a pod that was not ready when the request was received",
+            play: |run| {
+                recorded(run).ready("web-0", false);
+                run.evict_with("web-0", |run| run.ready("web-0", true));
+            },
+            violations: 0,
+            judged: 1,
+        },
+        Scenario {
+            name: "a pod that the budget covers since a minute",
+            play: |run| {
+                recorded(run).edit("pods", "web-0", |pod| {
+                    pod["metadata"]["labels"]["app"] = json!("other");
+                });
+                run.at(240.0).edit("pods", "web-0", |pod| pod["metadata"]["labels"]["app"] = json!("web"));
+                run.at(300.0).evict("web-0");
+            },
+            violations: 0,
+            judged: 1,
+        },
+        Scenario {
+            name: "an operation that the budget does not protect against",
+            play: |run| {
+                recorded(run).delete("bob", "web-0");
+            },
+            violations: 0,
+            judged: 0,
+        },
+        Scenario {
+            name: "an administrator overwrote the claims",
+            play: |run| {
+                recorded(run).pardon(150, 300).evict("web-0");
+            },
+            violations: 0,
+            judged: 0,
+        },
+    ]);
+}
