@@ -14,6 +14,7 @@ use crate::fleet::Fleet;
 use crate::http::Http;
 use crate::recorder::Recorder;
 use crate::servers::OWN;
+use crate::stories::Reserved;
 
 /// The kinds that every server reads.
 const KINDS: &[&str] = &["pods", "pods", "disruptionbudgets", "namespaces", "nodes", "leases"];
@@ -53,14 +54,18 @@ pub struct Chaos<F> {
     pub longest: Duration,
     /// Two faults at a time at the most.
     pub active: Arc<tokio::sync::Semaphore>,
+    /// The longest pause between two faults.
+    pub pause: Duration,
+    /// The applications that a story is about: their claims are left alone.
+    pub reserved: Reserved,
 }
 
 impl<F: Fleet> Chaos<F> {
     /// Injects faults until it is dropped.
     pub async fn run(mut self) {
         loop {
-            let pause = Duration::from_millis(self.random.random_range(500..15_000));
-            tokio::time::sleep(pause).await;
+            let pause = self.pause.mul_f64(self.random.random::<f64>());
+            tokio::time::sleep(Duration::from_millis(500) + pause).await;
             let Ok(permit) = self.active.clone().acquire_owned().await else { return };
             let from = self.servers.recorder().now();
             let lasts = Duration::from_millis(match self.random.random_range(0..4) {
@@ -174,7 +179,8 @@ impl<F: Fleet> Chaos<F> {
                 Vec::new()
             }
             _ => {
-                if let Some(app) = self.apps.choose(&mut self.random) {
+                let app = self.apps.choose(&mut self.random);
+                if let Some(app) = app.filter(|app| !self.reserved.lock().contains(&app.name)) {
                     overwrite_claims(&self.admin, self.servers.recorder(), app).await;
                 }
                 Vec::new()

@@ -1,8 +1,8 @@
 //! The robustness suite: servers as shipped, in a cluster that lives and fails at random, judged by a checker that shares
 //! no code with them.
 //!
-//! - [`run`]: one simulated run. [`servers`] (a [`fleet`]), [`apps`], [`life`], [`requests`] and [`chaos`] are its
-//!   parts.
+//! - [`run`]: one simulated run. [`servers`] (a [`fleet`]), [`apps`], [`life`], [`requests`], [`chaos`], [`stories`] and
+//!   [`slow_hook`] are its parts.
 //! - [`campaign`]: many runs. [`judge`]: one run, from its seed to its verdict.
 //! - [`process`]: runs of the shipped program in real time.
 //! - [`determinism`]: why a seed always makes the same run.
@@ -24,3 +24,5 @@ pub mod recorder;
 pub mod requests;
 pub mod run;
 pub mod servers;
+pub mod slow_hook;
+pub mod stories;

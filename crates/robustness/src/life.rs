@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::apps::{App, Kind, Manifest};
 use crate::http::Http;
 use crate::recorder::{Recorder, StoredPod};
+use crate::stories::Reserved;
 
 /// Changes the applications at random.
 pub struct Life {
@@ -27,6 +28,8 @@ pub struct Life {
     pub random: ChaCha8Rng,
     /// The names of the nodes.
     pub nodes: Vec<String>,
+    /// The applications that a story is about: they only fail.
+    pub reserved: Reserved,
 }
 
 /// Creates all objects of an application.
@@ -43,7 +46,11 @@ impl Life {
             let pause = self.random.random_range(500..if calm { 20_000 } else { 5_000 });
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let Some(app) = self.apps.choose(&mut self.random).cloned() else { return };
-            match self.random.random_range(0..if calm { 40 } else { 100 }) {
+            let what = self.random.random_range(0..if calm { 40 } else { 100 });
+            if (20..84).contains(&what) && self.reserved.lock().contains(&app.name) {
+                continue;
+            }
+            match what {
                 0..20 => self.unready(&app).await,
                 20..30 => self.scale(&app).await,
                 30..40 => self.roll_out(&app).await,

@@ -59,6 +59,9 @@ struct Args {
     /// Folder for the histories and the logs of the runs in real time
     #[arg(long)]
     keep: Option<PathBuf>,
+    /// Print the stories of this many seeds, without a run
+    #[arg(long)]
+    stories: Option<u64>,
     /// Print one line of JSON instead of a report
     #[arg(long, hide = true)]
     json: bool,
@@ -77,6 +80,12 @@ fn main() -> Result<ExitCode> {
     let args = Args::parse();
     if args.tier == Tier::Process {
         return in_real_time(args);
+    }
+    if let Some(count) = args.stories {
+        for seed in args.first_seed..args.first_seed + count {
+            println!("seed={seed} stories={:?}", quorate_robustness::run::stories(seed));
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let shape = Shape { life: Duration::from_secs(args.life), ..Shape::default() };
     let Some(seed) = args.seed else {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Http, Response};
 use crate::recorder::{Recorder, StoredPod};
+use crate::stories::Reserved;
 
 /// A client that disrupts pods.
 pub struct Disruptor {
@@ -21,6 +22,8 @@ pub struct Disruptor {
     pub random: ChaCha8Rng,
     /// The longest pause between two requests.
     pub pause: Duration,
+    /// The applications that are left alone for now.
+    pub quiet: Reserved,
 }
 
 fn pod_path(pod: &StoredPod) -> String {
@@ -67,7 +70,9 @@ impl Disruptor {
     /// The pods of the applications.
     fn pods(&self) -> Vec<StoredPod> {
         let mut pods = self.recorder.pods();
-        pods.retain(|pod| pod.namespace.starts_with("apps-"));
+        let quiet = self.quiet.lock();
+        let is_quiet = |pod: &StoredPod| quiet.iter().any(|app| pod.name.starts_with(app.as_str()));
+        pods.retain(|pod| pod.namespace.starts_with("apps-") && !is_quiet(pod));
         pods
     }
 
@@ -99,6 +104,7 @@ impl Disruptor {
                     recorder: self.recorder.clone(),
                     random: self.random.clone(),
                     pause: self.pause,
+                    quiet: self.quiet.clone(),
                 };
                 evictions.spawn(async move { one.evict(&pod, json!({}), "").await });
             }

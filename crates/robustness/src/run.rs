@@ -8,6 +8,7 @@ use quorate_devcluster::actors::{
     ActorOptions, Actors, Identities, Timing, groups_of, install_leader_worker_sets,
 };
 use quorate_devcluster::apiserver::{self, Clock, Server};
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -21,6 +22,8 @@ use crate::life::{self, Life};
 use crate::recorder::Recorder;
 use crate::requests::Disruptor;
 use crate::servers::{OWN, Servers};
+use crate::slow_hook::SlowHook;
+use crate::stories::{Reserved, Story, Storyteller};
 
 /// The shape of a run.
 #[derive(Clone, Copy, Debug)]
@@ -84,19 +87,23 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     for place in 0..count {
         servers.start(place).await?;
     }
-    let apps = applications(&mut random);
+    let stories = stories(seed);
+    let apps = applications(&stories, &mut random);
+    let slow_hook = SlowHook::start(&api, &admin, random.random()).await;
     for app in &apps {
         life::create(&admin, &app.workloads).await;
         life::create(&admin, &app.budgets).await;
     }
     tokio::time::sleep(Duration::from_secs(20)).await;
 
+    let (reserved, quiet) = (Reserved::default(), Reserved::default());
     let mut fork = || ChaCha8Rng::seed_from_u64(random.random());
     let disruptor = |number: usize, pause: Duration, random: ChaCha8Rng| Disruptor {
         http: Http::new(api.local_client_as(&format!("client-{number}"), &["system:authenticated"])),
         recorder: recorder.clone(),
         random,
         pause,
+        quiet: quiet.clone(),
     };
     let living = |random: ChaCha8Rng| Life {
         apps: apps.clone(),
@@ -105,6 +112,21 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         recorder: recorder.clone(),
         random,
         nodes: nodes.clone(),
+        reserved: reserved.clone(),
+    };
+    let collector = "system:serviceaccount:kube-system:pod-garbage-collector";
+    let storyteller = |number: usize, random: ChaCha8Rng| Storyteller {
+        api: api.clone(),
+        servers: servers.clone(),
+        admin: admin.clone(),
+        collector: Http::new(api.local_client_as(collector, &["system:serviceaccounts"])),
+        client: Http::new(api.local_client_as(&format!("client-story-{number}"), &["system:authenticated"])),
+        recorder: recorder.clone(),
+        slow_hook: slow_hook.clone(),
+        apps: apps.clone(),
+        reserved: reserved.clone(),
+        quiet: quiet.clone(),
+        random,
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(living(fork()).run(false));
@@ -119,9 +141,15 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         random: fork(),
         longest: Duration::from_secs(240),
         active: Arc::new(tokio::sync::Semaphore::new(2)),
+        // Two faults at once seldom leave a story what it needs.
+        pause: Duration::from_secs(if stories.is_empty() { 15 } else { 90 }),
+        reserved: reserved.clone(),
     };
     let active = chaos.active.clone();
     tasks.spawn(chaos.run());
+    for number in 0..2.min(stories.len()) {
+        tasks.spawn(storyteller(number, fork()).run(stories.clone()));
+    }
     tokio::time::sleep(shape.life).await;
     tasks.shutdown().await;
 
@@ -151,12 +179,34 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     Ok(recorder.finish())
 }
 
-/// Some applications of different kinds, in two namespaces.
-fn applications(random: &mut ChaCha8Rng) -> Vec<App> {
+/// The stories of a run. A third of the runs has none: faults come more often there.
+pub fn stories(seed: u64) -> Vec<Story> {
+    let random = &mut ChaCha8Rng::seed_from_u64(!seed);
+    if random.random_bool(0.35) {
+        return Vec::new();
+    }
+    let mut stories = Story::ALL.to_vec();
+    stories.shuffle(random);
+    stories.truncate(4);
+    stories
+}
+
+/// Some applications of different kinds, in two namespaces: those that the stories need, and others.
+fn applications(stories: &[Story], random: &mut ChaCha8Rng) -> Vec<App> {
     let mut kinds = Kind::ALL.to_vec();
+    kinds.shuffle(random);
+    let mut chosen: Vec<Kind> = Vec::new();
+    for story in stories {
+        if !story.kinds().iter().any(|kind| chosen.contains(kind)) {
+            chosen.extend(story.kinds().choose(random));
+        }
+    }
+    let count = random.random_range(3..=5).max(chosen.len());
+    kinds.retain(|kind| !chosen.contains(kind));
+    chosen.extend(kinds);
+    chosen.truncate(count);
     let mut apps = Vec::new();
-    for number in 0..random.random_range(3..=5) {
-        let kind = kinds.swap_remove(random.random_range(0..kinds.len()));
+    for (number, kind) in chosen.into_iter().enumerate() {
         let namespace = format!("apps-{}", random.random_range(0..2));
         apps.push(App::random(kind, &namespace, &format!("app{number}"), random));
     }

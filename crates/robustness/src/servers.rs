@@ -32,6 +32,8 @@ const READINESS_PERIOD: Duration = Duration::from_secs(1);
 struct Slot {
     process: Option<Process>,
     lives: usize,
+    /// Whether a server is being started.
+    starting: bool,
 }
 
 struct Process {
@@ -57,7 +59,7 @@ pub struct Servers {
 impl Servers {
     /// Places for `count` servers, none of which runs.
     pub fn new(api: Arc<Server>, recorder: Arc<Recorder>, admin: Http, count: usize) -> Self {
-        let slots = (0..count).map(|_| Slot { process: None, lives: 0 }).collect();
+        let slots = (0..count).map(|_| Slot { process: None, lives: 0, starting: false }).collect();
         let options = Options {
             endpoint: Some(Endpoint::Service { name: SERVICE.to_owned(), port: 443 }),
             webhooks: ManagedBy::Server,
@@ -84,6 +86,7 @@ impl Servers {
         let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{OWN}/endpointslices");
         let mut published = None;
         loop {
+            self.restart_ended().await;
             let ready = self.ready();
             if published.as_ref() != Some(&ready) {
                 let endpoints: Vec<_> = ready
@@ -108,6 +111,22 @@ impl Servers {
         }
     }
 
+    /// Starts servers again that ended by themselves, as a kubelet does.
+    async fn restart_ended(&self) {
+        for place in 0..self.count() {
+            let ended = {
+                let mut slots = self.slots.lock();
+                let Some(slot) = slots.get_mut(place) else { continue };
+                slot.process.take_if(|process| process.server.has_ended())
+            };
+            let Some(process) = ended else { continue };
+            self.api.detach_webhook(&process.address);
+            if let Err(error) = self.start(place).await {
+                tracing::warn!(%error, place, "the server does not start");
+            }
+        }
+    }
+
     /// The hosts of the servers that are ready and can be reached.
     fn ready(&self) -> Vec<String> {
         let slots = self.slots.lock();
@@ -123,12 +142,21 @@ impl Servers {
     pub async fn start(&self, place: usize) -> Result<()> {
         let life = {
             let mut slots = self.slots.lock();
-            let Some(slot) = slots.get_mut(place).filter(|slot| slot.process.is_none()) else {
-                return Ok(());
-            };
+            let vacant = |slot: &&mut Slot| slot.process.is_none() && !slot.starting;
+            let Some(slot) = slots.get_mut(place).filter(vacant) else { return Ok(()) };
+            slot.starting = true;
             slot.lives += 1;
             slot.lives
         };
+        let started = self.start_life(place, life).await;
+        if let Some(slot) = self.slots.lock().get_mut(place) {
+            slot.starting = false;
+            slot.process = started?.into();
+        }
+        Ok(())
+    }
+
+    async fn start_life(&self, place: usize, life: usize) -> Result<Process> {
         let user = format!("system:serviceaccount:{OWN}:server-{place}-{life}");
         // An address of this machine that is never connected to.
         let address = format!("127.{}.{}.{}:9443", place + 1, life / 250, life % 250 + 1);
@@ -136,11 +164,7 @@ impl Servers {
         let stop = CancellationToken::new();
         let server = quorate_server::start_in_process(client, self.options.clone(), stop.clone()).await?;
         self.api.attach_webhook(&address, server.router.clone());
-        let process = Process { user, address, server, stop, cut: None };
-        if let Some(slot) = self.slots.lock().get_mut(place) {
-            slot.process = Some(process);
-        }
-        Ok(())
+        Ok(Process { user, address, server, stop, cut: None })
     }
 
     /// Ends a server at once.

@@ -31,6 +31,7 @@ use crate::judge::Verdict;
 use crate::life::{self, Life};
 use crate::recorder::Recorder;
 use crate::requests::Disruptor;
+use crate::stories::Reserved;
 
 /// The number of servers.
 const SERVERS: usize = 3;
@@ -189,7 +190,8 @@ impl Run {
         // On a real API server, clients need rights.
         let user = User::named(format!("client-{number}")).in_group("system:masters");
         let random = self.fork();
-        Ok(Disruptor { http: self.site.http(&user)?, recorder: self.recorder.clone(), random, pause })
+        let (http, recorder) = (self.site.http(&user)?, self.recorder.clone());
+        Ok(Disruptor { http, recorder, random, pause, quiet: Reserved::default() })
     }
 
     /// Applications live, clients disrupt them, and faults happen.
@@ -202,6 +204,7 @@ impl Run {
             recorder: self.recorder.clone(),
             random: self.fork(),
             nodes: self.nodes.clone(),
+            reserved: Reserved::default(),
         };
         tasks.spawn(life.run(false));
         for number in 0..CLIENTS {
@@ -215,7 +218,17 @@ impl Run {
         match self.site.embedded() {
             Some(api) => {
                 let api = api.clone();
-                let chaos = Chaos { api, servers, admin, apps, random, longest, active: active.clone() };
+                let chaos = Chaos {
+                    api,
+                    servers,
+                    admin,
+                    apps,
+                    random,
+                    longest,
+                    active: active.clone(),
+                    pause: Duration::from_secs(15),
+                    reserved: Reserved::default(),
+                };
                 tasks.spawn(chaos.run());
             }
             None => {
