@@ -5,13 +5,13 @@ use quorate_testbed::{ALIAS, BUSYBOX, eventually};
 use crate::fixture::{NodeFixture, with_node};
 
 #[test]
-#[ignore = "the claim stays: containerd shows the first tag of the image, and the pod does not show whether its container \
-            was started before or after the kubelet saw the change"]
-fn an_update_to_another_tag_of_the_same_image_is_settled() {
+fn an_update_to_another_tag_ends_when_the_status_shows_it_or_the_pod_goes() {
     with_node(another_tag);
 }
 
-/// Both tags name the same image. The kubelet replaces the container, because its spec has changed.
+/// Both tags name the same image. The kubelet replaces the container, because its spec has changed. containerd shows one of
+/// the tags for both, so one of the two updates is never seen to be done: the pod does not show whether its container was
+/// started before or after the kubelet saw the change.
 async fn another_tag(fixture: NodeFixture) {
     for pod in ["web-0", "web-1"] {
         fixture.gated_pod(pod).await;
@@ -30,7 +30,15 @@ async fn another_tag(fixture: NodeFixture) {
         })
         .await;
         println!("the spec has {image}; the status has {} {}", after["image"], after["imageID"]);
-        fixture.unclaimed().await;
-        fixture.healthy(2).await;
+        if after["image"].as_str().is_some_and(|shown| shown.ends_with(image)) {
+            fixture.unclaimed().await;
+            fixture.healthy(2).await;
+        } else {
+            fixture.healthy(1).await;
+            fixture.run(&["delete", "pod/web-0", "--grace-period=1", "--timeout=60s"]).await;
+            fixture.unclaimed().await;
+            return;
+        }
     }
+    panic!("containerd shows both tags: the claim of such an update can end when the status shows it");
 }
