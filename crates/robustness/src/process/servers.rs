@@ -189,7 +189,7 @@ impl Processes {
         slot.lives += 1;
         let name = format!("server-{place}-{}", slot.lives);
         let user = self.site.user_of_server(&name);
-        let kubeconfig = self.site.kubeconfig(&user, &name)?;
+        let kubeconfig = self.site.kubeconfig(&user, self.folder.path(), &name)?;
         let mut args = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--listen={}", SocketAddr::new(self.site.address()?, 0)),

@@ -1,7 +1,7 @@
 //! The cluster of a run: the embedded API server, or a real control plane.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use quorate_devcluster::actors::{ActorOptions, Actors, Identities, Timing, groups_of};
 use quorate_devcluster::apiserver::{self, Clock, Observer, Server};
 use quorate_testbed::{ControlPlane, Options, User};
-use tempfile::TempDir;
 
 use crate::http::Http;
 use crate::servers::OWN;
@@ -28,7 +27,7 @@ pub enum Cluster {
 
 /// A running cluster.
 pub(super) enum Site {
-    Embedded { api: Arc<Server>, folder: TempDir },
+    Embedded(Arc<Server>),
     Real(Box<ControlPlane>),
 }
 
@@ -43,9 +42,7 @@ impl Site {
                     bookmark_every: Duration::from_secs(20),
                     ..apiserver::Options::default()
                 };
-                let api = Arc::new(Server::start(options).await?);
-                let folder = tempfile::Builder::new().prefix("quorate-robustness-").tempdir()?;
-                Ok(Self::Embedded { api, folder })
+                Ok(Self::Embedded(Arc::new(Server::start(options).await?)))
             }
             Cluster::Real => {
                 let options = Options { controllers: true, recorded: true, ..Options::default() };
@@ -57,7 +54,7 @@ impl Site {
     /// The embedded API server.
     pub(super) fn embedded(&self) -> Option<&Arc<Server>> {
         match self {
-            Self::Embedded { api, .. } => Some(api),
+            Self::Embedded(api) => Some(api),
             Self::Real(_) => None,
         }
     }
@@ -65,7 +62,7 @@ impl Site {
     /// The real control plane.
     pub(super) fn real(&self) -> Option<&ControlPlane> {
         match self {
-            Self::Embedded { .. } => None,
+            Self::Embedded(_) => None,
             Self::Real(plane) => Some(plane),
         }
     }
@@ -73,7 +70,7 @@ impl Site {
     /// A client that acts as this user.
     pub(super) fn client(&self, user: &User) -> Result<kube::Client> {
         match self {
-            Self::Embedded { api, .. } => Ok(api.local_client_as(user.name(), &groups(user))),
+            Self::Embedded(api) => Ok(api.local_client_as(user.name(), &groups(user))),
             Self::Real(plane) => Ok(kube::Client::try_from(plane.config(user))?),
         }
     }
@@ -83,11 +80,11 @@ impl Site {
         Ok(Http::new(self.client(user)?))
     }
 
-    /// A kubeconfig file to act as this user.
-    pub(super) fn kubeconfig(&self, user: &User, name: &str) -> Result<PathBuf> {
+    /// A kubeconfig file to act as this user. That for the embedded API server is in `folder`.
+    pub(super) fn kubeconfig(&self, user: &User, folder: &Path, name: &str) -> Result<PathBuf> {
         match self {
-            Self::Embedded { api, folder } => {
-                let path = folder.path().join(format!("{name}.json"));
+            Self::Embedded(api) => {
+                let path = folder.join(format!("{name}.json"));
                 std::fs::write(&path, api.kubeconfig(user.name(), &groups(user)).to_string())
                     .with_context(|| format!("cannot write {}", path.display()))?;
                 Ok(path)
@@ -100,7 +97,7 @@ impl Site {
     /// alone. On a real one all have the account of the chart.
     pub(super) fn user_of_server(&self, name: &str) -> User {
         match self {
-            Self::Embedded { .. } => User::service_account(OWN, name),
+            Self::Embedded(_) => User::service_account(OWN, name),
             Self::Real(_) => User::service_account(OWN, "quorate-server"),
         }
     }
@@ -119,7 +116,7 @@ impl Site {
     /// Starts the components that do not run as processes. LeaderWorkerSets must be defined before.
     pub(super) fn actors(&self) -> Result<Actors> {
         let (identities, options) = match self {
-            Self::Embedded { api, .. } => {
+            Self::Embedded(api) => {
                 let api = api.clone();
                 let identities = Identities::new(move |user| {
                     let groups = groups_of(user);
