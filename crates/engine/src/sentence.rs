@@ -127,8 +127,8 @@ pub fn unresolved(unresolved: &Unresolved, kind: BudgetKind) -> String {
             "{kind} {name} has no scale, so the expected number of pods is not known. \
              Set {expected}, or an integer minAvailable."
         ),
-        Unresolved::Sources { count } => format!(
-            "{count} workloads that the budget covers have no pods now, but it can remember only {MAX_SOURCES}. \
+        Unresolved::Sources { .. } => format!(
+            "{MAX_SOURCES} or more workloads that the budget covers have no pods now, and it cannot remember them all. \
              Write more budgets for fewer workloads each, or set {expected}."
         ),
     }

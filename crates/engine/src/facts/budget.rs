@@ -101,7 +101,8 @@ pub struct Source {
     pub uid: Uid,
 }
 
-/// The largest number of sources without pods that a budget remembers. With more, it denies every request.
+/// The largest number of sources without pods that the status of a budget remembers. With so many there may be more, and
+/// it denies every request.
 pub const MAX_SOURCES: usize = 256;
 /// The largest number of complete groups without pods that the status remembers; a range of numbers counts as one.
 /// Groups beyond that count as expected again after a restart.

@@ -88,14 +88,15 @@ impl Tally {
         }
     }
 
-    /// The number of sources that stay expected by memory alone, if it is more than the status can hold.
+    /// The number of sources that stay expected by memory alone, if the status may not hold all of them. A full status may
+    /// have lost some: a server that reads it must deny as the one that wrote it.
     pub(crate) fn too_many_sources(&self, rules: &Rules) -> Option<usize> {
-        if self.remembered.len() <= MAX_SOURCES {
+        if self.remembered.len() < MAX_SOURCES {
             return None;
         }
         let all = self.remembered.iter();
         let alone = all.filter(|(source, known)| **known && !self.has_pods(rules, source)).count();
-        Some(alone).filter(|count| *count > MAX_SOURCES)
+        Some(alone).filter(|count| *count >= MAX_SOURCES)
     }
 
     /// Updates a controller as a source of pods. Returns whether that changes anything.

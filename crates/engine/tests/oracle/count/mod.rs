@@ -161,7 +161,7 @@ impl Oracle {
         if groups.iter().any(|group| group.min.is_none() && !group.complete) {
             return Some("Group");
         }
-        if asks_sources(rules) && kept.iter().filter(|kept| kept.by_memory).count() > MAX_SOURCES {
+        if asks_sources(rules) && kept.iter().filter(|kept| kept.by_memory).count() >= MAX_SOURCES {
             return Some("Sources");
         }
         let asked = match rules.units {
@@ -181,7 +181,7 @@ impl Oracle {
     }
 }
 
-fn needs_scale(rules: &Rules) -> bool {
+pub(crate) fn needs_scale(rules: &Rules) -> bool {
     !(rules.max_unavailable.is_none() && matches!(rules.min_available, Some(Quantity::Count(_))))
 }
 
