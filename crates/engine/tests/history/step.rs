@@ -14,6 +14,9 @@ pub(crate) const BUDGETS: u8 = 4;
 /// The number of controllers.
 pub(crate) const CONTROLLERS: u8 = 11;
 
+/// The number of kinds that have an age.
+pub(crate) const KINDS: u8 = 14;
+
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// A pod changes and the watch delivers it.
@@ -58,6 +61,12 @@ pub(crate) enum Step {
     Node(u8, Option<bool>),
     Agent(u8, Option<bool>),
     Time(i64),
+    /// The watches of the kinds in the mask receive something.
+    Heard(u16),
+    /// A kind seems not to be served any more.
+    Doubted(u8),
+    /// A kind is not watched any more. Its objects are gone before.
+    Forgotten(u8),
     Restart,
 }
 
@@ -144,7 +153,8 @@ fn slot() -> impl Strategy<Value = u8> {
 
 fn step() -> impl Strategy<Value = Step> {
     let operation = select(vec![Operation::Evict, Operation::Evict, Operation::Delete, Operation::Update]);
-    let whiles = select(vec![1, 1000, 39_999, 40_000, 60_000, 120_000, 899_999, 900_000, 3_600_000, -5000]);
+    let whiles =
+        select(vec![1, 1000, 30_000, 39_999, 40_000, 60_000, 120_000, 899_999, 900_000, 3_600_000, -5000]);
     prop_oneof![
         24 => (name(), edit()).prop_map(|(name, edit)| Step::Pod(name, edit)),
         4 => (name(), edit()).prop_map(|(name, edit)| Step::Unseen(name, edit)),
@@ -182,6 +192,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u8..2, proptest::option::weighted(0.8, any::<bool>())).prop_map(|(at, ready)| Step::Node(at, ready)),
         3 => (0u8..2, proptest::option::weighted(0.8, any::<bool>())).prop_map(|(at, new)| Step::Agent(at, new)),
         8 => whiles.prop_map(Step::Time),
+        5 => (any::<u16>(), any::<u16>()).prop_map(|(a, b)| Step::Heard(a | b)),
+        1 => (0u8..KINDS).prop_map(Step::Doubted),
+        1 => (0u8..KINDS).prop_map(Step::Forgotten),
         1 => Just(Step::Restart),
     ]
 }

@@ -57,6 +57,7 @@ fn no(reason: &DenialReason) -> No {
         DenialReason::Protocol(_) => No::Plain("Protocol"),
         DenialReason::NotOpen => No::Plain("NotOpen"),
         DenialReason::NoGroup { .. } => No::Plain("NoGroup"),
+        DenialReason::Stale { .. } => No::Plain("Stale"),
         DenialReason::Native { .. } => No::Plain("Native"),
         DenialReason::SeveralNative { .. } => No::Plain("SeveralNative"),
         DenialReason::Unresolved(Unresolved::Group { .. }) => No::Unresolved("Group"),
@@ -85,7 +86,25 @@ impl Oracle {
         self.budgets.values().filter(|budget| self.covers(budget, &seen.pod)).collect()
     }
 
+    /// The decision where no kind is stale.
     pub(crate) fn decide(&self, request: &Request) -> ExpectedDecision {
+        self.decide_by_age(request, &BTreeSet::new())
+    }
+
+    /// The pod that a request is about, if it is known.
+    pub(crate) fn meant(&self, request: &Request) -> Option<&Pod> {
+        let found = match &request.object {
+            Some(object) => self.pods.get(&object.uid),
+            None => {
+                let named = self.pods.values().filter(|seen| seen.pod.key == request.pod);
+                named.max_by_key(|seen| (seen.absent.is_none(), seen.pod.version))
+            }
+        };
+        found.filter(|seen| seen.absent.is_none()).map(|seen| &seen.pod)
+    }
+
+    /// The decision if these budgets depend on a stale kind.
+    pub(crate) fn decide_by_age(&self, request: &Request, stale: &BTreeSet<BudgetKey>) -> ExpectedDecision {
         let user = &*request.caller.user;
         let deletes = request.operation == Operation::Delete;
         let precise = request.caller.names_uid || request.caller.no_grace;
@@ -105,17 +124,10 @@ impl Oracle {
         if request.object.as_ref().is_some_and(|object| object.terminating) {
             return ExpectedDecision::NoEffect("Terminating");
         }
-        if self.namespaces.get(&request.pod.namespace).is_some_and(|ns| ns.terminating) {
+        if self.is_terminating(&request.pod.namespace) {
             return ExpectedDecision::NoEffect("NamespaceTerminating");
         }
-        let found = match &request.object {
-            Some(object) => self.pods.get(&object.uid),
-            None => {
-                let named = self.pods.values().filter(|seen| seen.pod.key == request.pod);
-                named.max_by_key(|seen| (seen.absent.is_none(), seen.pod.version))
-            }
-        };
-        let Some(seen) = found.filter(|seen| seen.absent.is_none()) else {
+        let Some(seen) = self.meant(request).map(|pod| &self.pods[&pod.uid]) else {
             return ExpectedDecision::NoEffect("Gone");
         };
         let pod = &seen.pod;
@@ -144,7 +156,7 @@ impl Oracle {
         let (mut reasons, mut denials) = (Vec::new(), Vec::new());
         for budget in self.covering(&pod.uid) {
             let name = format!("{:?}", budget.key);
-            match self.review(request, seen, budget) {
+            match self.review(request, seen, budget, stale.contains(&budget.key)) {
                 Ok(reason) => reasons.push((name, reason)),
                 Err(_) if budget.spec.as_ref().is_ok_and(|rules| rules.observe) => {
                     reasons.push((name, AllowReason::Observed));
@@ -182,7 +194,13 @@ impl Oracle {
         (native.current && guarded && native.allowed <= 0).then_some("Native")
     }
 
-    fn review(&self, request: &Request, seen: &Seen, budget: &Budget) -> Result<AllowReason, No> {
+    fn review(
+        &self,
+        request: &Request,
+        seen: &Seen,
+        budget: &Budget,
+        is_stale: bool,
+    ) -> Result<AllowReason, No> {
         let (operation, pod) = (request.operation, &seen.pod);
         if !self.operations(budget).contains(operation) {
             return Ok(AllowReason::PassesBy);
@@ -199,6 +217,9 @@ impl Oracle {
         }
         if pod.phase == Phase::Pending && operation.removes() {
             return Ok(AllowReason::Pending);
+        }
+        if is_stale {
+            return Err(No::Plain("Stale"));
         }
         // Counted as if the pod had no tokens of its own.
         let count = self.count_without(budget, Some(&pod.uid));
@@ -259,7 +280,7 @@ impl Oracle {
     }
 
     /// Whether the request is a delete by the controller that owns the pod.
-    fn is_own_controller(&self, request: &Request, seen: &Seen) -> bool {
+    pub(super) fn is_own_controller(&self, request: &Request, seen: &Seen) -> bool {
         let user = &*request.caller.user;
         let in_lws = seen.pod.labels.get(&format!("{LWS}/name")).is_some();
         let kind = seen.pod.controller().map(|owner| (&*owner.kind.group, &*owner.kind.kind));

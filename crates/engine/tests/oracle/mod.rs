@@ -1,11 +1,13 @@
 //! A second engine, written from the design and not from the first one. It stores the raw facts and computes everything
 //! from them each time, in the simplest way. It is slow, and short enough to review.
 
+mod ages;
 mod count;
 mod judge;
 mod memory;
 mod tests;
 
+use ages::Ages;
 pub(crate) use count::StatusView;
 pub(crate) use judge::ExpectedDecision;
 use memory::{Before, Remembered};
@@ -53,6 +55,8 @@ pub(crate) struct Oracle {
     heard: BTreeSet<BudgetKey>,
     /// Lists of a budget's pods that the watch has not reached yet: the coverage of the budget, and the version.
     pub(crate) looks: BTreeMap<BudgetKey, (quorate_engine::Coverage, Version)>,
+    /// When the watches last received something.
+    pub(crate) ages: Ages,
 }
 
 /// An input of an engine.
@@ -62,6 +66,12 @@ pub(crate) enum Event {
     Sync(Snapshot),
     Learn(Pod),
     Look(BudgetKey, Vec<Pod>, Version),
+    /// The watches of these kinds received something.
+    Heard(Vec<GroupKind>),
+    /// A kind seems not to be served any more.
+    Doubted(GroupKind),
+    /// A kind is not watched any more.
+    Forgotten(GroupKind),
     Time,
 }
 
@@ -85,6 +95,7 @@ impl Oracle {
             memory: BTreeMap::new(),
             heard: BTreeSet::new(),
             looks: BTreeMap::new(),
+            ages: Ages::default(),
         }
     }
 
@@ -106,6 +117,9 @@ impl Oracle {
                 self.learn(pod, version);
             }
             Event::Look(budget, pods, version) => self.look(&budget, pods, version),
+            Event::Heard(kinds) => kinds.iter().for_each(|kind| self.ages.heard(kind, self.now)),
+            Event::Doubted(kind) => self.ages.doubt(&kind),
+            Event::Forgotten(kind) => self.ages.forget(&kind),
             Event::Time => {}
         }
         self.remember(&before, listed.as_ref());

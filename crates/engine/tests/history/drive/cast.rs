@@ -64,6 +64,27 @@ pub(super) fn owner(at: u8) -> Owner {
     }
 }
 
+/// The kinds that have an age.
+pub(super) fn aged_kind(at: u8) -> GroupKind {
+    let (group, kind) = match at {
+        0 => ("apps", "ReplicaSet"),
+        1 => ("apps", "StatefulSet"),
+        2 => ("apps", "Deployment"),
+        3 => ("example.com", "Thing"),
+        4 => ("example.com", "App"),
+        5 => ("example.com", "Game"),
+        6 => ("batch", "Job"),
+        7 => ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+        8 => ("scheduling.k8s.io", "PodGroup"),
+        9 => ("scheduling.k8s.io", "Workload"),
+        10 => ("scheduling.quorate.dev", "Workload"),
+        11 => ("coordination.k8s.io", "Lease"),
+        12 => ("", "Node"),
+        _ => ("", "Namespace"),
+    };
+    GroupKind::new(group, kind)
+}
+
 pub(super) fn controller(at: u8, replicas: Option<u32>, edit: &ControllerEdit) -> Controller {
     let Owner { uid, kind, name, .. } = owner(at);
     let above = match at {

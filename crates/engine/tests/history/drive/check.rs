@@ -1,10 +1,13 @@
 //! What the engine and the oracle must agree on: every status, the budgets of every pod, and the decision on every
 //! request.
 
+use std::collections::BTreeSet;
+
 use quorate_engine::Engine;
 use quorate_engine::basics::{ObjectKey, Time};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason};
 use quorate_engine::facts::{BudgetKey, Operation, Pod};
 use quorate_engine::request::Request;
 
@@ -36,11 +39,13 @@ pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(
     let before: Vec<_> = oracle.budgets.keys().map(|key| engine.status(key, now)).collect();
     for request in requests(oracle) {
         let said = engine.decide(&request, now);
-        let expected = oracle.decide(&request);
+        let by_age = oracle.denying_by_age(&request, &stale_by(oracle, &said));
+        let by_age = by_age.map_err(|what| format!("{request:?}\n  engine {said:?}\n  oracle: {what}"))?;
+        let expected = oracle.decide_by_age(&request, &by_age);
         if ExpectedDecision::of(&said) != expected {
             return Err(format!("{request:?}\n  engine {said:?}\n  oracle {expected:?}"));
         }
-        if let quorate_engine::decision::Decision::Deny(denials) = &said {
+        if let Decision::Deny(denials) = &said {
             let text = quorate_engine::sentence::refusal(denials, now);
             if text.is_empty() || text.chars().count() > quorate_engine::sentence::MAX_LENGTH {
                 return Err(format!("a denial of {} characters: {text}", text.len()));
@@ -49,6 +54,22 @@ pub(super) fn check(engine: &mut Engine, oracle: &Oracle, now: Time) -> Result<(
     }
     let after: Vec<_> = oracle.budgets.keys().map(|key| engine.status(key, now)).collect();
     if before == after { Ok(()) } else { Err("deciding changed a status".to_owned()) }
+}
+
+/// The budgets that an engine takes for stale. One that only observes does not say why it would deny.
+fn stale_by(oracle: &Oracle, decision: &Decision) -> BTreeSet<BudgetKey> {
+    match decision {
+        Decision::Deny(denials) => {
+            let stale = denials.iter().filter(|denial| matches!(denial.reason, DenialReason::Stale { .. }));
+            // What those say that observe is not in the denial, and does not change it.
+            stale.filter_map(|denial| denial.budget.clone()).collect()
+        }
+        Decision::Allow(Allow::Agreed { reasons, .. }) => {
+            let observed = reasons.iter().filter(|(_, reason)| *reason == AllowReason::Observed);
+            observed.map(|(key, _)| key.clone()).filter(|key| oracle.budgets.contains_key(key)).collect()
+        }
+        Decision::Allow(_) => BTreeSet::new(),
+    }
 }
 
 /// Every pod, every operation, a few callers.

@@ -13,8 +13,10 @@ use quorate_engine::facts::{
 use quorate_engine::selector::Selector;
 
 use super::Drive;
-use super::cast::{budget_key, controller, edit_pod, new_pod, owner, pod_key, pod_owner, rules, uid};
-use crate::history::step::{NAMES, PodEdit, Step};
+use super::cast::{
+    aged_kind, budget_key, controller, edit_pod, new_pod, owner, pod_key, pod_owner, rules, uid,
+};
+use crate::history::step::{KINDS, NAMES, PodEdit, Step};
 use crate::oracle::Event;
 
 impl Drive {
@@ -101,6 +103,12 @@ impl Drive {
                 self.now = Time(self.now.0 + by);
                 vec![Event::Time]
             }
+            Step::Heard(mask) => {
+                let kinds = (0..KINDS).filter(|at| mask & (1 << at) != 0).map(aged_kind);
+                vec![Event::Heard(kinds.collect())]
+            }
+            Step::Doubted(at) => vec![Event::Doubted(aged_kind(*at))],
+            Step::Forgotten(at) => vec![Event::Forgotten(aged_kind(*at))],
             Step::Restart => vec![Event::Time],
             Step::Budget(..)
             | Step::Numbers(..)

@@ -73,6 +73,18 @@ impl Drive {
             Event::Look(budget, pods, version) => {
                 self.engine.apply_pod_list(&budget, pods, version, self.now)
             }
+            Event::Heard(kinds) => {
+                kinds.iter().for_each(|kind| self.engine.heard(kind, self.oracle.now));
+                self.engine.advance(self.now)
+            }
+            Event::Doubted(kind) => {
+                self.engine.doubt(&kind);
+                self.engine.advance(self.now)
+            }
+            Event::Forgotten(kind) => {
+                self.engine.forget(&kind);
+                self.engine.advance(self.now)
+            }
             Event::Time => self.engine.advance(self.now),
         }
     }
@@ -123,6 +135,12 @@ impl Drive {
         for kind in BudgetKind::ALL {
             let alike = budgets.iter().filter(|budget| budget.key.kind == kind).cloned().collect();
             fresh.sync(Snapshot::Budgets(kind, alike), now);
+        }
+        for (kind, (at, doubted)) in &oracle.ages.heard {
+            fresh.heard(kind, *at);
+            if *doubted {
+                fresh.doubt(kind);
+            }
         }
         check(&mut fresh, &self.oracle, now).map_err(|what| format!("a fresh engine: {what}"))?;
         self.engine = fresh;
