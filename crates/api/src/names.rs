@@ -51,6 +51,9 @@ pub const SILENT: &str = "quorate.dev/silent";
 /// object; null for a kind that could not be read yet. An annotation.
 pub const WATCH_AGES: &str = "quorate.dev/watch-ages";
 
+/// On the Lease of a server: how it was started, as far as its decisions depend on it, as a JSON object. An annotation.
+pub const SETTINGS: &str = "quorate.dev/settings";
+
 /// The condition of a pod that its disruption probes set.
 pub const DISRUPTABLE: &str = "Disruptable";
 

@@ -116,12 +116,7 @@ fn service(text: &str) -> Result<Endpoint, String> {
 
 /// The value of --serve-pub.
 fn serve_pub(text: &str) -> Result<ServePub, String> {
-    match text {
-        "auto" => Ok(ServePub::Auto),
-        "always" => Ok(ServePub::Always),
-        "never" => Ok(ServePub::Never),
-        _ => Err("must be auto, always or never".to_owned()),
-    }
+    ServePub::named(text).ok_or_else(|| "must be auto, always or never".to_owned())
 }
 
 #[cfg(test)]

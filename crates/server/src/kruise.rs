@@ -28,6 +28,22 @@ pub enum ServePub {
     Never,
 }
 
+impl ServePub {
+    /// The value of `--serve-pub`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Auto, Self::Always, Self::Never].into_iter().find(|serve| serve.name() == name)
+    }
+}
+
 /// Whether they are served here; `None` until that is known.
 pub(crate) type ServedHere = watch::Receiver<Option<bool>>;
 

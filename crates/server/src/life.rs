@@ -34,6 +34,7 @@ use crate::owners::Owners;
 use crate::raw_budgets::RawBudgets;
 use crate::replicas::{self, Acknowledgement, ReplicaLeases};
 use crate::run::Options;
+use crate::settings::ServerSettings;
 use crate::status::Writer;
 use crate::watches::{self, WatchScope, WatchedKind};
 use crate::webhooks::{self, Endpoint};
@@ -88,7 +89,12 @@ impl Life {
             scope.interruptions().clone(),
         );
         let leases = Arc::new(leases);
-        leases.join().await?;
+        let settings = ServerSettings {
+            gates: options.gates,
+            serve_pub: options.serve_pub,
+            fresh_for: options.fresh_for,
+        };
+        leases.join(settings).await?;
 
         let raw_budgets = Arc::new(RawBudgets::default());
         let events = Events::start(client.clone(), name.clone(), raw_budgets.clone());

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt};
 use parking_lot::Mutex;
-use quorate_api::names::{self, ADMITTED, COMPONENT, SERVER, SERVING, SILENT};
+use quorate_api::names::{self, ADMITTED, COMPONENT, SERVER, SERVING, SETTINGS, SILENT};
 use quorate_api::slim;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::facts::BudgetKind;
@@ -31,13 +31,14 @@ use crate::actor::ReplicaHandle;
 use crate::calls::FIELD_MANAGER;
 use crate::clock;
 use crate::own_lease::{Lost, OwnLease};
+use crate::settings::ServerSettings;
 use crate::watches::{WatchScope, WatchedKind};
 
 /// How long the other replicas consider a process alive after a renewal.
-const LEASE_DURATION: Duration = Duration::from_secs(15);
+pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// How long this process may decide after a renewal: it stops well before the other replicas may consider it dead.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Interval between renewals.
 const RENEW_INTERVAL: Duration = Duration::from_secs(4);
@@ -179,15 +180,18 @@ impl ReplicaLeases {
         self.verified.send_replace(interruptions);
     }
 
-    /// Creates the Lease of this process. It says that the process does not serve yet.
-    pub(crate) async fn join(&self) -> anyhow::Result<()> {
+    /// Creates the Lease of this process. It says how the process was started, and that it does not serve yet.
+    pub(crate) async fn join(&self, settings: ServerSettings) -> anyhow::Result<()> {
         let (began, interruptions) = (Instant::now(), self.interruptions.count());
         let now = self.own.lock().renewing(Timestamp::now());
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
-                annotations: Some([(SERVING.to_owned(), "false".to_owned())].into()),
+                annotations: Some(
+                    [(SERVING.to_owned(), "false".to_owned()), (SETTINGS.to_owned(), settings.to_text())]
+                        .into(),
+                ),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {

@@ -1,7 +1,6 @@
 //! Checks the budgets, their namespaces, and the pods they cover.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace;
@@ -10,27 +9,23 @@ use kube::{Client, ResourceExt as _};
 use quorate_api::names::{ENFORCED, kruise};
 use quorate_api::slim;
 use quorate_engine::Engine;
-use quorate_engine::basics::{ObjectKey, Text};
+use quorate_engine::basics::{ObjectKey, Text, Time};
 use quorate_engine::condition_reason::Severity;
 use quorate_engine::decision::ProbeDoubt;
 use quorate_engine::facts::{BudgetKey, BudgetKind, NativeBudget};
 use quorate_engine::status::ConditionType;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
-use quorate_server::view::{self, Unlisted, View};
-use quorate_server::{Gates, ServePub};
+use quorate_server::view::{Assumed, Unlisted, View};
 
 use super::report::Section;
-
-/// An agent renews its Lease within this time.
-const RENEWAL: Duration = Duration::from_secs(15);
 
 /// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
 pub(super) async fn check(client: &Client, own: &str) -> Section {
     let mut section = Section::new("budgets");
-    let mut view = match View::load(client, Gates::default(), ServePub::Auto, own, None).await {
+    let mut view = match View::load(client, Assumed::default(), own, None).await {
         Ok(view) => view,
         Err(obstacle) => {
             section.bad(obstacle.to_string(), "`quorate check` must read the same resources as a server");
@@ -43,9 +38,10 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             format!("you need the verbs list and watch on it; without them it is unknown {unknown}"),
         );
     }
-    conditions(view.engine(), &mut section);
+    let now = view.now();
+    conditions(view.engine(), now, &mut section);
     namespaces(client, view.engine(), &mut section).await;
-    probes(&mut view, &mut section).await;
+    probes(&mut view, &mut section);
     native(client, view.engine(), &mut section).await;
     let served = view.engine().budgets().any(|budget| budget.key.kind == BudgetKind::PodUnavailableBudget);
     kruise(client, served, &mut section).await;
@@ -53,12 +49,12 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
 }
 
 /// Checks the conditions of each budget.
-fn conditions(engine: &mut Engine, section: &mut Section) {
+fn conditions(engine: &mut Engine, now: Time, section: &mut Section) {
     let mut keys: Vec<BudgetKey> = engine.budgets().map(|budget| budget.key.clone()).collect();
     keys.sort();
     let mut well = 0;
     for key in &keys {
-        let Some(status) = engine.status(key, view::now()) else { continue };
+        let Some(status) = engine.status(key, now) else { continue };
         let wrong =
             status.conditions.iter().find(|c| !c.status && c.kind != ConditionType::DisruptionAllowed);
         match wrong {
@@ -102,14 +98,10 @@ async fn namespaces(client: &Client, engine: &Engine, section: &mut Section) {
 }
 
 /// Checks that an agent runs every probe.
-async fn probes(view: &mut View, section: &mut Section) {
-    // Only an agent that has a Lease is waited for.
-    let renewed = |engine: &mut Engine| {
-        engine.advance(view::now());
-        !engine.pods().any(|pod| engine.probe_doubt(&pod.uid) == Some(ProbeDoubt::AgentStale))
-    };
+fn probes(view: &mut View, section: &mut Section) {
+    let now = view.now();
     let without_agent = |engine: &mut Engine| {
-        engine.advance(view::now());
+        engine.advance(now);
         let probed = engine.pods().filter(|pod| pod.probe.is_some());
         let doubts = probed.map(|pod| (pod.node.clone(), engine.probe_doubt(&pod.uid)));
         doubts
@@ -117,7 +109,6 @@ async fn probes(view: &mut View, section: &mut Section) {
             .filter_map(|(node, _)| node.map(|node| node.to_string()))
             .collect::<BTreeSet<String>>()
     };
-    view.until(RENEWAL, renewed).await;
     let nodes: Vec<String> = without_agent(view.engine()).into_iter().collect();
     let probed = view.engine().pods().filter(|pod| pod.probe.is_some()).count();
     match (probed, nodes.is_empty()) {

@@ -4,12 +4,12 @@ use anyhow::{Result, bail};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
-use quorate_engine::decision::{Allow, Decision, DenialReason, Exhausted, NoEffect, Noun, ProbeDoubt};
+use quorate_engine::decision::{Allow, Decision, DenialReason, Exhausted, NoEffect, Noun};
 use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Pod};
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
 use quorate_engine::{Engine, status};
-use quorate_server::view::Unlisted;
+use quorate_server::view::{Unlisted, View};
 use serde::Serialize;
 
 /// An explanation, and what it leaves out.
@@ -20,6 +20,9 @@ pub(super) struct Explanation {
     pub(super) explained: Explained,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) left_out: Vec<UnlistedResource>,
+    /// What the answer depends on besides the objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) notes: Vec<String>,
 }
 
 /// A resource that the user may not list, and what is unknown without it.
@@ -32,12 +35,12 @@ pub(super) struct UnlistedResource {
 }
 
 impl Explanation {
-    pub(super) fn new(explained: Explained, unlisted: &[Unlisted]) -> Self {
+    pub(super) fn new(explained: Explained, unlisted: &[Unlisted], notes: Vec<String>) -> Self {
         let left_out = |unlisted: &Unlisted| UnlistedResource {
             resource: unlisted.what.clone(),
             unknown: unlisted.unknown,
         };
-        Self { explained, left_out: unlisted.iter().map(left_out).collect() }
+        Self { explained, left_out: unlisted.iter().map(left_out).collect(), notes }
     }
 }
 
@@ -133,39 +136,42 @@ impl Explained {
     }
 }
 
-/// Whether the answer about a pod may change with the next Lease renewal of its agent.
-pub(super) fn awaits_agent(engine: &mut Engine, uid: &Uid) -> bool {
-    engine.advance(now());
-    engine.probe_doubt(uid) == Some(ProbeDoubt::AgentStale)
-}
-
-fn now() -> Time {
-    quorate_server::view::now()
-}
-
-/// Explains objects with the decisions of an engine.
+/// Explains objects with the decisions of the servers.
 pub(super) struct Explainer<'a> {
-    engine: &'a mut Engine,
+    view: &'a mut View,
     operation: Operation,
     now: Time,
 }
 
 impl<'a> Explainer<'a> {
-    pub(super) fn new(engine: &'a mut Engine, operation: Operation) -> Self {
-        Self { engine, operation, now: now() }
+    pub(super) fn new(view: &'a mut View, operation: Operation) -> Self {
+        let now = view.now();
+        Self { view, operation, now }
+    }
+
+    fn engine(&mut self) -> &mut Engine {
+        self.view.engine()
     }
 
     pub(super) fn pod(&mut self, key: &ObjectKey) -> Result<PodAnswer> {
-        let Some(pod) = self.engine.pod(key).cloned() else {
+        let Some(pod) = self.engine().pod(key).cloned() else {
             bail!("there is no pod {} in namespace {}", key.name, key.namespace)
         };
         Ok(self.pod_answer(&pod))
     }
 
+    /// The pods that are wanted, by name.
+    pub(super) fn pods(&mut self, wanted: impl Fn(&Pod) -> bool) -> Vec<PodAnswer> {
+        let mut pods: Vec<Pod> = self.engine().pods().filter(|pod| wanted(pod)).cloned().collect();
+        pods.sort_by(|a, b| a.key.cmp(&b.key));
+        pods.iter().map(|pod| self.pod_answer(pod)).collect()
+    }
+
     pub(super) fn node(&mut self, name: &str) -> Result<Explained> {
-        let on_node = self.engine.pods().filter(|pod| pod.node.as_deref() == Some(name) && !pod.terminating);
+        let on_node =
+            self.engine().pods().filter(|pod| pod.node.as_deref() == Some(name) && !pod.terminating);
         let (stay, mut go): (Vec<Pod>, Vec<Pod>) = on_node.cloned().partition(is_skipped_by_drain);
-        if stay.is_empty() && go.is_empty() && !self.engine.knows_node(name) {
+        if stay.is_empty() && go.is_empty() && !self.engine().knows_node(name) {
             bail!("there is no node {name}");
         }
         go.sort_by(|a, b| a.key.cmp(&b.key));
@@ -183,7 +189,7 @@ impl<'a> Explainer<'a> {
 
     pub(super) fn budgets(&mut self, wanted: impl Fn(&BudgetKey) -> bool) -> Vec<BudgetAnswer> {
         let mut keys: Vec<BudgetKey> =
-            self.engine.budgets().map(|budget| budget.key.clone()).filter(wanted).collect();
+            self.engine().budgets().map(|budget| budget.key.clone()).filter(wanted).collect();
         keys.sort();
         keys.iter().filter_map(|key| self.budget_answer(key)).collect()
     }
@@ -203,20 +209,25 @@ impl<'a> Explainer<'a> {
 
     fn pod_answer(&mut self, pod: &Pod) -> PodAnswer {
         let request = self.request(pod);
-        let decision = self.engine.decide(&request, self.now);
-        let needs_budgets = !matches!(&decision, Decision::Allow(Allow::NoEffect { .. } | Allow::Exempt(_)));
+        let decision = self.view.decide(&request);
+        let needs_budgets = match &decision {
+            Decision::Allow(Allow::NoEffect { .. } | Allow::Exempt(_)) => false,
+            Decision::Allow(_) => true,
+            // Where no server decides, no budget does.
+            Decision::Deny(_) => self.view.servers().refusal().is_none(),
+        };
         let budgets = match needs_budgets {
-            true => self.engine.covering(&pod.uid),
+            true => self.engine().covering(&pod.uid),
             false => Vec::new(),
         };
         let why = match &decision {
             Decision::Allow(Allow::NotCovered { .. }) => Some("no budget covers it".to_owned()),
             Decision::Allow(Allow::NoEffect { why, .. }) => Some(no_effect(*why).to_owned()),
             Decision::Allow(_) => None,
-            // Denied by a native budget, or not by a budget at all.
+            // Denied by a native budget, by one that may not cover the pod, or not by a budget at all.
             Decision::Deny(denials) => denials
                 .iter()
-                .find(|denial| denial.budget.is_none())
+                .find(|denial| denial.budget.as_ref().is_none_or(|budget| !budgets.contains(budget)))
                 .map(|denial| sentence::denial(denial, self.now)),
         };
         PodAnswer {
@@ -232,7 +243,7 @@ impl<'a> Explainer<'a> {
 
     fn budget_decision(&mut self, key: &BudgetKey, request: &Request, uid: &Uid) -> Option<BudgetDecision> {
         let (noun, numbers) = self.numbers(key)?;
-        let (agrees, why) = match self.engine.decide_one(key, request, uid, self.now) {
+        let (agrees, why) = match self.view.decide_one(key, request, uid) {
             Ok(reason) => (true, sentence::agreement(reason, noun)),
             Err(denial) => (false, sentence::denial(&denial, self.now)),
         };
@@ -240,12 +251,14 @@ impl<'a> Explainer<'a> {
     }
 
     fn numbers(&mut self, key: &BudgetKey) -> Option<(Noun, Numbers)> {
-        let status::Status { noun, units, .. } = self.engine.status(key, self.now)?;
+        let now = self.now;
+        let status::Status { noun, units, .. } = self.engine().status(key, now)?;
         Some((noun, numbers(noun, units)))
     }
 
     fn budget_answer(&mut self, key: &BudgetKey) -> Option<BudgetAnswer> {
-        let status = self.engine.status(key, self.now)?;
+        let now = self.now;
+        let status = self.engine().status(key, now)?;
         let noun = status.noun;
         let condition = |condition: &status::Condition| Condition {
             kind: condition.kind.name(),
@@ -266,10 +279,10 @@ impl<'a> Explainer<'a> {
 
     /// The units that are down, in the words of the first denial that an exhausted budget causes.
     fn units_down(&mut self, key: &BudgetKey) -> Vec<String> {
-        let pods: Vec<Pod> = self.engine.covered(key).into_iter().cloned().collect();
+        let pods: Vec<Pod> = self.engine().covered(key).into_iter().cloned().collect();
         let denial = pods.iter().find_map(|pod| {
             let request = Request { operation: Operation::Evict, object: None, ..self.request(pod) };
-            match self.engine.decide_one(key, &request, &pod.uid, self.now).err()?.reason {
+            match self.view.decide_one(key, &request, &pod.uid).err()?.reason {
                 DenialReason::Exhausted(exhausted) => Some(exhausted),
                 _ => None,
             }

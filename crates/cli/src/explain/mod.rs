@@ -1,28 +1,26 @@
 //! `quorate explain`: what a server would decide now, and why.
 //!
-//! It needs no server: it reads the same objects and applies the same rules. If the user may not list everything, the
-//! answer uses what the user can list, and a note lists what is left out.
+//! It asks no server: it reads the same objects and applies the same rules. How the servers were started and what they
+//! have received, it knows from their Leases. If the user may not list everything, the answer uses what the user can list,
+//! and a note lists what is left out.
 
 mod answer;
+mod notes;
 mod text;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use quorate_engine::basics::{ObjectKey, Uid};
-use quorate_engine::facts::{BudgetKey, Operation, Pod};
+use quorate_engine::basics::ObjectKey;
+use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Pod};
 use quorate_server::ServePub;
-use quorate_server::view::{Unlisted, View};
+use quorate_server::view::{Assumed, Unlisted, View};
 
 use crate::cluster::{CHECK_ADDRESS, Location, OLDEST, is_too_old};
 use crate::gates::Features;
 use crate::output::{self, Format};
 use answer::{Explained, Explainer, Explanation};
-
-/// Time to wait for the Lease renewal of a probe agent: an agent is trusted from the first observed renewal on.
-const AGENT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Resource names of budgets. Budgets of both kinds with the same name are explained together, because both can cover
 /// a pod.
@@ -42,7 +40,7 @@ const BLOCKED: u8 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Object to explain: pod/NAME, node/NAME or budget/NAME; defaults to all budgets of the namespace
+    /// Object to explain: pod/NAME, pods, node/NAME or budget/NAME; defaults to all budgets of the namespace
     what: Option<String>,
     #[command(flatten)]
     location: Location,
@@ -52,9 +50,9 @@ pub(crate) struct Args {
     /// Output format: json or yaml
     #[arg(short, long, value_enum)]
     output: Option<Format>,
-    /// Feature gates of the servers, as Name=true,Other=false
-    #[arg(long, value_parser = crate::gates::parse, default_value = "")]
-    feature_gates: Features,
+    /// Feature gates of the servers, as Name=true,Other=false; defaults to those that the servers publish
+    #[arg(long, value_parser = crate::gates::parse)]
+    feature_gates: Option<Features>,
 }
 
 /// Parses an operation by its verb.
@@ -68,6 +66,7 @@ fn operation_parser() -> impl TypedValueParser<Value = Operation> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Pod(String),
+    Pods,
     Node(String),
     Budget(String),
     Budgets,
@@ -77,7 +76,9 @@ enum Subject {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let subject = subject(args.what.as_deref())?;
     if matches!(subject, Subject::Pod(_) | Subject::Node(_)) && args.location.all_namespaces {
-        bail!("--all-namespaces applies only to budgets: use --namespace for a pod, neither for a node");
+        bail!(
+            "--all-namespaces applies only to budgets and pods: use --namespace for one pod, neither for a node"
+        );
     }
     let cluster = args.location.cluster.connect().await?;
     let release = cluster.release().await.map_err(|silent| anyhow!("{silent}: {CHECK_ADDRESS}"))?;
@@ -85,25 +86,26 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let name = &release.git_version;
         eprintln!("note: {name} is older than 1.{OLDEST}, the oldest release that Quorate is tested on");
     }
-    let Features { gates, pod_unavailable_budget, .. } = args.feature_gates;
-    let serve_pub = if pod_unavailable_budget { ServePub::Auto } else { ServePub::Never };
+    let assumed = args.feature_gates.map_or_else(Assumed::default, |features| Assumed {
+        gates: Some(features.gates),
+        serve_pub: (!features.pod_unavailable_budget).then_some(ServePub::Never),
+    });
     let namespace = args.location.namespace.unwrap_or(cluster.namespace);
     // The pods on a node are of all namespaces, so one namespace is not enough.
     let everywhere = args.location.all_namespaces || matches!(subject, Subject::Node(_));
     let within = (!everywhere).then_some(namespace.as_str());
     let own = args.location.cluster.quorate_namespace.as_str();
-    let mut view = View::load(&cluster.client, gates, serve_pub, own, within).await?;
-    let operation = args.operation;
-    let concerned = concerned(&mut view, &subject, &namespace);
-    view.until(AGENT_TIMEOUT, |engine| concerned.iter().all(|uid| !answer::awaits_agent(engine, uid))).await;
-    let probed = !concerned.is_empty();
+    let mut view = View::load(&cluster.client, assumed, own, within).await?;
+    let by_leases = depends_on_leases(&mut view, &subject, &namespace);
     let unlisted: Vec<Unlisted> =
-        view.unlisted().iter().filter(|unlisted| probed || !unlisted.of_probes).cloned().collect();
-    let mut looking = Explainer::new(view.engine(), operation);
+        view.unlisted().iter().filter(|unlisted| by_leases || !unlisted.of_probes).cloned().collect();
+    let notes = notes::about(&view, args.feature_gates.is_some());
+    let mut looking = Explainer::new(&mut view, args.operation);
     let explained = match &subject {
         Subject::Pod(name) => {
             Explained::Pods(vec![looking.pod(&ObjectKey::new(namespace.as_str(), name.as_str()))?])
         }
+        Subject::Pods => Explained::Pods(looking.pods(|pod| everywhere || *pod.key.namespace == *namespace)),
         Subject::Node(name) => looking.node(name)?,
         Subject::Budget(name) => {
             Explained::Budgets(looking.budget(&ObjectKey::new(namespace.as_str(), name.as_str()))?)
@@ -113,25 +115,24 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         ),
     };
     let allowed = explained.is_allowed();
-    let answer = Explanation::new(explained, &unlisted);
-    if args.output.is_none()
-        && let Some(note) = text::note(&answer.left_out)
-    {
-        eprintln!("{note}");
+    let answer = Explanation::new(explained, &unlisted, notes);
+    if args.output.is_none() {
+        text::notes(&answer).iter().for_each(|note| eprintln!("note: {note}"));
     }
     output::print(args.output, &answer, || text::render(&answer.explained, within))?;
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }
 
-/// The pods with a probe that the answer depends on.
-fn concerned(view: &mut View, subject: &Subject, namespace: &str) -> Vec<Uid> {
+/// Whether the answer depends on Leases: on the agent of a pod with a probe, or on how the servers were started.
+fn depends_on_leases(view: &mut View, subject: &Subject, namespace: &str) -> bool {
     let matters = |pod: &&Pod| match subject {
         Subject::Pod(name) => *pod.key.namespace == *namespace && *pod.key.name == **name,
         Subject::Node(name) => pod.node.as_deref() == Some(name.as_str()),
-        Subject::Budget(_) | Subject::Budgets => true,
+        Subject::Pods | Subject::Budget(_) | Subject::Budgets => true,
     };
-    let pods = view.engine().pods().filter(|pod| pod.probe.is_some()).filter(matters);
-    pods.map(|pod| pod.uid.clone()).collect()
+    let engine = view.engine();
+    let probed = engine.pods().filter(|pod| pod.probe.is_some()).any(|pod| matters(&pod));
+    probed || engine.budgets().any(|budget| budget.key.kind == BudgetKind::PodUnavailableBudget)
 }
 
 fn subject(what: Option<&str>) -> Result<Subject> {
@@ -142,11 +143,12 @@ fn subject(what: Option<&str>) -> Result<Subject> {
         false => Ok(name.to_owned()),
     };
     Ok(match kind {
+        "pods" if name.is_empty() => Subject::Pods,
         "pod" | "pods" | "po" => Subject::Pod(named()?),
         "node" | "nodes" | "no" => Subject::Node(named()?),
         kind if BUDGETS.contains(&kind) && name.is_empty() => Subject::Budgets,
         kind if BUDGETS.contains(&kind) => Subject::Budget(named()?),
-        _ => bail!("cannot explain {kind}: use pod/NAME, node/NAME or budget/NAME"),
+        _ => bail!("cannot explain {kind}: use pod/NAME, pods, node/NAME or budget/NAME"),
     })
 }
 
@@ -163,9 +165,10 @@ mod tests {
             (Some("dbu/llm"), Ok(Subject::Budget("llm".to_owned()))),
             (Some("pub/web"), Ok(Subject::Budget("web".to_owned()))),
             (Some("budgets"), Ok(Subject::Budgets)),
+            (Some("pods"), Ok(Subject::Pods)),
             (Some("pod"), Err("pod has no name: write pod/NAME")),
             (Some("pod/"), Err("pod has no name: write pod/NAME")),
-            (Some("service/x"), Err("cannot explain service: use pod/NAME, node/NAME or budget/NAME")),
+            (Some("service/x"), Err("cannot explain service: use pod/NAME, pods, node/NAME or budget/NAME")),
         ] {
             let got = subject(what).map_err(|error| error.to_string());
             assert_eq!(got, expected.map_err(str::to_owned), "{what:?}");

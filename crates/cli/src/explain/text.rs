@@ -2,12 +2,20 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{BudgetAnswer, BudgetDecision, Explained, NodeAnswer, PodAnswer, UnlistedResource};
+use super::answer::{
+    BudgetAnswer, BudgetDecision, Explained, Explanation, NodeAnswer, PodAnswer, UnlistedResource,
+};
 
 /// The text of an explanation. `within` is the namespace that it is about, if it is about one.
 pub(super) fn render(explained: &Explained, within: Option<&str>) -> String {
     let mut text = String::new();
     match explained {
+        Explained::Pods(pods) if pods.is_empty() => {
+            let _ = match within {
+                Some(namespace) => writeln!(text, "There is no pod in namespace {namespace}."),
+                None => writeln!(text, "There is no pod in any namespace."),
+            };
+        }
         Explained::Pods(pods) => pods.iter().for_each(|answer| pod(&mut text, answer)),
         Explained::Node(answer) => node(&mut text, answer),
         Explained::Budgets(budgets) if budgets.is_empty() => {
@@ -21,13 +29,17 @@ pub(super) fn render(explained: &Explained, within: Option<&str>) -> String {
     text
 }
 
-/// One line for all resources that the user may not list.
-pub(super) fn note(unlisted: &[UnlistedResource]) -> Option<String> {
+/// The notes, each one line; all resources that the user may not list are in one of them.
+pub(super) fn notes(answer: &Explanation) -> Vec<String> {
+    left_out(&answer.left_out).into_iter().chain(answer.notes.iter().cloned()).collect()
+}
+
+fn left_out(unlisted: &[UnlistedResource]) -> Option<String> {
     let part = |UnlistedResource { resource, unknown }: &UnlistedResource| {
         format!("{resource} (left out: {unknown})")
     };
     let parts: Vec<String> = unlisted.iter().map(part).collect();
-    (!parts.is_empty()).then(|| format!("note: you may not list {}", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("you may not list {}", parts.join(", ")))
 }
 
 fn mark(good: bool) -> &'static str {
@@ -105,11 +117,11 @@ mod tests {
 
     #[test]
     fn the_note_on_unlisted_resources_is_one_line() {
-        assert_eq!(note(&[]), None);
+        assert_eq!(left_out(&[]), None);
         let unlisted = |resource: &str, unknown| UnlistedResource { resource: resource.to_owned(), unknown };
         let two = [unlisted("nodes", "whether they are ready"), unlisted("pods", "everything")];
         let expected =
-            "note: you may not list nodes (left out: whether they are ready), pods (left out: everything)";
-        assert_eq!(note(&two).as_deref(), Some(expected));
+            "you may not list nodes (left out: whether they are ready), pods (left out: everything)";
+        assert_eq!(left_out(&two).as_deref(), Some(expected));
     }
 }

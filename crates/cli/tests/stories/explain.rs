@@ -31,7 +31,7 @@ pub(crate) async fn quorate(args: &[&str]) -> Output {
     }
 }
 
-async fn explain(cluster: &Cluster, user: &User, args: &[&str]) -> Output {
+pub(crate) async fn explain(cluster: &Cluster, user: &User, args: &[&str]) -> Output {
     let kubeconfig = cluster.kubeconfig(user).expect("a kubeconfig");
     let kubeconfig = kubeconfig.to_string_lossy();
     quorate(&[&["explain", "--kubeconfig", &kubeconfig], args].concat()).await

@@ -4,6 +4,7 @@
 
 mod agents;
 mod ages;
+mod agreement;
 mod autoscaler;
 mod certificates;
 mod check;

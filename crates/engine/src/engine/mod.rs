@@ -277,7 +277,7 @@ impl Engine {
     }
 
     /// Sets how long a kind is fresh.
-    pub(crate) fn set_age_limit(&mut self, fresh_for: Duration) {
+    pub fn set_age_limit(&mut self, fresh_for: Duration) {
         self.ages.set_limit(fresh_for);
     }
 

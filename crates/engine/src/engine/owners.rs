@@ -27,6 +27,13 @@ impl Engine {
         self.cluster.set_absent_owner(uid);
     }
 
+    /// Takes every controller that is unknown for absent, because all pods and then all controllers were just listed.
+    pub fn owners_are_listed(&mut self) {
+        let unknown = self.pods.iter().filter_map(|(_, record)| self.cluster.unknown_owner(&record.fact));
+        let unknown: Vec<Uid> = unknown.map(|owner| owner.uid.clone()).collect();
+        unknown.into_iter().for_each(|uid| self.owner_is_absent(uid));
+    }
+
     /// The denial by a budget with a `targetRef` that may or may not cover the pod.
     pub(crate) fn may_be_covered(&self, record: &PodRecord, operation: Operation) -> Option<Denial> {
         let owner = self.unknown_owner_of(record)?;

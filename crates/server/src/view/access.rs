@@ -5,6 +5,7 @@ use kube::core::Request;
 use kube::{Client, Error};
 use quorate_kit::Plain;
 
+use super::leases::Leases;
 use crate::watches::{self, WatchScope};
 
 /// A resource that every cluster has.
@@ -63,7 +64,7 @@ const IN_NO_NAMESPACE: [Kind; 2] = [
 const AGENTS: Kind = Kind::useful(
     watches::LEASES,
     ("/apis/coordination.k8s.io/v1", "leases"),
-    "whether agents are alive, so the last probe results are trusted",
+    "how the servers were started, and whether agents are alive, so the last probe results are trusted",
 );
 
 /// Why there is no view of a cluster.
@@ -109,6 +110,8 @@ pub struct Unlisted {
 /// What a user may list.
 pub(super) struct Access<'a> {
     pub(super) scope: WatchScope,
+    /// What servers and agents publish, if that may be listed.
+    pub(super) leases: Option<Leases>,
     pub(super) unlisted: Vec<Unlisted>,
     /// The only namespace that is listed; `None` for all.
     pub(super) within: Option<&'a str>,
@@ -147,13 +150,15 @@ impl<'a> Access<'a> {
             let of_probes = kind.resource == watches::NODES;
             unlisted.push(Unlisted { what: kind.resource.to_owned(), unknown, of_probes });
         }
-        if !may_list(client, &AGENTS, Some(own)).await? {
-            closed.push(&AGENTS);
+        let leases = Leases::list(client, own).await?;
+        // They are listed already, and need not be watched.
+        closed.push(&AGENTS);
+        if leases.is_none() {
             let what = format!("{} in {own}", AGENTS.resource);
             unlisted.push(Unlisted { what, unknown: AGENTS.unknown.unwrap_or_default(), of_probes: true });
         }
         let closed = closed.iter().map(|kind| kind.resource).collect();
-        Ok(Self { scope: WatchScope::without(closed, within), unlisted, within })
+        Ok(Self { scope: WatchScope::without(closed, within), leases, unlisted, within })
     }
 }
 

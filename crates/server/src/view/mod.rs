@@ -1,6 +1,8 @@
 //! A view of a cluster from outside: the facts that a server would have, for a client that computes its decisions.
 
 mod access;
+mod leases;
+mod outdated;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,14 +10,15 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::Api;
 use quorate_api::slim;
-use quorate_engine::basics::{Text, Time};
-use quorate_engine::facts::{Agent, Budget, BudgetKey, BudgetKind, Input, Node};
+use quorate_engine::basics::{GroupKind, Text, Time};
+use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason};
+use quorate_engine::facts::{Agent, Budget, BudgetKey, BudgetKind, Input, Node, WorkloadSource};
 use quorate_engine::ledger::Event;
+use quorate_engine::request::Request;
 use quorate_engine::{Engine, Gates, Snapshot};
 use quorate_intake::objects;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::actor::{Message, ReplicaHandle};
 use crate::clock;
@@ -25,45 +28,74 @@ use crate::twins;
 use crate::watches;
 use access::Access;
 pub use access::{Unlisted, ViewError};
+use leases::Leases;
+pub use leases::Servers;
 
 /// How long an agent whose Lease may not be listed is presumed alive: longer than any client uses a view.
 const PRESUMED: Duration = Duration::from_secs(86_400);
+
+/// How the servers were started, where the user says so. Otherwise their Leases say it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assumed {
+    /// Feature gates.
+    pub gates: Option<Gates>,
+    /// Whether they serve OpenKruise's budgets.
+    pub serve_pub: Option<ServePub>,
+}
 
 /// The facts that a server would have of a cluster now.
 pub struct View {
     engine: Engine,
     messages: mpsc::Receiver<Message>,
+    servers: Servers,
+    offset: i64,
+    /// The kinds of budgets whose definition does not store what servers write.
+    outdated: Vec<BudgetKind>,
     unlisted: Vec<Unlisted>,
     _watches: JoinSet<()>,
 }
 
 impl View {
-    /// Lists everything once. `own` is Quorate's own namespace, where the Leases of the agents are. If the user may not
-    /// list all namespaces, only the namespace `within` is listed.
+    /// Lists everything once. `own` is Quorate's own namespace, where the Leases of servers and agents are. If the user may
+    /// not list all namespaces, only the namespace `within` is listed.
     ///
     /// # Errors
     /// A resource that is required cannot be listed.
     pub async fn load(
         client: &Client,
-        gates: Gates,
-        serve_pub: ServePub,
+        assumed: Assumed,
         own: &str,
         within: Option<&str>,
     ) -> Result<Self, ViewError> {
-        let Access { scope, mut unlisted, within } = Access::of(client, own, within).await?;
+        let Access { scope, leases, mut unlisted, within } = Access::of(client, own, within).await?;
+        let Leases { agents, servers, offset } = leases.unwrap_or_default();
+        let published = servers.settings();
+        let settings = published.unwrap_or_default();
+        let gates = assumed.gates.unwrap_or(settings.gates);
+        let serve_pub = assumed.serve_pub.unwrap_or(settings.serve_pub);
         let (replica, messages) = ReplicaHandle::listening();
         let raw_budgets = std::sync::Arc::new(RawBudgets::default());
         // If the user may not read OpenKruise's webhooks, its budgets are included: one budget too many is better than
         // one too few.
         let mut kruise = kruise::follow(client.clone(), serve_pub, &scope, Some(true));
-        // Servers may serve these budgets beside OpenKruise. Then the status of the budgets shows it.
+        // Servers that do not say how they were started may serve these budgets beside OpenKruise. Then the status of the
+        // budgets shows it.
         let all = match serve_pub {
             ServePub::Never => kruise.clone(),
             ServePub::Auto | ServePub::Always => tokio::sync::watch::channel(Some(true)).1,
         };
         let watches =
             watches::start(client, &scope, &replica, &raw_budgets, own, &twins::Inbox::unread(), all);
-        let mut view = Self { engine: Engine::new(gates), messages, unlisted: Vec::new(), _watches: watches };
+        let mut view = Self {
+            engine: Engine::new(gates),
+            messages,
+            servers,
+            offset,
+            outdated: Vec::new(),
+            unlisted: Vec::new(),
+            _watches: watches,
+        };
+        view.engine.set_age_limit(settings.fresh_for);
         while let Some(Message::Event(event)) = view.messages.recv().await {
             if matches!(event, Event::Synced) {
                 break;
@@ -72,7 +104,8 @@ impl View {
         }
         let known = kruise.wait_for(Option::is_some).await.map_or(Some(true), |served| *served);
         if known == Some(false) {
-            view.drop_unserved();
+            let says_so = published.is_some() || assumed.serve_pub.is_some();
+            view.drop_unserved(says_so);
         }
         if let Some(name) = within
             && let Some(fact) = namespace(client, name, own).await
@@ -88,14 +121,89 @@ impl View {
             Unlisted { what, unknown, of_probes: false }
         }));
         view.unlisted = unlisted;
+        for kind in view.servers.unread() {
+            view.forget_unread(kind);
+        }
+        view.take(Event::List(Snapshot::Agents(agents)));
         view.presume();
+        view.engine.owners_are_listed();
+        let now = view.now();
+        for (kind, age) in view.servers.ages() {
+            let ago = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+            view.engine.heard(&kind, Time(now.0.saturating_sub(ago)));
+        }
+        view.outdated = outdated::kinds(client, &view.engine).await;
         Ok(view)
     }
 
-    /// Drops OpenKruise's budgets that no server of Quorate has opened: OpenKruise decides on them.
-    fn drop_unserved(&mut self) {
+    /// Forgets the objects of a kind that the servers cannot read.
+    fn forget_unread(&mut self, kind: GroupKind) {
+        let snapshot = match (&*kind.group, &*kind.kind) {
+            ("scheduling.k8s.io", "PodGroup") => Snapshot::PodGroups(Vec::new()),
+            ("scheduling.k8s.io", "Workload") => Snapshot::Workloads(WorkloadSource::Upstream, Vec::new()),
+            ("scheduling.quorate.dev", "Workload") => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
+            _ => Snapshot::Controllers(kind, Vec::new()),
+        };
+        self.take(Event::List(snapshot));
+    }
+
+    /// The time by the clock of the API server, to pass to the engine.
+    pub fn now(&self) -> Time {
+        Time(clock::now().0.saturating_add(self.offset))
+    }
+
+    /// What the servers publish.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// The decision of the servers on a request.
+    pub fn decide(&mut self, request: &Request) -> Decision {
+        let now = self.now();
+        let mut decision = self.engine.decide(request, now);
+        if matches!(decision, Decision::Allow(Allow::Exempt(_))) {
+            return decision;
+        }
+        if let Some(reason) = self.servers.refusal() {
+            return Decision::Deny(vec![Denial { budget: None, reason }]);
+        }
+        if let Decision::Deny(denials) = &mut decision {
+            denials.iter_mut().for_each(|denial| self.name_outdated_definition(denial));
+        }
+        decision
+    }
+
+    /// The decision of one budget.
+    ///
+    /// # Errors
+    /// The budget denies the request.
+    pub fn decide_one(
+        &mut self,
+        key: &BudgetKey,
+        request: &Request,
+        uid: &str,
+    ) -> Result<AllowReason, Denial> {
+        let now = self.now();
+        self.engine.decide_one(key, request, uid, now).map_err(|mut denial| {
+            self.name_outdated_definition(&mut denial);
+            denial
+        })
+    }
+
+    /// A budget that is closed because its definition drops what is written was not just created.
+    fn name_outdated_definition(&self, denial: &mut Denial) {
+        let kind = denial.budget.as_ref().map(|budget| budget.kind);
+        if denial.reason == DenialReason::NotOpen && kind.is_some_and(|kind| self.outdated.contains(&kind)) {
+            denial.reason = DenialReason::OutdatedDefinition;
+        }
+    }
+
+    /// Drops OpenKruise's budgets, on which OpenKruise decides. If it is not certain that Quorate's servers do not serve
+    /// them, those that one of them has opened stay.
+    fn drop_unserved(&mut self, is_certain: bool) {
         let is_unserved = |budget: &&Budget| {
-            budget.key.kind == BudgetKind::PodUnavailableBudget && budget.ledger.enforced.is_none()
+            let is_open = budget.ledger.enforced.is_some();
+            budget.key.kind == BudgetKind::PodUnavailableBudget && (is_certain || !is_open)
         };
         let unserved: Vec<BudgetKey> =
             self.engine.budgets().filter(is_unserved).map(|budget| budget.key.clone()).collect();
@@ -123,7 +231,7 @@ impl View {
                 self.take(Event::Fact(Box::new(ready)));
             }
             if agents {
-                let alive = Agent { started: Time(0), renewed: clock::now(), holds: PRESUMED };
+                let alive = Agent { started: Time(0), renewed: self.now(), holds: PRESUMED };
                 self.take(Event::Fact(Box::new(Input::Agent(node, Some(alive)))));
             }
         }
@@ -134,23 +242,8 @@ impl View {
         &mut self.engine
     }
 
-    /// Applies events until `enough` is true or `timeout` is over; returns whether `enough` is true.
-    ///
-    /// For example, an agent counts as alive only from the first renewal that this view observes.
-    pub async fn until(&mut self, timeout: Duration, enough: impl Fn(&mut Engine) -> bool) -> bool {
-        let end = Instant::now() + timeout;
-        while !enough(&mut self.engine) {
-            match tokio::time::timeout_at(end, self.messages.recv()).await {
-                Ok(Some(Message::Event(event))) => self.take(event),
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return false,
-            }
-        }
-        true
-    }
-
     fn take(&mut self, event: Event) {
-        let now = clock::now();
+        let now = self.now();
         match event {
             Event::Fact(fact) => drop(self.engine.apply(*fact, now)),
             Event::List(list) => drop(self.engine.sync(list, now)),
@@ -159,11 +252,6 @@ impl View {
             _ => {}
         }
     }
-}
-
-/// The time to pass to the engine of a view.
-pub fn now() -> Time {
-    clock::now()
 }
 
 /// A single namespace, for a user who may not list all of them.

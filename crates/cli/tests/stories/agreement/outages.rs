@@ -1,0 +1,125 @@
+//! Outages: what a server answers depends on what it receives. Only the embedded cluster can have them, and only a short
+//! limit makes this story short.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PatchParams};
+use quorate_devcluster::apiserver::{Fault, FaultGuard, RequestFilter, WatchFault};
+use quorate_testbed::{Backend, Cluster, Options, Setup, eventually, run_story};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use super::reasons::{self, Reached};
+use super::states::State;
+use super::{Answer, OPERATIONS, Tally, ask, compare, explained, nodes, prepare};
+use crate::fixture::{TestNamespace, spec_for_app};
+use crate::quorate::{Quorate, service_account};
+
+/// Longer than two intervals of bookmarks, so that other kinds stay fresh on a busy machine.
+const FRESH_FOR: Duration = Duration::from_secs(25);
+
+/// Of so many answers, at most so many may depend on what only a server can know.
+const ONLY_A_SERVER: (usize, usize) = (100, 5);
+
+#[test]
+fn explain_agrees_with_the_server_in_outages() {
+    run_story(Backend::Embedded, Setup::Private(Options::default()), outages);
+}
+
+/// The requests of the server for a resource.
+fn of_server(resource: &str) -> RequestFilter {
+    RequestFilter::any().user(service_account().name()).resource(resource)
+}
+
+/// Delays the events of a resource to the server until the guard is dropped.
+fn hold(cluster: &Cluster, resource: &str) -> FaultGuard {
+    cluster.embedded().expect("the embedded cluster").faults().watches(of_server(resource), WatchFault::Hold)
+}
+
+fn fail(cluster: &Cluster, which: RequestFilter, fault: Fault) -> FaultGuard {
+    cluster.embedded().expect("the embedded cluster").faults().requests(which, fault)
+}
+
+/// Waits until the server denies the eviction of a pod for this reason, or admits it if none is given.
+async fn until(ns: &TestNamespace, pod: &str, reason: Option<&str>) {
+    eventually(&format!("{pod}: {reason:?}"), || async {
+        let answer = Answer::of(&ask(ns, pod, "evict").await);
+        let is = match &answer {
+            Answer::Denied(sentence) => Some(reasons::of(sentence)) == reason,
+            _ => reason.is_none(),
+        };
+        if is { Ok(()) } else { Err(answer) }
+    })
+    .await;
+}
+
+async fn outages(cluster: Cluster) {
+    prepare(&cluster).await;
+    let _agents = nodes::create(&cluster.wire()).await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "outage").await;
+    let server = Quorate::start_with(&cluster, |options| options.fresh_for = FRESH_FOR).await;
+    let mut state = State::small(ns, ChaCha8Rng::seed_from_u64(18)).await;
+    let mut tally = Tally::default();
+    compare(&state.ns, &OPERATIONS, &mut tally).await;
+    let ns = &state.ns;
+
+    let stale = hold(&cluster, "deployments");
+    until(ns, "web-0", Some("Stale")).await;
+    compare(ns, &OPERATIONS, &mut tally).await;
+    drop(stale);
+    until(ns, "web-0", None).await;
+
+    let unrenewed = fail(&cluster, of_server("leases").writes(), Fault::Unavailable);
+    until(ns, "web-0", Some("NotServing")).await;
+    compare(ns, &OPERATIONS, &mut tally).await;
+    drop(unrenewed);
+    until(ns, "web-0", None).await;
+
+    // A pod that the server does not know, and cannot read. Only a server can know that.
+    let held = hold(&cluster, "pods");
+    let unread = fail(&cluster, of_server("pods").verb("get"), Fault::Hang);
+    state.one_more().await;
+    until(&state.ns, "web-new", Some("Deadline")).await;
+    let pods = explained(&state.ns, "evict").await;
+    let explained = pods.iter().find(|pod| pod["name"] == "web-new").expect("the pod");
+    assert!(!matches!(Answer::explained(explained), Answer::Rejected(_)));
+    tally.asked += 1;
+    tally.only_a_server += 1;
+    *tally.reasons.entry("Deadline").or_default() += 1;
+    drop(unread);
+    until(&state.ns, "web-0", Some("NotFresh")).await;
+    compare(&state.ns, &OPERATIONS, &mut tally).await;
+    drop(held);
+    until(&state.ns, "web-0", None).await;
+
+    outdated_definition(&state.ns).await;
+    until(&state.ns, "theirs-0", Some("OutdatedDefinition")).await;
+    compare(&state.ns, &OPERATIONS, &mut tally).await;
+
+    server.end().await;
+    let _unlisted = fail(&cluster, of_server("pods"), Fault::InternalError);
+    let _unsynced = Quorate::start_unready(&cluster).await;
+    until(&state.ns, "web-0", Some("NotSynced")).await;
+    compare(&state.ns, &OPERATIONS, &mut tally).await;
+
+    let Tally { asked, only_a_server, .. } = tally;
+    println!("{asked} requests, {only_a_server} of which only a server can know the answer to");
+    reasons::assert_all_reached(Reached::Outages, &tally.reasons);
+    assert!(only_a_server * ONLY_A_SERVER.0 <= asked * ONLY_A_SERVER.1, "{only_a_server} of {asked}");
+}
+
+/// A definition that does not store what servers write, as that of OpenKruise, and a budget of its kind.
+async fn outdated_definition(ns: &TestNamespace) {
+    let fields = ["opened", "openedFor", "claims"];
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    let removals = fields.map(|field| json!({"op": "remove", "path": format!("{path}/{field}")}));
+    let patch: kube::api::Patch<()> =
+        kube::api::Patch::Json(serde_json::from_value(json!(removals)).expect("a patch"));
+    let definitions: Api<CustomResourceDefinition> = Api::all(ns.cluster.admin());
+    let name = "podunavailablebudgets.policy.kruise.io";
+    definitions.patch(name, &PatchParams::default(), &patch).await.expect("an older definition");
+    ns.create_pod("theirs-0", json!({"app": "theirs"})).await;
+    ns.create_pub("theirs", json!({}), spec_for_app("theirs", "minAvailable", 0)).await.expect(201);
+}
