@@ -1,12 +1,15 @@
 //! What a server costs: `cargo xtask bench server`.
 //!
 //! A server as a process of its own, on the embedded cluster, which is in this process and so not in its figures.
-//! Prints one `name=value unit` per line.
+//! Prints one `name=value unit` per line. `cargo bench -p quorate --bench server -- openings` runs one part: `pods`,
+//! `openings` or `explain`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on ends")]
 
 #[path = "../../tests/stories/endpoints.rs"]
 mod endpoints;
+mod explain;
+mod openings;
 #[path = "../../tests/stories/quorate.rs"]
 #[allow(dead_code, reason = "shared with the stories")]
 mod quorate;
@@ -27,6 +30,21 @@ const FLIPS: usize = 1_000;
 
 #[tokio::main]
 async fn main() {
+    let parts: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let runs = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    if runs("explain") {
+        explain::measure().await;
+    }
+    if runs("openings") {
+        openings::measure().await;
+    }
+    if runs("pods") {
+        pods().await;
+    }
+}
+
+/// What watched pods cost.
+async fn pods() {
     let cluster = Cluster::whole(Backend::Embedded, Options::default()).await.expect("a cluster");
     let mut replicas = Replicas::start(&cluster, 1, &[]).await;
     let wire = cluster.wire();
