@@ -270,6 +270,16 @@ impl Engine {
     pub fn learn(&mut self, pod: Pod, now: Time) -> Changes {
         self.pass_time(now);
         let version = pod.version;
+        // A name has one pod at a time: the older of two is gone, and must not count beside the newer one.
+        let namesake = self.pod_id_by_name(&pod.key).filter(|id| self.pods[*id as usize].fact.uid != pod.uid);
+        if let Some(id) = namesake {
+            if self.pods[id as usize].fact.version > version {
+                return self.changes();
+            }
+            if version > self.pods_version {
+                self.begin_absence(id, version);
+            }
+        }
         self.learn_pod(pod, version);
         self.changes()
     }

@@ -104,6 +104,22 @@ fn a_reviewed_pod_is_gone_if_its_name_has_another_pod_or_none() {
     }
 }
 
+/// The view lags and still has the predecessor of a pod that is read. A name has one pod at a time: they must not both count.
+#[test]
+fn a_read_of_a_successor_shows_that_its_predecessor_is_gone() {
+    let pods = [pod("x", "web", true), pod("y", "web", true), pod("z", "web", true)];
+    let mut alone = Alone::new(open(keeps(3, ALL)), &pods);
+    let (allowed, current, _) = counts(&mut alone);
+    let successor = Pod { uid: "x'".into(), version: Version(9), ..pods[0].clone() };
+    let precondition = Some(successor.uid.clone());
+    alone.request(Request { precondition, ..request(Operation::Evict, &successor) });
+    let get = read(&mut alone);
+    alone.step(Event::Reply(get, there(&successor)));
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
+    // Until the watch shows that the predecessor is gone, it counts as a pod that is down.
+    assert_eq!(counts(&mut alone), (allowed, current, 4));
+}
+
 /// The view lags: it shows the predecessor of the pod that the caller insists on.
 #[test]
 fn a_uid_precondition_on_an_unknown_pod_is_checked_by_a_read() {

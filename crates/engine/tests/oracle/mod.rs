@@ -114,7 +114,17 @@ impl Oracle {
             Event::Sync(snapshot) => self.sync(snapshot),
             Event::Learn(pod) => {
                 let version = pod.version;
-                self.learn(pod, version);
+                // A name has one pod at a time.
+                let namesakes =
+                    self.pods.values_mut().filter(|it| it.pod.key == pod.key && it.pod.uid != pod.uid);
+                let namesake = namesakes.max_by_key(|it| it.pod.version);
+                let is_late = namesake.as_ref().is_some_and(|it| it.pod.version > version);
+                if let Some(gone) = namesake.filter(|_| !is_late && version > self.pods_version) {
+                    gone.absent = Some(version);
+                }
+                if !is_late {
+                    self.learn(pod, version);
+                }
             }
             Event::Look(budget, pods, version) => self.look(&budget, pods, version),
             Event::Heard(kinds) => kinds.iter().for_each(|kind| self.ages.heard(kind, self.now)),
