@@ -52,7 +52,9 @@ pub(super) async fn measure() {
                     pod["metadata"]["annotations"] = probe.clone();
                 }
                 wire.post(path, &pod).await.expect(201);
-                let status = json!({"status": {"phase": "Running", "conditions": conditions}});
+                let status = json!({"status": {"phase": "Running", "conditions": conditions,
+                    "containerStatuses": [{"name": "web", "image": "web:1", "imageID": "", "ready": true, "restartCount": 0,
+                        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}});
                 wire.patch(&format!("{path}/pod-{number}/status"), Patch::Merge, &status).await.expect(200);
             }
         });
