@@ -16,12 +16,14 @@ pub struct Caller {
     pub names_uid: bool,
     /// A delete has a grace period of zero.
     pub no_grace: bool,
+    /// A relabel changes owners and no labels.
+    pub only_owners: bool,
 }
 
 impl Caller {
-    /// A caller with this user name, without the properties of a delete.
+    /// A caller with this user name, without the properties of a delete or a relabel.
     pub fn named(user: impl Into<Text>) -> Self {
-        Self { user: user.into(), names_uid: false, no_grace: false }
+        Self { user: user.into(), names_uid: false, no_grace: false, only_owners: false }
     }
 }
 
@@ -57,6 +59,8 @@ pub enum When {
     /// Deletes with a UID precondition or a grace period of zero: garbage collection by a controller manager whose
     /// controllers share one user name.
     PreciseDeletes,
+    /// Relabels that change owners and no labels.
+    OwnerChanges,
 }
 
 /// All exempt callers: their requests are involuntary disruptions, or complete a disruption that was already allowed.
@@ -115,6 +119,18 @@ pub const EXEMPT: &[Exempt] = &[
         when: When::PreciseDeletes,
         why: "garbage collection by a controller manager without credentials per controller",
     },
+    Exempt {
+        name: "adoption",
+        who: Who::Prefix("system:serviceaccount:kube-system:"),
+        when: When::OwnerChanges,
+        why: "a controller adopts a pod, or releases one whose labels its selector does not match any more",
+    },
+    Exempt {
+        name: "adoption-by-controller-manager",
+        who: Who::User("system:kube-controller-manager"),
+        when: When::OwnerChanges,
+        why: "adoption by a controller manager without credentials per controller",
+    },
 ];
 
 impl Exempt {
@@ -131,6 +147,7 @@ impl Exempt {
                 When::PreciseDeletes => {
                     operation == Operation::Delete && (caller.names_uid || caller.no_grace)
                 }
+                When::OwnerChanges => operation == Operation::Relabel && caller.only_owners,
             }
         })
     }
@@ -174,6 +191,7 @@ mod tests {
     #[test]
     fn only_the_listed_callers_are_exempt() {
         let precise = |user: &str| Caller { names_uid: true, ..Caller::named(user) };
+        let adopts = |user: &str| Caller { only_owners: true, ..Caller::named(user) };
         let cases = [
             (Caller::named("system:node:worker-1"), Operation::Delete, Some("kubelet")),
             (Caller::named("system:node:worker-1"), Operation::Update, Some("kubelet")),
@@ -189,6 +207,23 @@ mod tests {
                 Operation::Delete,
                 None,
             ),
+            (
+                adopts("system:serviceaccount:kube-system:replicaset-controller"),
+                Operation::Relabel,
+                Some("adoption"),
+            ),
+            (
+                Caller::named("system:serviceaccount:kube-system:replicaset-controller"),
+                Operation::Relabel,
+                None,
+            ),
+            (
+                adopts("system:kube-controller-manager"),
+                Operation::Relabel,
+                Some("adoption-by-controller-manager"),
+            ),
+            (adopts("system:kube-controller-manager"), Operation::Update, None),
+            (adopts("alice"), Operation::Relabel, None),
         ];
         for (caller, operation, expected) in cases {
             let found = Exempt::find(&caller, operation).map(|entry| entry.name);

@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use crate::basics::{Text, Time, Uid};
+use crate::basics::{Labels, Text, Time, Uid};
 use crate::claims::{MAX_CLAIM_BYTES, MAX_CLAIMS, PROTOCOL};
 use crate::decision::{
     Allow, AllowReason, Decision, Denial, DenialReason, Down, Exhausted, Missing, NO_POD, NoEffect, Noun,
     Numbers, ProbeDoubt, Unhealthy, Unresolved,
 };
 use crate::engine::{BudgetRecord, Engine, Membership, PodRecord, why_unavailable};
-use crate::facts::{BudgetKey, Controller, HealthRule, Operation, Phase, Pod, Rules, UnhealthyPolicy, Units};
+use crate::facts::{
+    BudgetKey, Controller, HealthRule, Operation, Owner, Phase, Pod, Rules, UnhealthyPolicy, Units,
+};
 use crate::report::natural;
 use crate::request::Request;
 use crate::tally::{Unit, UnitSlot};
@@ -96,11 +98,12 @@ impl Engine {
 
     fn review_budgets(&self, request: &Request, record: &PodRecord) -> Decision {
         let uid = record.fact.uid.clone();
-        if record.members.is_empty() {
+        let concerned = self.concerned(request, record);
+        if concerned.is_empty() {
             return Decision::Allow(Allow::NotCovered { uid });
         }
         let mut members: SmallVec<[(&Membership, &BudgetRecord); 4]> =
-            record.members.iter().map(|member| (member, &self.budgets[member.budget as usize])).collect();
+            concerned.into_iter().map(|member| (member, &self.budgets[member.budget as usize])).collect();
         members.sort_by(|(_, a), (_, b)| a.fact.key.cmp(&b.fact.key));
         let mut reasons = Vec::with_capacity(members.len());
         let mut denials = Vec::new();
@@ -117,7 +120,7 @@ impl Engine {
             denials.push(denial);
         }
         if denials.is_empty() {
-            Decision::Allow(Allow::Agreed { uid, reasons })
+            Decision::Allow(Allow::Agreed { uid, reasons, departures: Vec::new() })
         } else {
             Decision::Deny(denials)
         }
@@ -255,8 +258,12 @@ struct BudgetReview<'a> {
 impl BudgetReview<'_> {
     fn answer(&self) -> Result<AllowReason, DenialReason> {
         let operation = self.request.operation;
-        if !self.rules.operations.contains(operation) {
+        if operation == Operation::Relabel && self.is_moved_by_controller() {
             return Ok(AllowReason::PassesBy);
+        }
+        if !self.rules.operations.contains(operation) {
+            let leaves = operation == Operation::Relabel;
+            return Ok(if leaves { AllowReason::Leaves } else { AllowReason::PassesBy });
         }
         let pod = &self.record.fact;
         if self.rules.waivable && pod.waives {
@@ -373,6 +380,19 @@ impl BudgetReview<'_> {
         }
         let pod = &self.record.fact;
         self.request.caller.is_controller_of(pod.controller().map(|owner| &owner.kind), &pod.labels)
+    }
+
+    /// Whether the controller of the pod, before or after the change, changes its labels or owners. A controller must be
+    /// able to release a pod that it must not count, and to adopt one.
+    fn is_moved_by_controller(&self) -> bool {
+        let pod = &self.record.fact;
+        let is_controller = |owners: &[Owner], labels: &Labels| {
+            let controller = owners.iter().find(|owner| owner.controller).map(|owner| &owner.kind);
+            self.request.caller.is_controller_of(controller, labels)
+        };
+        let after = self.request.placement.as_ref();
+        is_controller(&pod.owners, &pod.labels)
+            || after.is_some_and(|after| is_controller(&after.owners, &after.labels))
     }
 
     /// The workload whose controller deletes the pod; `None` for other requests.

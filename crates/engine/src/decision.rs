@@ -35,6 +35,8 @@ pub enum Allow {
         uid: Uid,
         /// Why each budget allows it, in the order in which the budgets are claimed.
         reasons: Vec<(BudgetKey, AllowReason)>,
+        /// What the pod leaves without a decision.
+        departures: Vec<Departure>,
     },
 }
 
@@ -50,6 +52,21 @@ impl Allow {
             Self::NotCovered { uid } | Self::Agreed { uid, .. } => Some(uid),
         }
     }
+}
+
+/// A pod leaves a budget, or a group of it, by a change of its labels or owners that the budget does not decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The pod.
+    pub pod: Text,
+    /// The budget.
+    pub budget: BudgetKey,
+    /// The group that the pod leaves, if the budget counts groups and the pod has one.
+    pub group: Option<Text>,
+    /// What the numbers count.
+    pub noun: Noun,
+    /// The numbers of the budget without the pod.
+    pub numbers: Numbers,
 }
 
 /// Why a request changes nothing for any budget.
@@ -88,6 +105,8 @@ pub enum AllowReason {
     PassesBy,
     /// The budget would deny the request, but it only observes.
     Observed,
+    /// The pod leaves the budget or a group of it, and the budget does not protect against that.
+    Leaves,
 }
 
 impl AllowReason {
@@ -100,7 +119,7 @@ impl AllowReason {
     /// Whether the budget gets a token only for its own information: it does not protect against the operation, or it
     /// observes.
     pub fn only_observes(self) -> bool {
-        matches!(self, Self::PassesBy | Self::Observed)
+        matches!(self, Self::PassesBy | Self::Observed | Self::Leaves)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod ledger;
 mod left_out;
 mod pool;
 mod probe_trust;
+mod relabel;
 mod report;
 pub mod request;
 mod safety_rule;

@@ -1,10 +1,12 @@
 //! Requests to disrupt a pod.
 
-use crate::basics::{ObjectKey, Uid, Version};
+use std::sync::Arc;
+
+use crate::basics::{Labels, ObjectKey, Uid, Version};
 use crate::callers::{Caller, Exempt};
 use crate::claims::Target;
 use crate::decision::{Allow, Decision, NoEffect};
-use crate::facts::{Operation, Pod};
+use crate::facts::{Link, Operation, Owner, Pod};
 
 /// A request to disrupt a pod, as the webhook receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +25,8 @@ pub struct Request {
     pub dry_run: bool,
     /// The state that an update requests for the containers.
     pub target: Target,
+    /// The labels and owners that a relabel requests. Without them, the pod leaves every budget.
+    pub placement: Option<Box<Placement>>,
 }
 
 impl Request {
@@ -34,6 +38,36 @@ impl Request {
         }
         let terminating = self.object.as_ref().is_some_and(|object| object.terminating);
         terminating.then_some(Decision::Allow(Allow::NoEffect { why: NoEffect::Terminating, uid: None }))
+    }
+}
+
+/// What decides which budgets and groups a pod belongs to, as a request changes it. It is the request itself, like the
+/// image of an update: it says nothing about the state of the pod before.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// The labels.
+    pub labels: Labels,
+    /// The owners.
+    pub owners: Arc<[Owner]>,
+    /// The link to a group of the Workload API.
+    pub link: Option<Box<Link>>,
+}
+
+impl Placement {
+    /// The pod as it is after the change.
+    pub(crate) fn applied_to(&self, pod: &Pod) -> Pod {
+        Pod {
+            labels: self.labels.clone(),
+            owners: Arc::clone(&self.owners),
+            link: self.link.clone(),
+            ..pod.clone()
+        }
+    }
+}
+
+impl From<&Pod> for Placement {
+    fn from(pod: &Pod) -> Self {
+        Self { labels: pod.labels.clone(), owners: Arc::clone(&pod.owners), link: pod.link.clone() }
     }
 }
 

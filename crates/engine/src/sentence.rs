@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::basics::{Text, Time};
 use crate::decision::{
-    AllowReason, Denial, DenialReason, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt, Unhealthy,
-    Unresolved,
+    AllowReason, Denial, DenialReason, Departure, Down, Exhausted, Missing, Noun, Numbers, ProbeDoubt,
+    Unhealthy, Unresolved,
 };
 use crate::facts::{BudgetKey, BudgetKind, MAX_SOURCES};
 
@@ -147,7 +147,29 @@ pub fn agreement(reason: AllowReason, what: Noun) -> String {
         AllowReason::Recreate => "its Deployment has the strategy Recreate".to_owned(),
         AllowReason::PassesBy => "does not protect the pod against this operation".to_owned(),
         AllowReason::Observed => "would deny it, but only observes".to_owned(),
+        AllowReason::Leaves => {
+            "does not decide which pods leave it: Relabel is not among its operations".to_owned()
+        }
     }
+}
+
+/// The warning about a pod that leaves a budget or a group: what counts without it, and how the budget could decide it.
+pub fn departure(departure: &Departure) -> String {
+    let Departure { pod, budget, group, noun: what, numbers } = departure;
+    let Numbers { current, desired, .. } = *numbers;
+    let from = match group {
+        Some(group) => format!("group {group} of {budget}"),
+        None => budget.to_string(),
+    };
+    let remedy = match budget.kind {
+        BudgetKind::DisruptionBudget => "add Relabel to its operations",
+        BudgetKind::PodUnavailableBudget => "add RELABEL to its annotation kruise.io/pub-protect-operations",
+    };
+    let (words, are) = (noun(*what, current), of_number(current));
+    shorten(format!(
+        "pod {pod} leaves {from}: {current} {words} {are} healthy without it, {desired} must stay. \
+         The budget does not decide this; to let it, {remedy}."
+    ))
 }
 
 /// Why a unit is down: "group 1 is missing llm-1-3, not ready for 4m".

@@ -21,6 +21,8 @@ pub enum Entry {
     Changes,
     /// UPDATE of `pods/status`, for the updates that are announced there.
     Announcements,
+    /// UPDATE of `pods` and `pods/status`, for the labels and owners that they change.
+    Relabels,
     /// CREATE and UPDATE of `pods`, for the probes that they declare.
     Probes,
     /// CREATE of `pods`, for the owners that their templates name.
@@ -45,12 +47,16 @@ pub fn match_conditions(entry: Entry) -> Vec<MatchCondition> {
             Some(condition(&format!("not-{}", exempt.name), format!("!({expression})")))
         })
         .collect();
-    if matches!(entry, Entry::Changes | Entry::Announcements) {
+    if matches!(entry, Entry::Changes | Entry::Announcements | Entry::Relabels) {
         conditions
             .push(condition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)".to_owned()));
     }
     if entry == Entry::Announcements {
         conditions.push(condition("announces-an-update", announcements::expression()));
+    }
+    if entry == Entry::Relabels {
+        let expression = format!("!({}) || !({})", same("labels", "{}"), same("ownerReferences", "[]"));
+        conditions.push(condition("changes-labels-or-owners", expression));
     }
     if entry == Entry::Changes {
         conditions.push(condition(
@@ -89,9 +95,11 @@ fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
     };
     match (&exempt.when, entry) {
         (When::Always, _) => Some(who),
+        (When::OwnerChanges, Entry::Relabels) => Some(format!("{who} && {}", same("labels", "{}"))),
+        (When::OwnerChanges, _) => None,
         (
             When::Deletes | When::PreciseDeletes,
-            Entry::Evictions | Entry::Announcements | Entry::Probes | Entry::Owners,
+            Entry::Evictions | Entry::Announcements | Entry::Relabels | Entry::Probes | Entry::Owners,
         ) => None,
         (When::Deletes, Entry::Changes) => Some(format!("request.operation == 'DELETE' && {who}")),
         (When::PreciseDeletes, Entry::Changes) => {
@@ -104,6 +112,12 @@ fn is_exempt(exempt: &Exempt, entry: Entry) -> Option<String> {
             ))
         }
     }
+}
+
+/// An expression that is true if an update leaves a part of the metadata as it is. `none` is the empty value.
+fn same(part: &str, none: &str) -> String {
+    let of = |object: &str| format!("(has({object}.metadata.{part}) ? {object}.metadata.{part} : {none})");
+    format!("{} == {}", of("object"), of("oldObject"))
 }
 
 /// An expression that is true for an update that restarts containers, ends the pod or labels it as unavailable.

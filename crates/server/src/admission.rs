@@ -2,6 +2,7 @@
 //!
 //! - `POST /evictions` decides `pods/eviction`, and pins the eviction to the pod that it decided on.
 //! - `POST /pods` decides deletes, updates, announced updates and resizes of pods.
+//! - `POST /labels` decides changes of labels and owners that take a pod out of a budget.
 //! - `POST /budgets` validates budgets and Workloads.
 //! - `POST /probes` validates the probes of a pod.
 //! - `POST /owners` adds to a pod the owners that its template names.
@@ -24,10 +25,10 @@ use http::{HeaderValue, header};
 use parking_lot::RwLock;
 use quorate_engine::basics::Time;
 use quorate_engine::decision::{Allow, Decision, Denial, DenialReason};
-use quorate_engine::facts::Input;
+use quorate_engine::facts::{Input, Operation};
 use quorate_engine::ledger::Event;
 use quorate_engine::{Gates, SafetyRule};
-use quorate_intake::admission::{self as reviews, Fault, Rejected, ReviewedOperation};
+use quorate_intake::admission::{self as reviews, Fault, Rejected, Review, ReviewedOperation};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -44,6 +45,9 @@ use crate::owners::Owners;
 pub const EVICTIONS: &str = "/evictions";
 /// Path that decides all other operations on pods.
 pub const PODS: &str = "/pods";
+/// Path that decides changes of the labels and owners of pods. A path of its own: a request that changes the image too is
+/// decided twice, and each webhook has its own failure policy.
+pub const LABELS: &str = "/labels";
 /// Path that validates budgets and Workloads.
 pub const BUDGETS: &str = "/budgets";
 /// Path that validates the probes that pods declare.
@@ -166,11 +170,21 @@ pub fn router(
     Router::new()
         .route(EVICTIONS, post(decide))
         .route(PODS, post(decide))
+        .route(LABELS, post(decide_relabel))
         .route(BUDGETS, post(validate))
         .route(PROBES, post(validate))
         .route(OWNERS, post(add_owners))
         .with_state(state.into())
         .layer(map_response(farewell))
+}
+
+/// What of a request is decided: an update can restart containers and change labels, too.
+#[derive(Clone, Copy)]
+enum Aspect {
+    /// What happens to the pod.
+    Pod,
+    /// Its labels and owners.
+    Labels,
 }
 
 async fn decide(
@@ -179,7 +193,16 @@ async fn decide(
     body: Body,
 ) -> Json<Value> {
     let deadline = params.deadline(clock::now());
-    reply(body, async |body| answer(&state, body, deadline).await).await
+    reply(body, async |body| answer(&state, body, deadline, Aspect::Pod).await).await
+}
+
+async fn decide_relabel(
+    State(state): State<AdmissionState>,
+    Query(params): Query<Params>,
+    body: Body,
+) -> Json<Value> {
+    let deadline = params.deadline(clock::now());
+    reply(body, async |body| answer(&state, body, deadline, Aspect::Labels).await).await
 }
 
 async fn validate(State(state): State<AdmissionState>, body: Body) -> Json<Value> {
@@ -218,11 +241,20 @@ async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Reje
     }))
 }
 
-async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<Value, Rejected> {
+async fn answer(
+    state: &AdmissionState,
+    body: &[u8],
+    deadline: Time,
+    aspect: Aspect,
+) -> Result<Value, Rejected> {
     let arrived = clock::now();
     let review = reviews::read(body, LIMIT)?;
     let uid = review.uid();
-    let mut disruption = match review.reviewed_operation()? {
+    let requested = match aspect {
+        Aspect::Pod => review.reviewed_operation()?,
+        Aspect::Labels => review.reviewed_relabel()?,
+    };
+    let mut disruption = match requested {
         ReviewedOperation::NoDisruption(_) => return Ok(reviews::allow(uid)),
         ReviewedOperation::Disruption(disruption) => disruption,
     };
@@ -237,7 +269,21 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
     let now = clock::now();
     state.metrics.answered(request.operation, &decision, now.since(arrived));
     let outcome = match &decision {
-        Decision::Allow(_) => "admitted",
+        // Most labels make no difference to any budget.
+        Decision::Allow(Allow::NotCovered { .. }) if request.operation == Operation::Relabel => {
+            return Ok(reviews::allow(uid));
+        }
+        Decision::Allow(allow) => {
+            let departures = match allow {
+                Allow::Agreed { departures, .. } if !request.dry_run => departures.as_slice(),
+                _ => &[],
+            };
+            for departure in departures {
+                state.events.left(departure);
+                state.metrics.pod_left(&departure.budget);
+            }
+            "admitted"
+        }
         Decision::Deny(denials) => {
             state.events.denied(request, denials, now);
             "denied"
@@ -248,7 +294,7 @@ async fn answer(state: &AdmissionState, body: &[u8], deadline: Time) -> Result<V
 }
 
 /// Believes the object of a review, which a server must not do: an attacker may have written it.
-async fn learn(state: &AdmissionState, review: &reviews::Review<'_>) {
+async fn learn(state: &AdmissionState, review: &Review<'_>) {
     let read = |object: Value| quorate_intake::objects::any_pod(&object.to_string()).ok();
     let pod = review.old_object().ok().and_then(read).map(|(pod, _)| pod);
     if let Some(pod) = pod {

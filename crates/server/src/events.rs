@@ -21,8 +21,8 @@ use kube::{Client, Error};
 use quorate_api::names::kruise;
 use quorate_api::{DisruptionBudget, PodUnavailableBudget};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
-use quorate_engine::decision::Denial;
-use quorate_engine::facts::{BudgetKey, BudgetKind};
+use quorate_engine::decision::{Denial, Departure};
+use quorate_engine::facts::{BudgetKey, BudgetKind, Operation};
 use quorate_engine::ledger::Note;
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
@@ -163,6 +163,17 @@ impl Events {
                 self.enqueue(event(Regarding::Budget(key.clone()), note));
             }
         }
+    }
+
+    /// Reports, on the budget, that a pod leaves it or a group of it, and that it does not decide that.
+    pub(crate) fn left(&self, departure: &Departure) {
+        self.enqueue(PendingEvent {
+            on: Regarding::Budget(departure.budget.clone()),
+            warning: true,
+            reason: "PodLeft".into(),
+            action: Operation::Relabel.name(),
+            note: sentence::departure(departure),
+        });
     }
 
     /// Reports whether Quorate serves OpenKruise's budgets from now on.

@@ -80,6 +80,7 @@ pub struct Metrics {
     batches: Histogram,
     conflicts: Counter,
     expired: Family<Of, Counter>,
+    left: Family<Of, Counter>,
     reconciliations: Family<By, Counter>,
     misconfigured: Counter,
     grouping: Gauge,
@@ -109,6 +110,7 @@ impl Default for Metrics {
             batches: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
             conflicts: Counter::default(),
             expired: Family::default(),
+            left: Family::default(),
             reconciliations: Family::default(),
             misconfigured: Counter::default(),
             grouping: Gauge::default(),
@@ -158,6 +160,11 @@ impl Metrics {
         ours.register("commit_batch_size", "Claims in one write", self.batches.clone());
         ours.register("commit_conflicts", "Writes that lost a race", self.conflicts.clone());
         ours.register("claims_expired", "Claims that expired without a disruption", self.expired.clone());
+        ours.register(
+            "pods_left",
+            "Pods that left a budget, or a group of it, by a change that the budget does not decide",
+            self.left.clone(),
+        );
         ours.register("claims", "Claims that the pods do not show yet", self.claims.clone());
         ours.register("units_expected", "Expected pods or groups", self.expected.clone());
         ours.register("units_available", "Healthy pods or groups", self.available.clone());
@@ -199,6 +206,11 @@ impl Metrics {
         let operation = operation.name();
         self.requests.get_or_create(&Answered { operation, result, reason }).inc();
         self.decisions.observe(took.as_secs_f64());
+    }
+
+    /// Records that a pod leaves a budget that does not decide it.
+    pub(crate) fn pod_left(&self, budget: &BudgetKey) {
+        self.left.get_or_create(&Of::budget(budget)).inc();
     }
 
     /// Records a call that is about to be made.
@@ -325,6 +337,7 @@ fn admission(allow: &Allow) -> &'static str {
                 (AllowReason::Pending, "PodPending"),
                 (AllowReason::Recreate, "Recreate"),
                 (AllowReason::Observed, "Observed"),
+                (AllowReason::Leaves, "NotProtected"),
                 (AllowReason::PassesBy, "NotProtected"),
             ];
             order.into_iter().find(|(reason, _)| has(*reason)).map_or("NotCovered", |(_, word)| word)
@@ -385,10 +398,12 @@ mod tests {
         let metrics = Metrics::default();
         let key =
             BudgetKey { object: ObjectKey::new("inference", "llm"), kind: BudgetKind::DisruptionBudget };
+        let left = BudgetKey { kind: BudgetKind::PodUnavailableBudget, ..key.clone() };
         let decision =
             Decision::Deny(vec![Denial { budget: Some(key.clone()), reason: DenialReason::NotOpen }]);
         metrics.answered(Operation::Evict, &decision, Duration::from_millis(3));
         metrics.noted(&Note::NotDisrupted { budget: key, pod: "llm-0".into() });
+        metrics.pod_left(&left);
         metrics.wrote(Duration::from_millis(5), true);
         metrics.reconciled(Scope::Workload, true);
         metrics.reconciled(Scope::Group, false);
@@ -411,6 +426,7 @@ mod tests {
             r#"quorate_requests_total{operation="Evict",result="denied",reason="JustCreated"} 1"#,
             r#"quorate_denials_total{namespace="inference",budget="llm",reason="JustCreated"} 1"#,
             r#"quorate_claims_expired_total{namespace="inference",budget="llm"} 1"#,
+            r#"quorate_pods_left_total{namespace="inference",budget="podunavailablebudget/llm"} 1"#,
             "quorate_commit_conflicts_total 1",
             r#"disruption_controller_reconciliations_total{mode="pod_groups"} 2"#,
             r#"disruption_controller_reconciliations_total{mode="individual"} 1"#,

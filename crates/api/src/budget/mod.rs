@@ -149,9 +149,10 @@ pub struct DisruptionBudgetSpec {
 
     /// Operations that the budget protects against. Evict: requests to the eviction API, which kubectl drain and
     /// autoscalers use. Delete: deletion of the pod. Update: in-place changes that restart containers. Resize: changes
-    /// of resources that restart containers. Defaults to Evict only.
+    /// of resources that restart containers. Relabel: changes of labels or owners that take the pod out of the budget or
+    /// out of a group of it. Defaults to Evict only.
     #[serde(default = "default_operations")]
-    #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 5), extend("x-kubernetes-list-type" = "set"))]
     pub operations: BTreeSet<Operation>,
 
     /// Whether the budget denies requests. Enforce: it denies them. Observe: it decides, counts and reports, but never
@@ -284,6 +285,8 @@ pub enum Operation {
     Update,
     /// A change of resources that restarts containers.
     Resize,
+    /// A change of labels or owners that takes the pod out of the budget or out of a group of it.
+    Relabel,
 }
 
 /// Whether a budget denies requests.

@@ -187,7 +187,7 @@ pub struct UpdateTarget {
     /// The containers that the change touches, by name.
     pub containers: BTreeMap<String, ContainerTarget>,
     /// The label that makes the pod count as unavailable, until the label is observed on the pod; or the readiness gate
-    /// that announced an update.
+    /// that announced an update; or quorate.dev/relabelled, which stands for a change of labels or owners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The resourceVersion of the pod when the change was admitted. If a later version of the pod does not contain the

@@ -71,12 +71,14 @@ fn missing(section: &mut Section, kind: &str, error: &Error) {
 
 /// In a namespace with an enforcing budget, a request fails if no server answers. In other namespaces it passes.
 fn policies(section: &mut Section, entries: &[Entry]) {
-    const WANTED: [(&str, &str); 5] = [
+    const WANTED: [(&str, &str); 6] = [
         ("evictions.quorate.dev", "Fail"),
         ("evictions.elsewhere.quorate.dev", "Ignore"),
         ("pods.quorate.dev", "Fail"),
         ("pods.elsewhere.quorate.dev", "Ignore"),
         ("pod-status.quorate.dev", "Fail"),
+        // By default no budget decides a change of labels.
+        ("pod-labels.quorate.dev", "Ignore"),
     ];
     let mut wrong = Vec::new();
     for (name, wanted) in WANTED {

@@ -204,6 +204,7 @@ impl<'a> Explainer<'a> {
             caller: Caller::named("user"),
             dry_run: true,
             target: Target::default(),
+            placement: None,
         }
     }
 

@@ -51,6 +51,7 @@ fn done_to(operation: &str) -> &'static str {
         "delete" => "deleted",
         "update" => "updated",
         "resize" => "resized",
+        "relabel" => "relabelled",
         _ => "evicted",
     }
 }

@@ -124,6 +124,7 @@ impl Cluster {
             caller: Caller::named("kubernetes-admin"),
             dry_run: false,
             target: Target::default(),
+            placement: None,
         }
     }
 

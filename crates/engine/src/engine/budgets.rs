@@ -352,7 +352,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn budgets_in(&self, namespace: &Text) -> BTreeSet<u32> {
+    pub(crate) fn budgets_in(&self, namespace: &Text) -> BTreeSet<u32> {
         self.namespaces.get(namespace).map(|index| index.budgets.clone()).unwrap_or_default()
     }
 }

@@ -196,17 +196,28 @@ impl Engine {
     fn add_to_selected(&mut self, id: u32, selected: Budgets) {
         let fact = &self.pods[id as usize].fact;
         let Some(index) = self.namespaces.get(&fact.key.namespace) else { return };
+        for budget in self.with_targets(index, fact, selected) {
+            self.add_member(id, budget);
+        }
+    }
+
+    /// The budgets that cover a pod with these labels and owners.
+    pub(crate) fn covering_by(&self, pod: &Pod) -> Budgets {
+        let Some(index) = self.namespaces.get(&pod.key.namespace) else { return Budgets::default() };
+        self.with_targets(index, pod, selected_by(index, &self.budgets, pod))
+    }
+
+    /// The budgets that select a pod, and those whose `targetRef` is its workload.
+    fn with_targets(&self, index: &NamespaceIndex, pod: &Pod, selected: Budgets) -> Budgets {
         let mut covering = selected;
         if !index.targets.is_empty() {
-            for workload in self.cluster.workloads_of(fact) {
+            for workload in self.cluster.workloads_of(pod) {
                 covering.extend(index.targets.get(&workload).into_iter().flatten().copied());
             }
             covering.sort_unstable();
             covering.dedup();
         }
-        for budget in covering {
-            self.add_member(id, budget);
-        }
+        covering
     }
 
     pub(super) fn add_member(&mut self, id: u32, budget: u32) {

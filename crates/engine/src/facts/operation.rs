@@ -11,11 +11,17 @@ pub enum Operation {
     Update,
     /// A change of resources in place.
     Resize,
+    /// A change of labels or owners that takes the pod out of a budget or a group.
+    Relabel,
 }
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Self; 4] = [Self::Evict, Self::Delete, Self::Update, Self::Resize];
+    pub const ALL: [Self; 5] = [Self::Evict, Self::Delete, Self::Update, Self::Resize, Self::Relabel];
+
+    /// The operations that may be assumed where a budget names none, or none that can be read. `Relabel` must be named:
+    /// labels move for good reasons, such as the fail-over of a database.
+    pub const ASSUMED: [Self; 4] = [Self::Evict, Self::Delete, Self::Update, Self::Resize];
 
     /// Its name, as in the spec of a budget, in metrics and in Events.
     pub fn name(self) -> &'static str {
@@ -24,6 +30,7 @@ impl Operation {
             Self::Delete => "Delete",
             Self::Update => "Update",
             Self::Resize => "Resize",
+            Self::Relabel => "Relabel",
         }
     }
 
@@ -34,6 +41,7 @@ impl Operation {
             Self::Delete => "delete",
             Self::Update => "update",
             Self::Resize => "resize",
+            Self::Relabel => "relabel",
         }
     }
 

@@ -139,9 +139,9 @@ impl CommitQueue {
         self.tokens.withdrawals.insert(token, uid);
     }
 
-    /// The pods of the tokens to add.
-    pub(super) fn backfilled_pods(&self) -> impl Iterator<Item = &Uid> {
-        self.tokens.backfills.values().map(|backfill| &backfill.uid)
+    /// The tokens to add.
+    pub(super) fn backfills(&self) -> impl Iterator<Item = (&TokenId, &Backfill)> {
+        self.tokens.backfills.iter()
     }
 
     /// Whether a token is missing that the acknowledgement of the budget waits for.
@@ -197,13 +197,13 @@ impl CommitQueue {
         write: &PendingWrite,
         ledger: &Ledger,
         done: bool,
-        knows: impl Fn(&Uid) -> bool,
+        is_needed: impl Fn(&TokenId) -> bool,
     ) {
         let has = |uid: &Uid, token: &TokenId| ledger.has_token(uid, token);
         let TokenChanges { backfills, withdrawals } = &mut self.tokens;
         withdrawals.retain(|token, uid| !write.withdrawals.contains(token) || has(uid, token));
         backfills.retain(|token, backfill| {
-            let settled = has(&backfill.uid, token) || (done && !knows(&backfill.uid));
+            let settled = has(&backfill.uid, token) || (done && !is_needed(token));
             !(write.backfills.contains(token) && settled)
         });
     }

@@ -221,6 +221,7 @@ mod tests {
             dry_run: false,
             caller: Caller::named("drain"),
             target: Target::default(),
+            placement: None,
         }
     }
 

@@ -138,4 +138,6 @@ rules! {
     ReplacedOnceSeen,
     TakenBackExpires,
     StaleKindsDeny,
+    RelabelsDecided,
+    RelabelSeenStored,
 }

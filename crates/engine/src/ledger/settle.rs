@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::basics::{Time, Uid, Version};
 use crate::claims::{Ledger, Target, Token, TokenId};
-use crate::facts::Pod;
+use crate::facts::{Operation, Pod};
 use crate::ledger::settings::{ProtocolRule, Settings};
 
 /// How long the watch has to show what a read has shown.
@@ -93,6 +93,9 @@ pub(super) fn is_update_over(
     ledger: &Ledger,
     settings: &Settings,
 ) -> bool {
+    if token.operation == Operation::Relabel {
+        return is_relabel_over(token, pod, settings);
+    }
     let target = &token.target;
     let naive = settings.is_without(ProtocolRule::UpdateSeenRunning);
     let reached = target.is_reached(pod) || (naive && target.is_stored(pod));
@@ -101,6 +104,13 @@ pub(super) fn is_update_over(
         && ((available && reached)
             || (replaceable && target.is_replaced(pod))
             || is_over_too_early(target, pod, ledger, settings))
+}
+
+/// Whether the relabel of a token is over: the pod has changed since. Then the pod itself shows where it belongs, or the
+/// relabel was not stored and cannot be any more: the API server stores it on one version only.
+pub(super) fn is_relabel_over(token: &Token, pod: &Pod, settings: &Settings) -> bool {
+    let seen = token.target.base.is_some_and(|base| pod.version > base);
+    seen || settings.is_without(ProtocolRule::RelabelSeenStored)
 }
 
 /// The mutations that show why an update does not end sooner.
@@ -121,6 +131,9 @@ fn is_over_too_early(target: &Target, pod: &Pod, ledger: &Ledger, settings: &Set
 /// what runs already took another back; if the kubelet has replaced nothing by now, it never will. Nor does it carry out a
 /// resize that its node has no room for.
 pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings) -> bool {
+    if token.operation == Operation::Relabel {
+        return true;
+    }
     let takes_back = !settings.is_without(ProtocolRule::TakenBackExpires);
     let Some(pod) = pod.filter(|_| !token.operation.removes()) else { return true };
     let target = &token.target;
@@ -131,7 +144,8 @@ pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings
 /// token is dropped after its effect.
 pub(super) fn has_happened(token: &Token, pod: Option<&Pod>) -> bool {
     let target = &token.target;
-    !token.operation.removes() && pod.is_some_and(|pod| target.is_stored(pod) && !target.is_infeasible(pod))
+    let updates = matches!(token.operation, Operation::Update | Operation::Resize);
+    updates && pod.is_some_and(|pod| target.is_stored(pod) && !target.is_infeasible(pod))
 }
 
 #[cfg(test)]
@@ -139,7 +153,7 @@ mod tests {
     use super::*;
     use crate::basics::{Labels, ObjectKey, Version};
     use crate::claims::ContainerChange;
-    use crate::facts::{Container, Operation, Phase};
+    use crate::facts::{Container, Phase};
 
     #[test]
     fn claims_whose_pods_have_gone_wait_for_more_of_them() {
@@ -241,6 +255,20 @@ mod tests {
         assert!(!is_droppable(&update(), Some(&infeasible), &settings), "it is about the image");
         let eviction = Token { operation: Operation::Evict, target: Target::default(), ..update() };
         assert!(is_droppable(&eviction, Some(&pod(10, 1, 1, 7)), &settings));
+    }
+
+    #[test]
+    fn a_relabel_is_over_once_the_pod_has_changed() {
+        let settings = Settings::new("r0");
+        let target = Target { base: Some(Version(10)), ..Target::default() };
+        let relabel = Token { operation: Operation::Relabel, target, ..update() };
+        let over = |pod: &Pod| is_update_over(&relabel, pod, true, &Ledger::default(), &settings);
+        assert!(!over(&pod(10, 1, 1, 7)), "not stored yet");
+        assert!(over(&pod(11, 1, 1, 7)), "stored, or refused for good");
+        let announced = Pod { announced: true, ..pod(11, 1, 1, 7) };
+        assert!(over(&announced), "an announced update is another token's");
+        assert!(is_droppable(&relabel, Some(&pod(10, 1, 1, 7)), &settings), "refused elsewhere");
+        assert!(!has_happened(&relabel, Some(&pod(10, 1, 1, 7))));
     }
 
     #[test]

@@ -242,7 +242,7 @@ fn budget() -> impl Strategy<Value = Step> {
     let numbers = (quantity(), quantity(), proptest::option::weighted(0.2, 0u32..4));
     let rest = (
         any::<bool>(),
-        0u8..4,
+        0u8..5,
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.95),

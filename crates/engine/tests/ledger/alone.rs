@@ -61,6 +61,7 @@ pub(super) fn request(operation: Operation, pod: &Pod) -> Request {
         caller: Caller::named("kubernetes-admin"),
         dry_run: false,
         target: Target::default(),
+        placement: None,
     }
 }
 

@@ -51,6 +51,8 @@ const MISSED: &[(&[ProtocolRule], &str)] = &[
     (&[ProtocolRule::ReplacedOnceSeen], "an update takes the place of another"),
     (&[ProtocolRule::TakenBackExpires], "an update is taken back"),
     (&[ProtocolRule::StaleKindsDeny], "a set is scaled up behind a silent watch"),
+    (&[ProtocolRule::RelabelsDecided], "a relabel and an eviction"),
+    (&[ProtocolRule::RelabelSeenStored], "a relabel and an eviction"),
 ];
 
 /// Searches a share of the table: tests run side by side.

@@ -97,6 +97,7 @@ fn a_budget_that_nothing_sticks_to_is_not_opened_again_and_again() {
         caller: Caller::named("ann"),
         dry_run: false,
         target: Target::default(),
+        placement: None,
     };
     let ask = Event::Request { id: 1, request: Box::new(request), deadline: Time(30_000) };
     step(ask, 20_000, &mut writes);

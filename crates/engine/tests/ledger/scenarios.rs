@@ -10,7 +10,7 @@ use quorate_engine::selector::Selector;
 
 use super::world::{At, Change, Deed, Mishaps, Scenario, Then};
 
-use Operation::{Delete, Evict, Update};
+use Operation::{Delete, Evict, Relabel, Update};
 
 /// A budget over the pods with this label that keeps so many.
 pub(crate) fn keeps(count: u32, label: (&str, &str)) -> Rules {
@@ -19,6 +19,11 @@ pub(crate) fn keeps(count: u32, label: (&str, &str)) -> Rules {
         operations: Operations::of(&[Evict, Delete, Update]),
         ..Rules::new(Covers::Selector(Selector::labels([label])))
     }
+}
+
+/// The same budget, which decides relabels too: `docs/ledger.md#relabels`.
+fn decides_relabels(rules: Rules) -> Rules {
+    Rules { operations: Operations::of(&[Evict, Delete, Update, Relabel]), ..rules }
 }
 
 pub(crate) const ALL: (&str, &str) = ("app", "web");
@@ -384,6 +389,50 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[("a", keeps(1, ALL))])
             .changes(&[Change::Image(2), Change::Image(1)])
             .replicas(&[(true, true)]),
+        case("a relabel and an eviction", &[(Relabel, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", decides_relabels(keeps(1, ALL)))])
+            .changes(&[Change::Label("app", "other")])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+        case("two relabels", &[(Relabel, "x"), (Relabel, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", decides_relabels(keeps(1, ALL)))])
+            .changes(&[Change::Label("app", "other"), Change::Label("app", "other")]),
+        case("a relabel and a delete of one pod", &[(Relabel, "x"), (Delete, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", decides_relabels(keeps(1, ALL)))])
+            .changes(&[Change::Label("app", "other")]),
+        // The group that is left is charged.
+        case("a pod moves to another group", &[(Relabel, "a0"), (Evict, "b0")])
+            .pods(&[("a0", true), ("a1", true), ("b0", true), ("b1", true)])
+            .budgets(&[(
+                "a",
+                Rules {
+                    units: Units::Label { key: Text::from("group"), min_ready: Some(2) },
+                    ..decides_relabels(keeps(1, ALL))
+                },
+            )])
+            .changes(&[Change::Label("group", "b")]),
+        // A relabel that leaves one of two budgets.
+        case("a relabel under two budgets", &[(Relabel, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[
+                ("a", decides_relabels(keeps(1, ALL))),
+                ("b", decides_relabels(keeps(1, ("group", "x")))),
+            ])
+            .changes(&[Change::Label("app", "other")]),
+        case("a new budget that decides relabels", &[(Relabel, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[])
+            .changes(&[Change::Label("app", "other")])
+            .deeds(&[Deed::MakeBudget("a", decides_relabels(keeps(1, ALL)))]),
+        case("a budget that decides relabels from now on", &[(Relabel, "x"), (Evict, "y")])
+            .at(&[1, 0])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Label("app", "other")])
+            .deeds(&[Deed::ChangeBudget("a", decides_relabels(keeps(1, ALL)))]),
     ]
 }
 

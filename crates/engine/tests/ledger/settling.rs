@@ -119,6 +119,7 @@ fn a_commit_also_settles_claims_of_ended_pods() {
         caller: Caller::named("alice"),
         dry_run: false,
         target: Target::default(),
+        placement: None,
     };
     let ask = Event::Request { id: 1, request: Box::new(request), deadline: Time(9_000) };
     let written = writes(&mut replica, ask, 1_010);

@@ -11,7 +11,7 @@ use quorate_engine::basics::{Quantity, Uid};
 use quorate_engine::claims::Token;
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use super::world::{Journey, Part, RequestState, World};
+use super::world::{Change, Journey, Part, RequestState, World, relabelled};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -102,14 +102,30 @@ impl World {
                 continue;
             };
             let Ok(rules) = &budget.spec else { continue };
-            let asked = covers(rules, pod) && rules.operations.contains(journey.operation);
+            let asked = covers(rules, pod)
+                && rules.operations.contains(journey.operation)
+                && journey.leaves(rules, pod);
             let whole = matches!(rules.units, Units::Pods);
-            if asked && whole && self.is_open(budget) && self.healthy_units(budget) < self.desired(budget) {
+            let disturbed = self.is_disturbed(rules);
+            if asked
+                && whole
+                && !disturbed
+                && self.is_open(budget)
+                && self.healthy_units(budget) < self.desired(budget)
+            {
                 let uncharged = format!("{uid} was let go without room in {key}");
                 self.floors.change(|floors| floors.uncharged = Some(uncharged));
                 return;
             }
         }
+    }
+
+    /// Whether something was admitted that the budget does not decide: it may take the room of what was charged before.
+    fn is_disturbed(&self, rules: &Rules) -> bool {
+        self.requests.iter().any(|journey| {
+            matches!(journey.stage, RequestState::Admitted(_) | RequestState::Over)
+                && !rules.operations.contains(journey.operation)
+        })
     }
 
     /// Lowers floors by what may lower them: requests that were excused, or that the budget does not look at.
@@ -121,10 +137,10 @@ impl World {
             .filter_map(|(key, floor)| {
                 let budget = self.budgets.get(key)?;
                 let rules = budget.spec.as_ref().ok()?;
-                let forgiven = self.requests.iter().enumerate().any(|(request, journey)| {
-                    matches!(journey.stage, RequestState::Admitted(_))
-                        && (floor.excused.contains(&request) || !rules.operations.contains(journey.operation))
+                let excused = self.requests.iter().enumerate().any(|(request, journey)| {
+                    matches!(journey.stage, RequestState::Admitted(_)) && floor.excused.contains(&request)
                 });
+                let forgiven = excused || self.is_disturbed(rules);
                 let healthy_units = self.healthy_units(budget);
                 (forgiven && healthy_units < floor.units).then(|| (key.clone(), healthy_units))
             })
@@ -168,7 +184,10 @@ impl World {
             .requests
             .iter()
             .filter_map(|journey| match &journey.stage {
-                RequestState::Admitted(uid) => Some(uid).filter(|uid| self.may_strike(journey, uid)),
+                RequestState::Admitted(uid) => {
+                    let leaves = self.pods.get(uid).is_none_or(|pod| journey.leaves(rules, pod));
+                    Some(uid).filter(|uid| leaves && self.may_strike(journey, uid))
+                }
                 _ => None,
             })
             .collect();
@@ -207,6 +226,20 @@ impl World {
     /// Claims that nobody will ever take away.
     pub(crate) fn leftovers(&self) -> usize {
         self.budgets.values().map(|budget| budget.ledger.claims.len()).sum()
+    }
+}
+
+impl Journey {
+    /// Whether the pod leaves a budget or a group of it by the request. What is no relabel takes the pod away.
+    fn leaves(&self, rules: &Rules, pod: &Pod) -> bool {
+        let Change::Label(key, value) = self.change else { return true };
+        let before = Pod::clone(pod);
+        let after = Pod { labels: relabelled(&pod.labels, key, value), ..before };
+        let group = |pod: &Pod| match &rules.units {
+            Units::Label { key, .. } => pod.labels.get(key).map(str::to_owned),
+            _ => None,
+        };
+        !covers(rules, &after) || group(&after) != group(pod)
     }
 }
 

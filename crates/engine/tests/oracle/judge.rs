@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers, ProbeDoubt, Unresolved};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
-use quorate_engine::request::Request;
+use quorate_engine::request::{Placement, Request};
 
-use super::count::{Count, ExpectedFrom, Group, asked, is_lone};
+use super::count::{Count, ExpectedFrom, Group, asked, is_lone, place};
 use super::{LWS, Oracle, Seen};
 
 /// A decision without its text.
@@ -108,15 +108,16 @@ impl Oracle {
         let user = &*request.caller.user;
         let deletes = request.operation == Operation::Delete;
         let precise = request.caller.names_uid || request.caller.no_grace;
+        let adopts = request.operation == Operation::Relabel && request.caller.only_owners;
         let exempt = match user.strip_prefix("system:serviceaccount:kube-system:") {
             Some("generic-garbage-collector" | "namespace-controller" | "pod-garbage-collector") => true,
             Some("taint-eviction-controller" | "device-taint-eviction-controller" | "node-controller") => {
-                deletes
+                deletes || adopts
             }
-            Some(_) => false,
+            Some(_) => adopts,
             None if user.starts_with("system:node:") => true,
             None if user == "system:kube-scheduler" => deletes,
-            None => user == "system:kube-controller-manager" && deletes && precise,
+            None => user == "system:kube-controller-manager" && ((deletes && precise) || adopts),
         };
         if exempt {
             return ExpectedDecision::Exempt;
@@ -154,7 +155,8 @@ impl Oracle {
             }
         }
         let (mut reasons, mut denials) = (Vec::new(), Vec::new());
-        for budget in self.covering(&pod.uid) {
+        for budget in self.covering(&pod.uid).into_iter().filter(|budget| self.is_left(request, pod, budget))
+        {
             let name = format!("{:?}", budget.key);
             match self.review(request, seen, budget, stale.contains(&budget.key)) {
                 Ok(reason) => reasons.push((name, reason)),
@@ -176,6 +178,16 @@ impl Oracle {
             (_, true) => ExpectedDecision::Agreed(reasons),
             (_, false) => ExpectedDecision::Denied(denials),
         }
+    }
+
+    /// Whether the pod goes from a budget or from a group of it. Only a relabel says where it belongs afterwards.
+    fn is_left(&self, request: &Request, pod: &Pod, budget: &Budget) -> bool {
+        let placement = request.placement.as_ref().filter(|_| request.operation == Operation::Relabel);
+        placement.is_none_or(|placement| {
+            let after = moved(pod, placement);
+            let rules = self.rules(budget).0;
+            !self.covers(budget, &after) || place(&rules, &after) != place(&rules, pod)
+        })
     }
 
     /// Why the API server would deny the eviction: it checks native budgets for every pod that has started and not
@@ -202,8 +214,14 @@ impl Oracle {
         is_stale: bool,
     ) -> Result<AllowReason, No> {
         let (operation, pod) = (request.operation, &seen.pod);
-        if !self.operations(budget).contains(operation) {
+        let relabels = operation == Operation::Relabel;
+        let after = request.placement.as_ref().map(|placement| moved(pod, placement));
+        let moves = |pod: &Pod| is_controller(&request.caller.user, pod);
+        if relabels && (moves(pod) || after.is_some_and(|after| moves(&after))) {
             return Ok(AllowReason::PassesBy);
+        }
+        if !self.operations(budget).contains(operation) {
+            return Ok(if relabels { AllowReason::Leaves } else { AllowReason::PassesBy });
         }
         if pod.waives && self.rules(budget).0.waivable {
             return Ok(AllowReason::PassesBy);
@@ -281,21 +299,7 @@ impl Oracle {
 
     /// Whether the request is a delete by the controller that owns the pod.
     pub(super) fn is_own_controller(&self, request: &Request, seen: &Seen) -> bool {
-        let user = &*request.caller.user;
-        let in_lws = seen.pod.labels.get(&format!("{LWS}/name")).is_some();
-        let kind = seen.pod.controller().map(|owner| (&*owner.kind.group, &*owner.kind.kind));
-        request.operation == Operation::Delete
-            && match user {
-                "system:serviceaccount:lws-system:lws-controller-manager" => in_lws,
-                "system:kube-controller-manager" => kind.is_some(),
-                "system:serviceaccount:kube-system:replicaset-controller" => {
-                    kind == Some(("apps", "ReplicaSet"))
-                }
-                "system:serviceaccount:kube-system:statefulset-controller" => {
-                    kind == Some(("apps", "StatefulSet"))
-                }
-                _ => false,
-            }
+        request.operation == Operation::Delete && is_controller(&request.caller.user, &seen.pod)
     }
 
     /// Whether the pod's workload wants fewer pods than its controller has, is being deleted, or has the strategy
@@ -374,4 +378,23 @@ impl Oracle {
         };
         Some(sources.into_iter().map(of).sum::<u32>() + kept)
     }
+}
+
+/// Whether a user is the controller of a pod.
+fn is_controller(user: &str, pod: &Pod) -> bool {
+    let in_lws = pod.labels.get(&format!("{LWS}/name")).is_some();
+    let kind = pod.controller().map(|owner| (&*owner.kind.group, &*owner.kind.kind));
+    match user {
+        "system:serviceaccount:lws-system:lws-controller-manager" => in_lws,
+        "system:kube-controller-manager" => kind.is_some(),
+        "system:serviceaccount:kube-system:replicaset-controller" => kind == Some(("apps", "ReplicaSet")),
+        "system:serviceaccount:kube-system:statefulset-controller" => kind == Some(("apps", "StatefulSet")),
+        _ => false,
+    }
+}
+
+/// A pod after a relabel.
+fn moved(pod: &Pod, placement: &Placement) -> Pod {
+    let Placement { labels, owners, link } = placement.clone();
+    Pod { labels, owners, link, ..pod.clone() }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use quorate_engine::basics::Time;
+use quorate_engine::basics::{Labels, Time};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
 use quorate_engine::decision::{Allow, Decision};
 use quorate_engine::facts::Operation;
-use quorate_engine::request::Request;
+use quorate_engine::request::{Placement, Request};
 use quorate_engine::sentence;
 use quorate_engine::status::Status;
 
@@ -23,6 +23,7 @@ pub(crate) fn run(cluster: &mut Cluster, verb: &str, words: &mut Words) -> Resul
         "delete" => Operation::Delete,
         "update" => Operation::Update,
         "resize" => Operation::Resize,
+        "relabel" => Operation::Relabel,
         "status" | "numbers" | "groups" | "conditions" => {
             let name = words.next()?;
             let budget = cluster.budget_key(&name)?;
@@ -68,19 +69,35 @@ fn decide(
         }
         other => other.to_owned(),
     };
-    let caller =
-        Caller { user: user.into(), names_uid: words.flag("names-uid"), no_grace: words.flag("no-grace") };
+    let caller = Caller {
+        user: user.into(),
+        names_uid: words.flag("names-uid"),
+        no_grace: words.flag("no-grace"),
+        only_owners: words.flag("only-owners"),
+    };
+    let (precondition, dry_run) = (words.take("uid").map(Into::into), words.flag("dry-run"));
+    let placement = object.as_ref().filter(|_| operation == Operation::Relabel).and_then(|pod| {
+        let (given, orphan) = (words.labels(), words.flag("orphan"));
+        let stays = pod.labels.iter().filter(|(key, _)| !given.iter().any(|(other, _)| other == key));
+        // A label without a value is removed.
+        let set = given.iter().filter(|(_, value)| !value.is_empty());
+        let labels = Labels::new(stays.chain(set.map(|(key, value)| (key.as_str(), value.as_str()))));
+        let owners = if orphan { [].into() } else { pod.owners.clone() };
+        let moves = orphan || !given.is_empty();
+        moves.then(|| Box::new(Placement { labels, owners, ..pod.into() }))
+    });
     let request = Request {
         operation,
         pod: key(&name),
         object: object.as_ref().filter(|_| operation != Operation::Evict).map(Into::into),
-        precondition: words.take("uid").map(Into::into),
+        precondition,
         caller,
-        dry_run: words.flag("dry-run"),
+        dry_run,
         target: Target::default(),
+        placement,
     };
     let decision = cluster.engine.decide(&request, cluster.now);
-    if let (true, Decision::Allow(Allow::Agreed { uid, reasons })) = (verb == "take", &decision) {
+    if let (true, Decision::Allow(Allow::Agreed { uid, reasons, .. })) = (verb == "take", &decision) {
         let token = format!("{verb}-{name}");
         for (budget, _) in reasons {
             cluster.add_claim(budget, uid, &name, &token, operation, &by);

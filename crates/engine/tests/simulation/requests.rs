@@ -139,6 +139,7 @@ impl Cluster {
             caller: Caller::named(format!("user-{id}@{}", self.revision)),
             dry_run,
             target,
+            placement: None,
         };
         let stage = RequestState::Waiting;
         let name = pod.key.name.clone();
@@ -164,6 +165,7 @@ impl Cluster {
             caller: Caller::named("system:node:n1"),
             dry_run: false,
             target: Target::default(),
+            placement: None,
         };
         let journey = Journey {
             operation: Operation::Delete,
@@ -271,7 +273,9 @@ impl Cluster {
             }
             match journey.operation {
                 Operation::Evict | Operation::Delete => self.terminate(&struck, Some(journey.operation)),
-                Operation::Update | Operation::Resize => self.update(&struck, journey.image),
+                Operation::Update | Operation::Resize | Operation::Relabel => {
+                    self.update(&struck, journey.image);
+                }
             }
         }
         self.fly(journey.process, &journey, &uid, false);

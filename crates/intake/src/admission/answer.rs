@@ -18,6 +18,10 @@ pub fn answer(uid: &str, disruption: &Disruption, decision: &Decision, now: Time
             not_found(uid, &disruption.request.pod)
         }
         Decision::Deny(denials) => deny(uid, &disruption.request.pod, denials, now),
+        Decision::Allow(Allow::Agreed { departures, .. }) if !departures.is_empty() => {
+            let warnings: Vec<String> = departures.iter().map(sentence::departure).collect();
+            allow_with_warnings(uid, &warnings)
+        }
         Decision::Allow(reason) => match (disruption.pin, reason.pin()) {
             (Some(pin), Some(pod)) if pin != Pin::Pinned => allow_with_patch(uid, &pin_patch(pin, pod)),
             _ => allow(uid),

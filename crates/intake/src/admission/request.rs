@@ -5,7 +5,7 @@ use quorate_engine::basics::ObjectKey;
 use quorate_engine::callers::{Caller, Exempt};
 use quorate_engine::claims::Target;
 use quorate_engine::facts::{Operation, Pod};
-use quorate_engine::request::{Request, ReviewedPod};
+use quorate_engine::request::{Placement, Request, ReviewedPod};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,6 +32,8 @@ pub enum Harmless {
     NoRestart,
     /// The pod is already terminating.
     Terminating,
+    /// The labels and owners of the pod stay as they are.
+    SamePlace,
 }
 
 /// A request to disrupt a pod.
@@ -88,6 +90,34 @@ impl<'a> Review<'a> {
             ("status", "UPDATE") => self.announcement(),
             _ => Ok(ReviewedOperation::NoDisruption(Harmless::OtherResource)),
         }
+    }
+
+    /// The requested change of labels and owners. A change of the pod's status can change labels too.
+    pub fn reviewed_relabel(&self) -> Result<ReviewedOperation, Rejected> {
+        let call = &self.call;
+        let is_pod = call.resource.resource == "pods" && call.resource.group.is_empty();
+        let sub_resource = call.sub_resource.as_deref().unwrap_or_default();
+        if !is_pod || !matches!((sub_resource, call.operation.as_str()), ("" | "status", "UPDATE")) {
+            return Ok(ReviewedOperation::NoDisruption(Harmless::OtherResource));
+        }
+        let operation = Operation::Relabel;
+        if let Some(exempt) = self.exempt(operation, None) {
+            return Ok(exempt);
+        }
+        let Some(old) = self.old_pod()? else {
+            return Ok(ReviewedOperation::NoDisruption(Harmless::Terminating));
+        };
+        let new = self.fact(self.decode("object", call.object)?)?;
+        let (before, after) = (Placement::from(&old), Placement::from(&new));
+        if before == after {
+            return Ok(ReviewedOperation::NoDisruption(Harmless::SamePlace));
+        }
+        let target = Target { base: Some(old.version), ..Target::default() };
+        let mut request =
+            self.request(operation, old.key.clone(), Some((&old).into()), &DeleteOptions::default(), target);
+        request.caller.only_owners = before.labels == after.labels;
+        request.placement = Some(Box::new(after));
+        Ok(ReviewedOperation::Disruption(Box::new(Disruption { request, pin: None })))
     }
 
     fn eviction(&self) -> Result<ReviewedOperation, Rejected> {
@@ -186,14 +216,19 @@ impl<'a> Review<'a> {
 
     /// The pod before the request; `None` if it is terminating.
     fn old_pod(&self) -> Result<Option<Pod>, Rejected> {
-        let mut old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
+        let old: slim::Pod = self.decode("oldObject", self.call.old_object)?;
         if old.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        if old.metadata.namespace.is_none() {
-            old.metadata.namespace.clone_from(&self.call.namespace);
+        self.fact(old).map(Some)
+    }
+
+    /// A pod of the review as a fact.
+    fn fact(&self, mut pod: slim::Pod) -> Result<Pod, Rejected> {
+        if pod.metadata.namespace.is_none() {
+            pod.metadata.namespace.clone_from(&self.call.namespace);
         }
-        objects::pod(&old).map(Some).map_err(|why| self.rejected(Fault::Pod(Box::new(why))))
+        objects::pod(&pod).map_err(|why| self.rejected(Fault::Pod(Box::new(why))))
     }
 
     fn disruption(
@@ -226,11 +261,16 @@ impl<'a> Review<'a> {
             // body.
             dry_run: self.call.dry_run == Some(true) || options.is_dry_run(),
             target,
+            placement: None,
         }
     }
 
     fn caller(&self, options: &DeleteOptions) -> Caller {
-        Caller { user: self.user().into(), names_uid: options.uid().is_some(), no_grace: options.no_grace() }
+        Caller {
+            names_uid: options.uid().is_some(),
+            no_grace: options.no_grace(),
+            ..Caller::named(self.user())
+        }
     }
 
     /// The pod that the URL names, or else the body.

@@ -92,6 +92,11 @@ fn read_claim(claim: &Field<'_>, problems: &mut Vec<Problem>) -> Claim {
     Claim { pod: claim.get("pod").and_then(|field| field.text(problems)).unwrap_or_default().into(), tokens }
 }
 
+/// Stands for a relabel in the label of a token whose operation is an update. The release before knows no relabels: it
+/// could not read the token and would drop it. It keeps an update whose label it does not see on the pod until the pod
+/// has changed, or until the token expires; that is what a relabel needs. No pod has this label.
+const RELABELLED: &str = "quorate.dev/relabelled";
+
 fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
     let missing = |name: &str| Problem::at(format!("{}.{name}", token.path), "is missing");
     let operation = match token.get("operation") {
@@ -115,9 +120,13 @@ fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
         }
     };
     let by = token.get("by").and_then(|field| field.text(problems)).unwrap_or_default();
-    let target = match token.get("target") {
+    let mut target = match token.get("target") {
         Some(target) => read_target(&target, problems),
         None => Target::default(),
+    };
+    let operation = match target.label.take_if(|label| **label == *RELABELLED) {
+        Some(_) => operation.map(|_| Operation::Relabel),
+        None => operation,
     };
     Some(Token { operation: operation?, by: by.into(), at: Time(at?.as_millisecond()), target })
 }
@@ -209,7 +218,8 @@ fn to_token(token: &Token) -> api::Token {
             (change.name.to_string(), target)
         })
         .collect();
-    let label = token.target.label.as_deref().map(str::to_owned);
+    let relabels = token.operation == Operation::Relabel;
+    let label = token.target.label.as_deref().or(relabels.then_some(RELABELLED)).map(str::to_owned);
     // An announcement has only a base. The base is lost if the CustomResourceDefinition, or a server that rewrites the
     // claim, is of the previous release. The readiness gate in the label field then keeps the token until it expires.
     let bare = containers.is_empty() && token.target.base.is_some() && token.target.deadline.is_none();
@@ -220,7 +230,7 @@ fn to_token(token: &Token) -> api::Token {
         operation: match token.operation {
             Operation::Evict => api::Operation::Evict,
             Operation::Delete => api::Operation::Delete,
-            Operation::Update => api::Operation::Update,
+            Operation::Update | Operation::Relabel => api::Operation::Update,
             Operation::Resize => api::Operation::Resize,
         },
         by: token.by.to_string(),

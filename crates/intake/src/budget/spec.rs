@@ -63,7 +63,7 @@ pub(super) fn read(spec: &Value) -> ParsedSpec {
         // A budget that only observes denies nothing, even if it is invalid.
         _ if observe => Operations::of(&[]),
         Some(operations) => operations,
-        None => Operations::of(&Operation::ALL),
+        None => Operations::of(&Operation::ASSUMED),
     };
     let rules = Rules {
         covers,
@@ -240,8 +240,10 @@ fn read_operations(spec: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Oper
         }
     }
     if operations.is_empty() && problems.len() == before {
-        problems
-            .push(Problem::at(field.path, "is empty: name at least one of Evict, Delete, Update and Resize"));
+        problems.push(Problem::at(
+            field.path,
+            "is empty: name at least one of Evict, Delete, Update, Resize and Relabel",
+        ));
     }
     (problems.len() == before).then(|| Operations::of(&operations))
 }

@@ -52,9 +52,9 @@ pub(super) fn read(spec: &Value, annotations: &BTreeMap<String, String>) -> Pars
         .and_then(|(path, text)| read_total(&path, text, &mut refused));
     let operations = match annotation(annotations, PROTECT_OPERATIONS) {
         Some((path, text)) => read_operations(&path, text, &mut refused),
-        None => Some(Operations::of(&Operation::ALL)),
+        None => Some(Operations::of(&Operation::ASSUMED)),
     };
-    let operations_if_broken = operations.unwrap_or(Operations::of(&Operation::ALL));
+    let operations_if_broken = operations.unwrap_or(Operations::of(&Operation::ASSUMED));
     let rules = Rules {
         covers,
         min_available,
@@ -118,12 +118,16 @@ fn read_operations(path: &str, text: &str, problems: &mut Vec<Problem>) -> Optio
                 problems.push(Problem::with(
                     path,
                     format!("{word:?}"),
-                    "is not an operation: list DELETE, UPDATE, EVICT or RESIZE, separated by commas",
+                    "is not an operation: list DELETE, UPDATE, EVICT, RESIZE or RELABEL, separated by commas",
                 ));
                 return None;
             }
         }
     }
     // Only commas: the same as no annotation.
-    Some(if operations.is_empty() { Operations::of(&Operation::ALL) } else { Operations::of(&operations) })
+    Some(if operations.is_empty() {
+        Operations::of(&Operation::ASSUMED)
+    } else {
+        Operations::of(&operations)
+    })
 }

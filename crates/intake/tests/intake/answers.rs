@@ -1,7 +1,9 @@
 //! The responses to the API server.
 
 use quorate_engine::basics::{ObjectKey, Text};
-use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason, NO_POD, NoEffect};
+use quorate_engine::decision::{
+    Allow, AllowReason, Decision, Denial, DenialReason, Departure, NO_POD, NoEffect, Noun, Numbers,
+};
 use quorate_engine::facts::{BudgetKey, BudgetKind};
 use quorate_intake::Problem;
 use quorate_intake::admission::{self, Pin};
@@ -18,6 +20,7 @@ fn agreed(uid: &str) -> Decision {
     Decision::Allow(Allow::Agreed {
         uid: Text::from(uid),
         reasons: vec![(budget("llm"), AllowReason::Charged)],
+        departures: Vec::new(),
     })
 }
 
@@ -158,4 +161,37 @@ fn an_invalid_object_is_rejected_with_a_cause_for_each_field() {
     assert_eq!(warned["response"], json!({ "allowed": true, "uid": "r", "warnings": ["mind the gap"] }));
     assert!(admission::allow_with_warnings("r", &[])["response"].get("warnings").is_none());
     assert_eq!(admission::pin_patch(Pin::Pinned, "u"), json!([]));
+}
+
+#[test]
+fn a_pod_that_leaves_without_a_decision_causes_a_warning() {
+    let review = load("review/delete.json");
+    let departure = |budget: BudgetKey, group: Option<&str>, noun| Departure {
+        pod: "llm-0".into(),
+        budget,
+        group: group.map(Into::into),
+        noun,
+        numbers: Numbers { allowed: 0, current: 1, desired: 2, expected: 3 },
+    };
+    let kruise = BudgetKey { kind: BudgetKind::PodUnavailableBudget, ..budget("llm") };
+    let decision = Decision::Allow(Allow::Agreed {
+        uid: "u".into(),
+        reasons: vec![(budget("llm"), AllowReason::Leaves), (kruise.clone(), AllowReason::Leaves)],
+        departures: vec![
+            departure(budget("llm"), Some("a"), Noun::Group),
+            departure(kruise, None, Noun::Pod),
+        ],
+    });
+    let response = answer(&review, &decision);
+    assert_eq!(response["allowed"], json!(true));
+    assert_eq!(
+        response["warnings"],
+        json!([
+            "pod llm-0 leaves group a of inference/llm: 1 group is healthy without it, 2 must stay. \
+             The budget does not decide this; to let it, add Relabel to its operations.",
+            "pod llm-0 leaves PodUnavailableBudget inference/llm: 1 pod is healthy without it, 2 must stay. \
+             The budget does not decide this; to let it, add RELABEL to its annotation \
+             kruise.io/pub-protect-operations.",
+        ])
+    );
 }

@@ -2,7 +2,7 @@
 
 use quorate_engine::claims::{ContainerChange, Target};
 use quorate_engine::facts::{Operation, Pod};
-use quorate_intake::admission::Harmless;
+use quorate_intake::admission::{Harmless, ReviewedOperation};
 use quorate_intake::{fingerprint, objects};
 use serde_json::{Value, json};
 
@@ -253,4 +253,24 @@ fn an_update_ends_when_another_change_is_stored() {
     assert!(!bad.is_replaced(&later(image("bad:1"))), "it is, and not over");
     assert!(bad.is_replaced(&later(image("good:1"))));
     assert!(bad.is_replaced(&later(load("pod.json"))), "refused: something else was stored");
+}
+
+#[test]
+fn a_relabel_requests_labels_and_owners_for_one_version_of_the_pod() {
+    let review = update("/metadata/labels/app", json!("other"));
+    let review = with(review, "/request/object/metadata/ownerReferences", json!(null));
+    let body = review.to_string();
+    let review = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
+    let ReviewedOperation::Disruption(relabel) = review.reviewed_relabel().unwrap() else {
+        panic!("a relabel is decided")
+    };
+    let request = relabel.request;
+    let old = objects::pod(&pod(load("review/update.json")["request"]["oldObject"].clone())).unwrap();
+    assert_eq!((request.operation, &request.pod), (Operation::Relabel, &old.key));
+    assert_eq!(request.target, Target { base: Some(old.version), ..Target::default() });
+    assert!(!request.caller.only_owners);
+    let placement = request.placement.expect("where the pod belongs afterwards");
+    assert_eq!(placement.labels.get("app"), Some("other"));
+    assert!(placement.owners.is_empty() && !old.owners.is_empty());
+    assert_eq!(relabel.pin, None);
 }

@@ -84,12 +84,13 @@ fn a_group_needs_one_ready_pod_unless_the_policy_sets_more() {
 #[test]
 fn annotations_set_the_operations_and_the_total() {
     let protects = |text: &str| rules(json!({ "kruise.io/pub-protect-operations": text }), web()).operations;
-    use Operation::{Delete, Evict, Resize, Update};
+    use Operation::{Delete, Evict, Relabel, Resize, Update};
     for (text, expected) in [
         ("DELETE", vec![Delete]),
         ("EVICT,DELETE", vec![Evict, Delete]),
         (" EVICT , RESIZE ,", vec![Evict, Resize]),
         ("UPDATE", vec![Update, Resize]),
+        ("DELETE,RELABEL", vec![Delete, Relabel]),
         ("", vec![Evict, Delete, Update, Resize]),
     ] {
         assert_eq!(protects(text), Operations::of(&expected), "{text:?}");

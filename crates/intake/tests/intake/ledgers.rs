@@ -238,12 +238,23 @@ fn the_first_write_adds_missing_fields() {
     assert_eq!(whole.as_array().unwrap().len(), steps().len(), "counters may change under a commit");
 }
 
+/// The release before could not read an operation that it does not know, and its leader would drop the claim.
+#[test]
+fn a_relabel_is_stored_as_an_update_that_the_release_before_can_read() {
+    let target = Target { base: Some(Version(7)), ..Target::default() };
+    let token = Token { operation: Operation::Relabel, by: "alice".into(), at: Time(0), target };
+    let stored = budget::token_to_json(&token);
+    assert_eq!(stored["operation"], json!("Update"));
+    assert_eq!(stored["target"], json!({ "containers": {}, "label": "quorate.dev/relabelled", "base": "7" }));
+}
+
 fn tokens() -> impl Strategy<Value = Token> {
     let operation = prop_oneof![
         Just(Operation::Evict),
         Just(Operation::Delete),
         Just(Operation::Update),
-        Just(Operation::Resize)
+        Just(Operation::Resize),
+        Just(Operation::Relabel)
     ];
     let change = ("[a-z]{1,8}", any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>());
     let changes = proptest::collection::vec(change, 0..3);
@@ -252,7 +263,8 @@ fn tokens() -> impl Strategy<Value = Token> {
     let deadline = any::<Option<u32>>();
     (operation, ".*", 0..4_000_000_000_000i64, changes, label, base, deadline).prop_map(
         |(operation, by, at, changes, label, base, deadline)| {
-            let label = label.map(|label| label.as_str().into());
+            // A relabel waits for no label.
+            let label = label.filter(|_| operation != Operation::Relabel).map(|label| label.as_str().into());
             let changes: BTreeMap<String, ContainerChange> = changes
                 .into_iter()
                 .map(|(name, replaces, image, resources)| {

@@ -64,7 +64,7 @@ fn by(user: &str, review: Value) -> Value {
 
 #[test]
 fn exempt_callers_are_not_sent_to_the_webhook() {
-    for exempt in EXEMPT {
+    for exempt in EXEMPT.iter().filter(|exempt| exempt.when != When::OwnerChanges) {
         let user = match exempt.who {
             Who::User(user) => user.to_owned(),
             Who::Prefix(prefix) => format!("{prefix}x"),
@@ -85,6 +85,62 @@ fn exempt_callers_are_not_sent_to_the_webhook() {
         assert_eq!(out(&delete), name.clone().filter(|_| deletes));
         assert_eq!(out(&update), name.clone().filter(|_| always));
         assert_eq!(out(&evict), name.clone().filter(|_| always));
+    }
+}
+
+/// Which updates are sent because of the labels and owners that they change. All others never are: not those of
+/// annotations and finalizers, and not those of the status.
+#[test]
+fn only_changes_of_labels_and_owners_are_sent_as_relabels() {
+    let update = |pointer: &str, value: Value| {
+        with(load("review/update.json"), &format!("/request/object{pointer}"), value)
+    };
+    let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u" }]);
+    let unsent = Some("changes-labels-or-owners");
+    let controller = "system:serviceaccount:kube-system:replicaset-controller";
+    let bare = |review: Value| with(review, "/request/oldObject/metadata/labels", json!(null));
+    for (review, expected) in [
+        (update("/metadata/labels/app", json!("other")), None),
+        (update("/metadata/labels/canary", json!("yes")), None),
+        (update("/metadata/labels", json!(null)), None),
+        (bare(update("/metadata/labels/app", json!("web"))), None),
+        (bare(update("/metadata/labels", json!(null))), unsent),
+        (update("/metadata/ownerReferences", owner.clone()), None),
+        (update("/metadata/ownerReferences", json!(null)), None),
+        (update("/metadata/annotations/a", json!("b")), unsent),
+        (update("/metadata/annotations", json!(null)), unsent),
+        (update("/metadata/finalizers", json!(["example.com/hold"])), unsent),
+        (update("/spec/containers/0/image", json!("x")), unsent),
+        (update("/status/phase", json!("Failed")), unsent),
+        (by(controller, update("/metadata/ownerReferences", owner.clone())), Some("not-adoption")),
+        (by(controller, update("/metadata/labels/app", json!("other"))), None),
+        (
+            by("system:kube-controller-manager", update("/metadata/ownerReferences", json!(null))),
+            Some("not-adoption-by-controller-manager"),
+        ),
+        (by("system:node:n", update("/metadata/labels/app", json!("other"))), Some("not-kubelet")),
+        (
+            with(
+                update("/metadata/labels/app", json!("other")),
+                "/request/oldObject/metadata/deletionTimestamp",
+                json!("2026-11-15T10:00:00Z"),
+            ),
+            Some("not-terminating"),
+        ),
+    ] {
+        assert_eq!(skipped_by(Entry::Relabels, &review).as_deref(), expected, "{review:#}");
+        // What is not sent would be allowed.
+        let body = review.to_string();
+        let requested = quorate_intake::admission::read(body.as_bytes(), 1 << 20).unwrap();
+        let requested = requested.reviewed_relabel().unwrap();
+        let passes = match &requested {
+            ReviewedOperation::NoDisruption(_) => true,
+            ReviewedOperation::Disruption(disruption) => {
+                let request = &disruption.request;
+                quorate_engine::callers::Exempt::find(&request.caller, request.operation).is_some()
+            }
+        };
+        assert_eq!(passes, expected.is_some(), "{review:#}");
     }
 }
 

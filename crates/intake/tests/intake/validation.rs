@@ -105,11 +105,11 @@ fn each_problem_names_its_field_and_the_valid_values() {
         ),
         (
             json!({ "operations": [] }),
-            "spec.operations: is empty: name at least one of Evict, Delete, Update and Resize".to_owned(),
+            "spec.operations: is empty: name at least one of Evict, Delete, Update, Resize and Relabel".to_owned(),
         ),
         (
             json!({ "operations": ["Evict", "evict"] }),
-            "spec.operations[1]: \"evict\" must be Evict, Delete, Update or Resize".to_owned(),
+            "spec.operations[1]: \"evict\" must be Evict, Delete, Update, Resize or Relabel".to_owned(),
         ),
         (
             expression(json!({ "key": "a", "operator": "In", "values": [] })),

@@ -22,7 +22,7 @@ use kube::api::ObjectMeta;
 use quorate_api::names::ENFORCED;
 use quorate_intake::match_conditions::{self, Entry};
 
-use crate::admission::{BUDGETS, EVICTIONS, OWNERS, PODS, PROBES};
+use crate::admission::{BUDGETS, EVICTIONS, LABELS, OWNERS, PODS, PROBES};
 use crate::watches::EXCLUDED;
 pub(crate) use reconcile::WebhookReconciler;
 
@@ -34,6 +34,9 @@ const TIMEOUT_SECONDS: i32 = 10;
 
 /// Longer than the lookup of owners may take, and short enough that a pod does not wait long for a server that is gone.
 const OWNERS_TIMEOUT_SECONDS: i32 = 3;
+
+/// A database may wait for its new primary, so a server that does not answer must not delay a change of labels for long.
+const LABELS_TIMEOUT_SECONDS: i32 = 5;
 
 /// Which component writes the configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +206,7 @@ pub fn mutating(address: &Address) -> MutatingWebhookConfiguration {
     }
 }
 
-/// Deletes, updates and resizes of pods, and announcements of updates, are decided on the object in the request.
+/// Deletes, updates, resizes and relabels of pods, and announcements of updates, are decided on the object in the request.
 /// Budgets, Workloads and probes are validated.
 pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     let entry = |scope: NamespaceScope| {
@@ -242,6 +245,20 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
         admission_review_versions: vec!["v1".to_owned()],
         ..ValidatingWebhook::default()
     };
+    // A separate entry: unlike an update, a change of labels must pass if no server answers. By default no budget decides
+    // it, and it must not wait for one.
+    let labels = ValidatingWebhook {
+        name: NamespaceScope::Enforced.name("pod-labels"),
+        client_config: address.client_config(LABELS),
+        rules: Some(vec![rule("", "v1", &["UPDATE"], &["pods", "pods/status"])]),
+        namespace_selector: Some(address.namespaces(NamespaceScope::Enforced)),
+        match_conditions: Some(conditions(Entry::Relabels)),
+        failure_policy: Some("Ignore".to_owned()),
+        side_effects: "NoneOnDryRun".to_owned(),
+        timeout_seconds: Some(LABELS_TIMEOUT_SECONDS),
+        admission_review_versions: vec!["v1".to_owned()],
+        ..ValidatingWebhook::default()
+    };
     let own = ValidatingWebhook {
         name: "budgets.quorate.dev".to_owned(),
         client_config: address.client_config(BUDGETS),
@@ -273,7 +290,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
     ValidatingWebhookConfiguration {
         metadata: named(),
         webhooks: Some(
-            NamespaceScope::BOTH.into_iter().map(entry).chain([announcements, own, probes]).collect(),
+            NamespaceScope::BOTH.into_iter().map(entry).chain([announcements, labels, own, probes]).collect(),
         ),
     }
 }
@@ -344,6 +361,7 @@ mod tests {
             ("pods.quorate.dev", "Fail", "pods"),
             ("pods.elsewhere.quorate.dev", "Ignore", "pods"),
             ("pod-status.quorate.dev", "Fail", "pods"),
+            ("pod-labels.quorate.dev", "Ignore", "labels"),
             ("budgets.quorate.dev", "Ignore", "budgets"),
             ("probes.quorate.dev", "Ignore", "probes"),
         ]

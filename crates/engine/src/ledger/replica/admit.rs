@@ -6,7 +6,7 @@
 use super::Replica;
 use crate::basics::{ObjectKey, Uid};
 use crate::decision::{Allow, AllowReason, Decision, Denial, DenialReason, NO_POD, NoEffect};
-use crate::facts::{BudgetKey, Controller, Input, Owner, Pod};
+use crate::facts::{BudgetKey, Controller, Input, Operation, Owner, Pod};
 use crate::ledger::messages::{Admission, Call, PodRead, Reply, RequestId};
 use crate::ledger::outbox::Purpose;
 use crate::ledger::queue::Backfill;
@@ -24,6 +24,11 @@ impl Replica {
         }
         let now = self.process.now;
         let stale = self.process.freshness.cannot_decide(now, self.settings.fresh_for);
+        if stale != Some(DenialReason::NotSynced) && self.is_free_relabel(&request) {
+            self.requests.add(id, request, deadline);
+            self.pass_relabel(id);
+            return;
+        }
         // The server has refused a late one already.
         if let Some(reason) = (now >= deadline).then_some(DenialReason::Deadline).or(stale) {
             self.outbox.answer(id, Decision::Deny(vec![Denial { budget: None, reason }]));
@@ -31,6 +36,31 @@ impl Replica {
         }
         self.requests.add(id, request, deadline);
         self.locate(id);
+    }
+
+    /// Whether a request is a relabel, and no budget of the namespace decides those. Then nothing may delay or deny it: a
+    /// database may be waiting for its new primary.
+    fn is_free_relabel(&self, request: &Request) -> bool {
+        let decided = self.engine.may_deny(Operation::Relabel, &request.pod.namespace)
+            && !self.is_without(ProtocolRule::RelabelsDecided);
+        request.operation == Operation::Relabel && !decided
+    }
+
+    /// Lets a relabel pass that no budget decides. The budgets that the pod leaves get its token if they can.
+    fn pass_relabel(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get(id).map(|pending| pending.request().clone()) else { return };
+        let decided = self.engine.decide(&request, self.process.now);
+        let reviewed = request.object.map(|object| object.uid);
+        let (uid, reasons) = match decided {
+            Decision::Allow(Allow::Agreed { uid, reasons, .. }) => (Some(uid), reasons),
+            // The pod may be unknown here; a budget that is opened later must know of the relabel.
+            Decision::Allow(_) | Decision::Deny(_) => (reviewed, Vec::new()),
+        };
+        let observing = reasons.into_iter().collect();
+        if let (Some(pending), Some(uid)) = (self.requests.get_mut(id), uid) {
+            pending.set_plan(uid, Plan { observing, ..Plan::default() });
+        }
+        self.admit(id);
     }
 
     /// Finds the pod that a request means: decides where the pods that are known here prove enough, else reads the pod.
@@ -162,7 +192,7 @@ impl Replica {
             return;
         }
         match self.engine.decide(pending.request(), self.process.now) {
-            Decision::Allow(Allow::Agreed { uid, reasons }) => self.plan(id, uid, &reasons),
+            Decision::Allow(Allow::Agreed { uid, reasons, .. }) => self.plan(id, uid, &reasons),
             Decision::Allow(Allow::NotCovered { uid }) => {
                 if let Some(pending) = self.requests.get_mut(id) {
                     pending.set_not_covered(uid);
@@ -202,7 +232,9 @@ impl Replica {
     fn plan(&mut self, id: RequestId, uid: Uid, reasons: &[(BudgetKey, AllowReason)]) {
         let pending_passes = self.is_without(ProtocolRule::PendingClaimed);
         let skips = |reason| pending_passes && reason == AllowReason::Pending;
-        let consulted = reasons.iter().map(|(key, _)| (key.clone(), self.coverage(key))).collect();
+        // Also those that a relabel does not concern: they were considered.
+        let covering = self.engine.covering(&uid).into_iter();
+        let consulted = covering.map(|key| (key.clone(), self.coverage(&key))).collect();
         let (observing, agreeing): (Vec<_>, Vec<_>) =
             reasons.iter().cloned().partition(|(_, reason)| reason.only_observes());
         let must_agree =
@@ -268,8 +300,12 @@ impl Replica {
             self.recent.add(admission, self.process.now);
         }
         let reasons = pending.reasons();
-        let allow =
-            if reasons.is_empty() { Allow::NotCovered { uid } } else { Allow::Agreed { uid, reasons } };
+        let left = reasons.iter().filter(|(_, reason)| *reason == AllowReason::Leaves);
+        let departures = left.filter_map(|(key, _)| self.engine.departure(&uid, key)).collect();
+        let allow = match reasons.is_empty() {
+            true => Allow::NotCovered { uid },
+            false => Allow::Agreed { uid, reasons, departures },
+        };
         self.outbox.answer(id, Decision::Allow(allow));
     }
 

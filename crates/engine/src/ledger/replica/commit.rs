@@ -8,7 +8,7 @@ use crate::basics::{Text, Uid, Version};
 use crate::claims::{Claim, Ledger, MAX_BACKFILL_BYTES, PROTOCOL, Token, TokenId};
 use crate::decide::Passes;
 use crate::decision::{AllowReason, Decision};
-use crate::facts::{Budget, BudgetKey, Pod};
+use crate::facts::{Budget, BudgetKey, Operation, Pod};
 use crate::ledger::lists::{Lag, ReadStamp};
 use crate::ledger::messages::{Call, RequestId};
 use crate::ledger::outbox::Purpose;
@@ -16,6 +16,7 @@ use crate::ledger::patch::{LedgerPatch, Step};
 use crate::ledger::queue::{Backfill, PendingWrite, WrittenRequest};
 use crate::ledger::requests::Agreement;
 use crate::ledger::settings::ProtocolRule;
+use crate::ledger::settle;
 
 impl Replica {
     /// Runs the queue of every budget that something happened to.
@@ -95,7 +96,7 @@ impl Replica {
         draft.write.withdrawals = tokens.withdrawals.keys().cloned().collect();
         let mut bytes = if tokens.backfills.is_empty() { 0 } else { draft.ledger.claim_bytes() };
         for (token, Backfill { uid, pod, what, .. }) in &tokens.backfills {
-            if self.needs_claim(uid) {
+            if self.needs_claim(uid, what) {
                 // The others wait until claims are settled: a status that is too large cannot be written at all.
                 if bytes >= MAX_BACKFILL_BYTES {
                     continue;
@@ -124,10 +125,16 @@ impl Replica {
         true
     }
 
-    /// Whether a pod may still be disrupted: one that is terminating, ended or gone needs no claim.
-    pub(super) fn needs_claim(&self, uid: &str) -> bool {
-        let ends = |pod: &Pod| pod.terminating || pod.phase.is_terminal();
+    /// Whether an admitted disruption of a pod may still come: a pod that is terminating, ended or gone needs no claim, nor
+    /// does one that was relabelled.
+    pub(super) fn needs_claim(&self, uid: &str, what: &Token) -> bool {
+        let ends = |pod: &Pod| pod.terminating || pod.phase.is_terminal() || self.is_relabelled(pod, what);
         self.engine.knows(uid) && !self.engine.pod_by_uid(uid).is_some_and(ends)
+    }
+
+    /// Whether a token is of a relabel that is over.
+    pub(super) fn is_relabelled(&self, pod: &Pod, what: &Token) -> bool {
+        what.operation == Operation::Relabel && settle::is_relabel_over(what, pod, &self.settings)
     }
 
     /// Decides the waiting requests one after the other, each on what the earlier ones leave.

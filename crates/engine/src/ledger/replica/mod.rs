@@ -174,11 +174,13 @@ impl Replica {
     /// What it admitted recently and has not seen carried out. A new budget would have to know that, so a process that
     /// ends hands it over. Call it once no answer can be sent any more.
     pub fn admitted_recently(&self) -> Vec<Admission> {
-        let is_over = |uid: &Uid| match self.engine.pod_by_uid(uid) {
-            Some(pod) => pod.terminating || pod.phase.is_terminal(),
-            None => !self.engine.knows(uid),
+        let is_over = |admission: &Admission| match self.engine.pod_by_uid(&admission.uid) {
+            Some(pod) => {
+                pod.terminating || pod.phase.is_terminal() || self.is_relabelled(pod, &admission.what)
+            }
+            None => !self.engine.knows(&admission.uid),
         };
-        self.recent.iter().filter(|admission| !is_over(&admission.uid)).cloned().collect()
+        self.recent.iter().filter(|admission| !is_over(admission)).cloned().collect()
     }
 
     /// What it admitted recently, with the times, for a replica that takes its place in the same process.

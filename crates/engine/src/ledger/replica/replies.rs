@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Replica;
 use crate::basics::{Uid, Version};
-use crate::claims::Ledger;
+use crate::claims::{Ledger, TokenId};
 use crate::coverage::Coverage;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::facts::{BudgetKey, Input, Pod};
@@ -105,17 +105,17 @@ impl Replica {
     ) {
         // The queue is for the budget that is there now. One that had its name before cannot have got its tokens.
         let current = self.engine.budget(key).is_some_and(|known| known.uid == *uid);
-        let unneeded: BTreeSet<Uid> = self
+        let unneeded: BTreeSet<TokenId> = self
             .budgets
             .states
             .get(key)
             .into_iter()
-            .flat_map(|state| state.queue.backfilled_pods())
-            .filter(|uid| !self.needs_claim(uid))
-            .cloned()
+            .flat_map(|state| state.queue.backfills())
+            .filter(|(_, backfill)| !self.needs_claim(&backfill.uid, &backfill.what))
+            .map(|(token, _)| token.clone())
             .collect();
         if let (Some(state), true) = (self.budgets.states.get_mut(key), current) {
-            state.queue.confirm(write, ledger, done, |uid| !unneeded.contains(uid));
+            state.queue.confirm(write, ledger, done, |token| !unneeded.contains(token));
             if let Some(named) = write.names.filter(|_| done && ledger.enforced_generation.is_none()) {
                 state.opening.dropped(named);
             }

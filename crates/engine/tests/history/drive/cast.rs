@@ -259,7 +259,8 @@ pub(super) fn rules(spec: &BudgetSpec, kind: BudgetKind) -> Rules {
         0 => &[Operation::Evict],
         1 => &[Operation::Evict, Operation::Delete],
         2 => &[Operation::Evict, Operation::Delete, Operation::Update],
-        _ => &[Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize],
+        3 => &[Operation::Evict, Operation::Delete, Operation::Update, Operation::Resize],
+        _ => &Operation::ALL,
     };
     Rules {
         min_available: spec.min,

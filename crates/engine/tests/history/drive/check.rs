@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use quorate_engine::Engine;
-use quorate_engine::basics::{ObjectKey, Time};
+use quorate_engine::basics::{Labels, ObjectKey, Time};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
 use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason};
 use quorate_engine::facts::{BudgetKey, Operation, Pod};
-use quorate_engine::request::Request;
+use quorate_engine::request::{Placement, Request};
 
 use super::cast::pod_key;
 use crate::history::step::NAMES;
@@ -76,6 +76,7 @@ fn stale_by(oracle: &Oracle, decision: &Decision) -> BTreeSet<BudgetKey> {
 fn requests(oracle: &Oracle) -> Vec<Request> {
     const SYSTEM: &str = "system:serviceaccount:kube-system:";
     let mut requests = Vec::new();
+    let mut moves = Vec::new();
     let mut ask = |pod: &ObjectKey, operation, user: &str, object: Option<&Pod>, names_uid, precondition| {
         requests.push(Request {
             operation,
@@ -85,6 +86,7 @@ fn requests(oracle: &Oracle) -> Vec<Request> {
             caller: Caller { names_uid, ..Caller::named(user) },
             dry_run: false,
             target: Target::default(),
+            placement: None,
         });
     };
     for name in 0..NAMES {
@@ -106,6 +108,43 @@ fn requests(oracle: &Oracle) -> Vec<Request> {
         for names_uid in [false, true] {
             ask(&pod.key, Operation::Delete, "system:kube-controller-manager", Some(pod), names_uid, None);
         }
+        moves.extend(relabels(oracle, pod));
     }
+    requests.append(&mut moves);
     requests
+}
+
+/// Relabels of a pod: away from everything, to where another pod is, without labels, and without owners.
+fn relabels(oracle: &Oracle, pod: &Pod) -> Vec<Request> {
+    let here = Placement::from(pod);
+    let other = oracle.pods.values().map(|seen| &seen.pod).find(|other| other.uid > pod.uid);
+    let bare = Placement { labels: Labels::default(), link: None, ..here.clone() };
+    let orphan = Placement { owners: [].into(), ..here.clone() };
+    let places = [None, other.map(Placement::from), Some(bare), Some(orphan.clone())];
+    let relabel = |placement: Option<Placement>, user: &str| Request {
+        operation: Operation::Relabel,
+        pod: pod.key.clone(),
+        object: Some(pod.into()),
+        precondition: None,
+        caller: Caller {
+            only_owners: placement.as_ref().is_some_and(|place| place.labels == here.labels),
+            ..Caller::named(user)
+        },
+        dry_run: false,
+        target: Target { base: Some(pod.version), ..Target::default() },
+        placement: placement.map(Box::new),
+    };
+    let by_controllers = [
+        "system:serviceaccount:kube-system:replicaset-controller",
+        "system:serviceaccount:lws-system:lws-controller-manager",
+        "system:kube-controller-manager",
+    ];
+    let bare = |user: &&str| relabel(places[2].clone(), user);
+    let orphan = |user: &&str| relabel(Some(orphan.clone()), user);
+    places
+        .iter()
+        .map(|place| relabel(place.clone(), "alice"))
+        .chain(by_controllers.iter().map(bare))
+        .chain(by_controllers.iter().map(orphan))
+        .collect()
 }

@@ -285,16 +285,24 @@ impl World {
             match journey.operation {
                 Operation::Evict | Operation::Delete => self.change_pod(&uid, |pod| pod.terminating = true),
                 // Somebody else has changed the pod since: a conflict.
-                Operation::Update | Operation::Resize
+                Operation::Update | Operation::Resize | Operation::Relabel
                     if journey.base != self.pods.get(&uid).map(|pod| pod.version) => {}
-                Operation::Update | Operation::Resize => {
+                Operation::Update | Operation::Resize | Operation::Relabel => {
                     self.change_pod(&uid, |pod| match journey.change {
                         Change::Image(image) => pod.containers[0].spec_image = image,
                         Change::Gate => pod.announced = true,
+                        Change::Label(key, value) => pod.labels = relabelled(&pod.labels, key, value),
                     });
                 }
             }
         }
         self.over(request);
     }
+}
+
+/// The labels with another value for one of them.
+pub(crate) fn relabelled(labels: &Labels, key: &str, value: &str) -> Labels {
+    let others = ["app", "name", "group"].into_iter().filter(|other| *other != key);
+    let others = others.filter_map(|other| Some((other, labels.get(other)?)));
+    Labels::new(others.chain([(key, value)]))
 }

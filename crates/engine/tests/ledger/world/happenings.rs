@@ -1,7 +1,9 @@
 //! What may happen next, and what it does.
 
 use quorate_engine::claims::Ledger;
+use quorate_engine::request::Placement;
 
+use super::apiserver::relabelled;
 use super::*;
 
 impl World {
@@ -276,14 +278,21 @@ impl World {
             (Operation::Update, Some(pod), Change::Gate) => {
                 Target { base: Some(pod.version), ..Target::default() }
             }
+            (Operation::Relabel, Some(pod), _) => Target { base: Some(pod.version), ..Target::default() },
             _ => Target::default(),
+        };
+        let placement = match (journey.operation, &object, journey.change) {
+            (Operation::Relabel, Some(pod), Change::Label(key, value)) => {
+                Some(Box::new(Placement { labels: relabelled(&pod.labels, key, value), ..pod.into() }))
+            }
+            _ => None,
         };
         let evicts = journey.operation == Operation::Evict;
         let precondition = object.as_ref().filter(|_| evicts && scenario.insists).map(|pod| pod.uid.clone());
         let object = object.filter(|_| !evicts);
         let meant = object.as_ref().map(|object| object.uid.clone()).or(precondition.clone());
         let base = object.as_ref().map(|object| object.version);
-        if let Some(pod) = object.as_ref().filter(|_| journey.operation == Operation::Update) {
+        if let Some(pod) = object.as_ref().filter(|_| !journey.operation.removes()) {
             // Nothing changes, so nobody is asked.
             if journey.change.is_done(pod) {
                 self.over(request);
@@ -306,6 +315,7 @@ impl World {
             caller: Caller::named("alice"),
             dry_run: false,
             target,
+            placement,
         };
         self.request(request, |journey| {
             journey.stage = RequestState::Asked(node);
@@ -470,6 +480,7 @@ impl Change {
         match self {
             Self::Image(image) => pod.containers[0].spec_image == image,
             Self::Gate => pod.announced,
+            Self::Label(key, value) => pod.labels.get(key) == Some(value),
         }
     }
 }

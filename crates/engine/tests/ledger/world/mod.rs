@@ -26,6 +26,7 @@ use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
 
 use super::truth::Floors;
+pub(crate) use apiserver::relabelled;
 use mind::{Habits, Mind, News};
 pub(crate) use part::Part;
 use part::digest;
@@ -201,8 +202,8 @@ pub(crate) struct Journey {
     pub(crate) operation: Operation,
     pub(crate) pod: Text,
     pub(crate) stage: RequestState,
-    /// What an update changes.
-    change: Change,
+    /// What an update or a relabel changes.
+    pub(crate) change: Change,
     /// The very object that is asked about. An eviction knows a name, unless it insists on a UID.
     meant: Option<Uid>,
     /// The version of that object. The API server stores an update on no other.
@@ -222,6 +223,8 @@ pub(crate) enum Change {
     Image(u64),
     /// The readiness gate by which a controller announces what it is about to do.
     Gate,
+    /// The value of a label, for a relabel.
+    Label(&'static str, &'static str),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

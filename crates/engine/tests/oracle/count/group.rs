@@ -153,7 +153,7 @@ pub(super) fn is_leader_worker_key(key: &str) -> bool {
     [format!("{LWS}/group-index"), format!("{LWS}/group-key")].contains(&key.to_owned())
 }
 
-pub(super) fn place(rules: &Rules, pod: &Pod) -> Option<Id> {
+pub(crate) fn place(rules: &Rules, pod: &Pod) -> Option<Id> {
     match &rules.units {
         Units::Pods => None,
         Units::Workload => Some(match *pod.link.clone()? {

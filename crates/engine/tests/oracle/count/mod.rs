@@ -18,8 +18,7 @@ use quorate_engine::facts::{Budget, Controller, HealthRule, MAX_SOURCES, Phase, 
 
 use super::{Oracle, Seen};
 use expected::asks_sources;
-use group::place;
-pub(crate) use group::{Group, Id, asked};
+pub(crate) use group::{Group, Id, asked, place};
 pub(crate) use matching::Match;
 pub(crate) use source::{ExpectedFrom, Kept, is_lone, of_template, pod_group_kind, workload_kind};
 pub(crate) use status::StatusView;

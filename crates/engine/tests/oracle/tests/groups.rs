@@ -30,6 +30,7 @@ fn evict(world: &World, pod: &str) -> ExpectedDecision {
         caller: Caller::named("alice"),
         dry_run: false,
         target: Target::default(),
+        placement: None,
     })
 }
 

@@ -275,6 +275,7 @@ fn sources_without_pods_count_as_wanted_for_deletes_by_the_controller() {
             caller: Caller::named("system:serviceaccount:kube-system:statefulset-controller"),
             dry_run: false,
             target: Target::default(),
+            placement: None,
         };
         matches!(world.oracle.decide(&request), crate::oracle::ExpectedDecision::Agreed(_))
     };

@@ -45,7 +45,7 @@ impl Cluster {
         };
         let operations = match words.take("ops") {
             // The default of the kind: UPDATE includes resizes that restart containers.
-            None if by_pub => Operations::of(&Operation::ALL),
+            None if by_pub => Operations::of(&Operation::ASSUMED),
             None => Operations::of(&[Operation::Evict]),
             Some(list) => Operations::of(&list.split(',').map(operation).collect::<Result<Vec<_>, _>>()?),
         };
@@ -171,6 +171,7 @@ fn operation(text: &str) -> Result<Operation, String> {
         "Delete" => Ok(Operation::Delete),
         "Update" => Ok(Operation::Update),
         "Resize" => Ok(Operation::Resize),
+        "Relabel" => Ok(Operation::Relabel),
         other => Err(format!("what is {other}?")),
     }
 }
