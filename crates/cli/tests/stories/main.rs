@@ -36,6 +36,7 @@ mod probes;
 mod proposals;
 mod quorate;
 mod registering;
+mod relabel;
 mod replicas;
 mod restarts;
 mod restore;

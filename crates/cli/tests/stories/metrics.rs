@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::fixture::{TestNamespace, denial};
 use crate::quorate::{Quorate, install, scrape};
+use crate::relabel;
 
 quorate_testbed::stories!(Whole: the_metrics_of_a_server_are_as_documented);
 
@@ -30,9 +31,12 @@ fn documented() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)
 /// The allowed values of labels that are neither a namespace nor a budget.
 const WORDS: [(&str, &[&str]); 4] = [
     ("mode", &["individual", "pod_groups"]),
-    ("operation", &["Evict", "Delete", "Update", "Resize"]),
+    ("operation", &["Evict", "Delete", "Update", "Resize", "Relabel"]),
     ("result", &["admitted", "denied"]),
-    ("reason", &["Charged", "Surplus", "Exhausted", "MissingWorkloadReference", "NotCovered"]),
+    (
+        "reason",
+        &["Charged", "Surplus", "Exhausted", "MissingWorkloadReference", "NotCovered", "NotProtected"],
+    ),
 ];
 
 /// Short, so that the story does not wait long.
@@ -109,6 +113,12 @@ async fn the_metrics_of_a_server_are_as_documented(cluster: Cluster) {
     assert_eq!(ns.evict_with("stays", later, "").await.code, 409);
     denial(&ns.evict("lost-0").await);
     ns.await_allowed("shard", 0).await;
+    // Leaves a budget that does not decide that, once the API server calls the webhook for labels.
+    ns.create_pod("leaves", json!({"app": "left"})).await;
+    let spec = json!({"selector": {"matchLabels": {"app": "left"}}, "minAvailable": 0});
+    ns.create_budget_allowing("left", spec, 1).await;
+    relabel::await_labels_webhook(&ns, "leaves", &json!({"app": null})).await;
+    relabel::relabel(&ns, "leaves", json!({"app": null})).await.expect(200);
 
     let text = eventually("what was done is counted", || async {
         let text = scrape(quorate.server.admin).await;
@@ -133,7 +143,9 @@ async fn the_metrics_of_a_server_are_as_documented(cluster: Cluster) {
             of("quorate_units_expected", &shard),
             of("quorate_units_available", &shard),
             of("quorate_disruptions_allowed", &shard),
-            of("quorate_decision_seconds_count", &[]),
+            of("quorate_pods_left_total", &[("budget", "left")]),
+            of("quorate_decision_seconds_count", &[])
+                - of("quorate_requests_total", &[("operation", "Relabel")]),
             of("disruption_controller_pdbs_using_pod_grouping", &[]),
             of("disruption_controller_pdb_grouping_misconfig_total", &[]),
         ];
@@ -142,7 +154,7 @@ async fn the_metrics_of_a_server_are_as_documented(cluster: Cluster) {
             && of("quorate_commit_seconds_count", &[]) > 0.0
             && of("quorate_commit_batch_size_count", &[]) > 0.0
             && of("quorate_pods", &[]) > 0.0;
-        let expected = [5.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 0.0, 7.0, 2.0, 1.0];
+        let expected = [5.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 0.0, 1.0, 7.0, 2.0, 1.0];
         if others && counted == expected { Ok(text) } else { Err((counted, text)) }
     })
     .await;
