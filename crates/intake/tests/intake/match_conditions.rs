@@ -112,7 +112,7 @@ fn only_changes_of_labels_and_owners_are_sent_as_relabels() {
         (update("/metadata/finalizers", json!(["example.com/hold"])), unsent),
         (update("/spec/containers/0/image", json!("x")), unsent),
         (update("/status/phase", json!("Failed")), unsent),
-        (by(controller, update("/metadata/ownerReferences", owner.clone())), Some("not-adoption")),
+        (by(controller, update("/metadata/ownerReferences", owner)), Some("not-adoption")),
         (by(controller, update("/metadata/labels/app", json!("other"))), None),
         (
             by("system:kube-controller-manager", update("/metadata/ownerReferences", json!(null))),

@@ -239,7 +239,7 @@ mod tests {
         (Time(at.as_millisecond()), Time(at.as_millisecond() - 3_600_000))
     }
 
-    fn lease(component: &str, annotations: Value, renewed: &str, written: Option<&str>) -> Lease {
+    fn lease(component: &str, annotations: &Value, renewed: &str, written: Option<&str>) -> Lease {
         let fields = written.map(|time| json!([{"manager": "m", "operation": "Update", "time": time}]));
         serde_json::from_value(json!({
             "metadata": {"name": "a", "labels": {"quorate.dev/component": component}, "annotations": annotations,
@@ -263,7 +263,7 @@ mod tests {
             ("23:00:00", Some("2026-11-15T10:00:15Z"), 45),
             ("10:01:01", None, 0),
         ] {
-            let Leases { agents, offset, .. } = read(&[lease("agent", json!({}), renewed, written)]);
+            let Leases { agents, offset, .. } = read(&[lease("agent", &json!({}), renewed, written)]);
             let (at, received) = now();
             assert_eq!((at.0, received.0 + offset), (at.0, at.0));
             let (node, agent) = agents.first().expect("an agent");
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn servers_that_do_not_decide_are_told_from_those_that_do() {
-        let server = |annotations, renewed| lease("server", annotations, renewed, None);
+        let server = |annotations: Value, renewed| lease("server", &annotations, renewed, None);
         let ages = |pods: u64| {
             json!({"quorate.dev/serving": "true",
             "quorate.dev/watch-ages": format!(r#"{{"Pod":{pods},"Deployment.apps":100,"Fleet.example.com":null}}"#)})
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn settings_that_differ_are_noticed() {
         let server = |settings: Option<&str>| {
-            lease("server", json!({"quorate.dev/settings": settings}), "10:00:58", None)
+            lease("server", &json!({"quorate.dev/settings": settings}), "10:00:58", None)
         };
         let (one, other) = (server(Some(r#"{"servePub":"always"}"#)), server(Some("{}")));
         let servers = |leases: &[&Lease]| {
