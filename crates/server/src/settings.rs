@@ -75,7 +75,8 @@ impl ServerSettings {
 
     /// From JSON; `None` if that cannot be read.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        let Written { serve_pub, gates, fresh_for_seconds } = serde_json::from_str(text).ok()?;
+        let written: serde_json::Map<_, _> = serde_json::from_str(text).ok()?;
+        let Written { serve_pub, gates, fresh_for_seconds } = serde_json::from_value(written.into()).ok()?;
         let WrittenGates { multi_pod_pdbs, disruption_probe } = gates;
         Some(Self {
             gates: Gates { multi_pod_pdbs, disruption_probe },

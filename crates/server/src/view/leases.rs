@@ -314,7 +314,8 @@ mod tests {
     #[test]
     fn settings_that_differ_are_noticed() {
         let server = |settings: Option<&str>| {
-            lease("server", &json!({"quorate.dev/settings": settings}), "10:00:58", None)
+            let settings = settings.map_or_else(|| json!({}), |text| json!({"quorate.dev/settings": text}));
+            lease("server", &settings, "10:00:58", None)
         };
         let (one, other) = (server(Some(r#"{"servePub":"always"}"#)), server(Some("{}")));
         let servers = |leases: &[&Lease]| {
