@@ -254,6 +254,9 @@ impl<'a> Judge<'a> {
         if u32::try_from(healthy).unwrap_or(u32::MAX) >= desired {
             return None;
         }
+        if unit.as_deref().is_some_and(|unit| Self::goes_anyway(case, id, spec, unit)) {
+            return None;
+        }
         Some(Breach::TooFew(Arithmetic {
             counted: if unit.is_some() { "group" } else { "pod" },
             unit: unit.map_or_else(|| "this pod".to_owned(), |name| format!("group {name}")),
@@ -268,6 +271,20 @@ impl<'a> Judge<'a> {
                 .map(|record| (record.pod().to_owned(), record.by.clone(), record.since()))
                 .collect(),
         }))
+    }
+
+    /// Whether another healthy pod of the group had a claim: then the servers count the group as down. If nothing comes of
+    /// that claim, and it was free because the group was down at the time, this request takes the group alone.
+    fn goes_anyway(case: &Case<'_>, budget: Id, spec: &Rc<Spec>, group: &str) -> bool {
+        let own = case.effect.pod.id();
+        case.undisturbed().any(|state| {
+            let claims = state.budget(budget).and_then(|entry| entry.budget.held.as_ref());
+            let Some(claims) = claims else { return false };
+            let sample = state.sample(budget, spec);
+            let group = sample.groups.get(group);
+            let mut healthy = group.into_iter().flat_map(|group| &group.healthy);
+            healthy.any(|other| other.pod != own && claims.contains(&other.pod))
+        })
     }
 
     fn pardons(&self, budget: &Budget) -> Vec<Span> {

@@ -2,12 +2,21 @@
 
 use serde_json::json;
 
+use crate::groups::shards;
 use crate::pods::{keeps, three};
 use crate::run::{DBU, Run, Scenario, play_all};
 
 /// A Deployment of three under a budget that keeps one, whose ledger the servers write.
 fn recorded(run: &mut Run) -> &mut Run {
     three(run).respec(|spec| spec["minAvailable"] = json!(1)).enforce(DBU).ledger()
+}
+
+/// Shards of which one more than allowed must not go. Returns the UIDs of the pods of another shard.
+fn one_shard_down(run: &mut Run) -> (String, String) {
+    shards(run).ledger();
+    let uid = run.uid("pods", "a-0");
+    run.evict_with("a-0", |run| run.claim(&uid, "a-0"));
+    (run.uid("pods", "b-0"), run.uid("pods", "b-1"))
 }
 
 impl Run {
@@ -101,6 +110,24 @@ fn admissions() {
             },
             violations: 0,
             judged: 1,
+        },
+        Scenario {
+            name: "a group that another claim takes in any case",
+            play: |run| {
+                let (first, second) = one_shard_down(run);
+                run.claim(&first, "b-0").evict_with("b-1", |run| run.claim(&second, "b-1"));
+            },
+            violations: 0,
+            judged: 2,
+        },
+        Scenario {
+            name: "a group without another claim",
+            play: |run| {
+                let (_, second) = one_shard_down(run);
+                run.evict_with("b-1", |run| run.claim(&second, "b-1"));
+            },
+            violations: 1,
+            judged: 2,
         },
         Scenario {
             name: "an operation that the budget does not protect against",

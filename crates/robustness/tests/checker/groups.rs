@@ -9,7 +9,7 @@ const OWN_WORKLOADS: &str = "workloads.scheduling.quorate.dev";
 const POD_GROUPS: &str = "podgroups.scheduling.k8s.io";
 
 /// Shards a, b and c of two pods, of which at most one may be down. A shard needs both pods.
-fn shards(run: &mut Run) -> &mut Run {
+pub(crate) fn shards(run: &mut Run) -> &mut Run {
     for shard in ["a", "b", "c"] {
         for number in 0..2 {
             run.bare(&format!("{shard}-{number}"), json!({"app": "db", "shard": shard}));
