@@ -137,7 +137,11 @@ fn sidecars_labels_and_deadlines_disrupt_a_pod_too() {
         json!(9),
     );
     assert_eq!(names(&nearer), all);
-    assert_eq!(target(&nearer, Operation::Update).deadline, Some(1), "a refused one can be told apart");
+    assert_eq!(
+        target(&nearer, Operation::Update).deadline,
+        Some(1),
+        "the deadline shows whether the API server stored the update"
+    );
     // `nginx` and `nginx:latest` are the same image, but to a kubelet it is a change.
     assert_eq!(names(&update("/spec/containers/1/image", json!("nginx:latest"))), ["metrics"]);
     let both = with(

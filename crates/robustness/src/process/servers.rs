@@ -314,7 +314,7 @@ impl Fleet for Processes {
         let Some((address, _)) = address else { return };
         let Ok(url) = format!("https://{address}").parse() else { return };
         let mut config = kube::Config::new(url);
-        // An attacker does not check whom it attacks.
+        // An attacker does not check the certificate of the server.
         config.accept_invalid_certs = true;
         config.default_retry = false;
         let Ok(client) = kube::Client::try_from(config) else { return };

@@ -280,7 +280,7 @@ pub(crate) enum Deed {
     Join(usize),
     /// A replica that was started begins to serve.
     Serve(usize),
-    /// A replica ends when nobody asks it any more, and hands over what it admitted.
+    /// A replica that gets no more requests ends, and hands over what it admitted.
     End(usize),
     /// A replica becomes holder, or stops being one.
     Holder(usize, bool),

@@ -16,7 +16,7 @@ const SLACK: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The user of a request that has no end in the log, unless it is a controller of Kubernetes. All others are impersonated
-/// here, and whom a request impersonates is known only when it ends. The checker judges no request of a kubelet.
+/// here, and the log shows the impersonated user only when the request ends. The checker judges no request of a kubelet.
 const UNKNOWN: &str = "system:node:unknown";
 
 /// All requests to disrupt a pod, without revisions.
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(request.ended, Duration::from_millis(12_505));
     }
 
-    /// As the API server logs it: nobody is impersonated yet.
+    /// As the API server logs it: without the impersonated user.
     fn received(id: &str) -> Value {
         let mut event = event(id, "RequestReceived", 10);
         event["impersonatedUser"] = Value::Null;
