@@ -200,6 +200,7 @@ impl Api {
             content_type: String::new(),
             form: Form::Object,
             body: serde_json::to_vec(&budget).map(Into::into).unwrap_or_default(),
+            failed_open: Arc::default(),
         };
         for (_, fault) in self.faults.strike(&request_info(&write)) {
             if let Some(failure) = fault.refusal(&request_info(&write)) {

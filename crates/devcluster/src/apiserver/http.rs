@@ -1,6 +1,7 @@
 //! The HTTP layer: converts HTTP requests to calls, and replies to HTTP responses.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -141,6 +142,7 @@ async fn execute(api: &Arc<Api>, call: &Call) -> Outcome<Reply> {
         ended_at: api.store.revision(),
         code,
         message: &message,
+        failed_open: call.failed_open.load(Ordering::Relaxed),
     });
     outcome
 }

@@ -51,6 +51,8 @@ pub struct ObservedRequest<'a> {
     pub code: u16,
     /// The message of the response, empty unless it failed.
     pub message: &'a str,
+    /// Whether a webhook did not answer, and its failure policy let the request pass.
+    pub failed_open: bool,
 }
 
 /// The observer of a server, if it has one.

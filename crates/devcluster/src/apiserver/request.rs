@@ -1,5 +1,8 @@
 //! The parsed form of a request: verb, resource, name, options.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
@@ -165,6 +168,8 @@ pub(crate) struct Call {
     pub(crate) content_type: String,
     pub(crate) form: Form,
     pub(crate) body: Bytes,
+    /// Whether a webhook did not answer, and its failure policy let the request pass.
+    pub(crate) failed_open: Arc<AtomicBool>,
 }
 
 impl Call {
@@ -204,6 +209,7 @@ impl Call {
             form: form(&header(headers, "accept"))?,
             query,
             body: Bytes::new(),
+            failed_open: Arc::default(),
         })
     }
 

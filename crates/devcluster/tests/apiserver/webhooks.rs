@@ -1,6 +1,10 @@
 //! Tests of admission webhooks: how the server calls them, and what clients see of their responses.
 
+use std::sync::Arc;
+
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
+use quorate_devcluster::apiserver::{ObservedChange, ObservedRequest, Observer, Options, Server};
 use serde_json::{Value, json};
 
 use crate::fixture::{Webhook, admin, evict, pod, pods, post, refusal, running, server};
@@ -166,6 +170,38 @@ async fn the_failure_policy_applies_to_an_unreachable_webhook() {
         status.message,
         "Internal error occurred: failed calling webhook \"hook.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/review?timeout=10s\": dial tcp 127.0.0.1:1: connect: connection refused"
     );
+}
+
+/// The names of the objects that were written, and whether a webhook did not answer.
+#[derive(Debug, Default)]
+struct ObservedWrites(Mutex<Vec<(String, bool)>>);
+
+impl Observer for ObservedWrites {
+    fn changed(&self, _: &ObservedChange<'_>) {}
+
+    fn executed(&self, request: &ObservedRequest<'_>) {
+        self.0.lock().push((request.info.name.to_owned(), request.failed_open));
+    }
+}
+
+#[tokio::test]
+async fn an_observer_learns_that_a_webhook_did_not_answer() {
+    let written = Arc::new(ObservedWrites::default());
+    let server =
+        Server::start(Options { observer: Some(written.clone()), ..Options::default() }).await.unwrap();
+    let client = admin(&server);
+    for name in ["a", "b"] {
+        pods(&client).create(&PostParams::default(), &pod(name)).await.unwrap();
+    }
+    let hook = Webhook::start(|_| allow()).await;
+    let nowhere = json!({"clientConfig": {"url": "https://127.0.0.1:1/review"}, "failurePolicy": "Ignore"});
+    for (name, more) in [("a", json!({})), ("b", nowhere)] {
+        hook.register(&client, false, more).await;
+        let labels = json!({"metadata": {"labels": {"track": "canary"}}});
+        pods(&client).patch(name, &PatchParams::default(), &Patch::Merge(&labels)).await.unwrap();
+    }
+    let of = |name: &str| written.0.lock().iter().find(|(of, _)| of == name).map(|(_, open)| *open);
+    assert_eq!((of("a"), of("b")), (Some(false), Some(true)));
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ pub(super) fn disrupted(budget: &PodDisruptionBudget, selected: &[Arc<Pod>], now
             continue;
         }
         let until = since.0 + EVICTION_TIMEOUT;
-        if until < now {
+        if until <= now {
             result.failed.push(pod.clone());
             continue;
         }
@@ -250,6 +250,19 @@ mod tests {
         assert_eq!(disrupted.under_way.keys().collect::<Vec<_>>(), ["p3"]);
         assert_eq!(disrupted.failed.iter().map(|pod| pod.name_any()).collect::<Vec<_>>(), ["p2"]);
         assert_eq!(disrupted.recheck_in, Some(Duration::from_secs(60)));
+    }
+
+    /// Simulated time stands still until the next check, so a check that leaves no time would be repeated for ever.
+    #[test]
+    fn an_eviction_has_failed_when_its_time_is_over() {
+        let mut budget = budget(json!({"minAvailable": 1}));
+        budget.status = serde_json::from_value(json!({
+            "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 0,
+            "disruptedPods": {"p1": "2026-01-01T00:08:00Z"}}))
+        .unwrap();
+        let disrupted = disrupted(&budget, &[pod("p1", true, false)], at("10:00"));
+        assert_eq!(disrupted.recheck_in, None);
+        assert_eq!(disrupted.failed.len(), 1);
     }
 
     #[test]

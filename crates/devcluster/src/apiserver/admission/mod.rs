@@ -5,6 +5,7 @@ mod matching;
 mod review;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -195,7 +196,10 @@ impl Api {
                 Some(status) => Err(review::refusal(hook.name(), status)),
                 None => Ok(answer),
             },
-            Err(_) if hook.ignores_failure() => Ok(review::WebhookResponse::default()),
+            Err(_) if hook.ignores_failure() => {
+                attributes.call.failed_open.store(true, Ordering::Relaxed);
+                Ok(review::WebhookResponse::default())
+            }
             Err(why) => Err(Failure::internal(format!("failed calling webhook {:?}: {why}", hook.name()))),
         }
     }
