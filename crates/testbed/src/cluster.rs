@@ -27,9 +27,9 @@ struct Inner {
 }
 
 /// What a cluster stored at one time.
-pub struct Backup(Stored);
+pub struct Backup(BackupData);
 
-enum Stored {
+enum BackupData {
     Real(control_plane::Backup),
     Embedded(apiserver::Backup),
 }
@@ -115,8 +115,8 @@ impl Cluster {
     /// What is stored now, to restore later.
     pub fn back_up(&self) -> Result<Backup> {
         Ok(Backup(match &self.inner.running {
-            Running::Real(plane) => Stored::Real(plane.back_up()?),
-            Running::Embedded(embedded) => Stored::Embedded(embedded.server().back_up()),
+            Running::Real(plane) => BackupData::Real(plane.back_up()?),
+            Running::Embedded(embedded) => BackupData::Embedded(embedded.server().back_up()),
         }))
     }
 
@@ -124,8 +124,8 @@ impl Cluster {
     /// resource versions go back.
     pub async fn restore(&self, backup: &Backup) -> Result<()> {
         match (&self.inner.running, &backup.0) {
-            (Running::Real(plane), Stored::Real(backup)) => plane.restore(backup).await?,
-            (Running::Embedded(embedded), Stored::Embedded(backup)) => embedded.server().restore(backup),
+            (Running::Real(plane), BackupData::Real(backup)) => plane.restore(backup).await?,
+            (Running::Embedded(embedded), BackupData::Embedded(backup)) => embedded.server().restore(backup),
             _ => bail!("the backup is of another cluster"),
         }
         Ok(())

@@ -27,10 +27,12 @@ use crate::process::Process;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 const ETCD: &str = "etcd";
+/// The name of the process that stores pods, if that is another one.
+const ETCD_OF_PODS: &str = "etcd-pods";
 const API_SERVER: &str = "kube-apiserver";
 
 /// The order in which the programs start.
-const ORDER: [&str; 4] = [ETCD, API_SERVER, "kube-controller-manager", "kube-scheduler"];
+const ORDER: [&str; 5] = [ETCD, ETCD_OF_PODS, API_SERVER, "kube-controller-manager", "kube-scheduler"];
 
 /// Attempts in all, if another process takes a port that was free a moment ago.
 const ATTEMPTS: usize = 5;
@@ -59,6 +61,8 @@ pub struct Options {
     pub recorded: bool,
     /// Time after which a silent node counts as lost. `None` is the Kubernetes default, 50 seconds.
     pub lost_nodes_after: Option<Duration>,
+    /// Store pods in an etcd of their own, for a real API server.
+    pub pods_in_own_etcd: bool,
 }
 
 impl Options {
@@ -81,6 +85,8 @@ pub struct ControlPlane {
     options: Options,
     port: u16,
     etcd_port: u16,
+    /// The port of the etcd that stores pods, if that is another one.
+    pods_port: Option<u16>,
     credentials: Credentials,
     /// In the order of their start. They end in reverse order: an API server without etcd does not shut down.
     processes: Mutex<Vec<Process>>,
@@ -102,11 +108,18 @@ impl ControlPlane {
     async fn try_start(options: Options) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("quorate-control-plane-").tempdir()?;
         let credentials = Credentials::write(folder.path())?;
-        let [etcd_port, port] = free_ports()?;
-        let plane = Self { options, port, etcd_port, credentials, processes: Mutex::default(), folder };
+        let [etcd_port, port, pods_port] = free_ports()?;
+        let pods_port = options.pods_in_own_etcd.then_some(pods_port);
+        let processes = Mutex::default();
+        let plane = Self { options, port, etcd_port, pods_port, credentials, processes, folder };
 
-        plane.run(ETCD, &command_line::etcd(plane.folder.path(), etcd_port))?;
+        plane.run(ETCD, &command_line::etcd(&plane.etcd_folder(), etcd_port))?;
         plane.until("etcd listens", || async move { listens(etcd_port) }).await?;
+        if let Some(port) = pods_port {
+            let args = command_line::etcd(&plane.folder.path().join(ETCD_OF_PODS), port);
+            plane.run_program(ETCD_OF_PODS, ETCD, &args)?;
+            plane.until("the etcd of pods listens", || async move { listens(port) }).await?;
+        }
         plane.run(API_SERVER, &command_line::api_server(&plane, etcd_port)?)?;
         // Wait for the port before the first request: a new client for each attempt would cost more than the wait.
         plane.until("the API server listens", || async move { listens(port) }).await?;
@@ -174,7 +187,11 @@ impl ControlPlane {
     }
 
     fn run(&self, name: &'static str, args: &[String]) -> Result<()> {
-        let process = Process::start(name, &self.program(name)?, args, self.folder.path())
+        self.run_program(name, name, args)
+    }
+
+    fn run_program(&self, name: &'static str, program: &str, args: &[String]) -> Result<()> {
+        let process = Process::start(name, &self.program(program)?, args, self.folder.path())
             .with_context(|| format!("cannot start {name}"))?;
         // The order of their start matters at their end.
         let place = |name: &str| ORDER.iter().position(|known| *known == name);

@@ -32,12 +32,12 @@ impl ControlPlane {
         let (folder, port) = (self.etcd_folder(), self.etcd_port);
         std::fs::remove_dir_all(&folder)?;
         copy(backup.folder.path(), &folder).context("cannot restore etcd")?;
-        self.run(ETCD, &command_line::etcd(self.folder.path(), port))?;
+        self.run(ETCD, &command_line::etcd(&folder, port))?;
         self.until("etcd listens again", || async move { listens(port) }).await?;
         self.start_api_server().await
     }
 
-    fn etcd_folder(&self) -> std::path::PathBuf {
+    pub(super) fn etcd_folder(&self) -> std::path::PathBuf {
         self.folder.path().join(command_line::ETCD_FOLDER)
     }
 

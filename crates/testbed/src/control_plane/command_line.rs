@@ -17,12 +17,12 @@ pub(super) const AUDIT_LOG: &str = "audit.log";
 /// The name of etcd's folder in the control plane's folder.
 pub(super) const ETCD_FOLDER: &str = "etcd";
 
-pub(super) fn etcd(folder: &Path, port: u16) -> Vec<String> {
+pub(super) fn etcd(data: &Path, port: u16) -> Vec<String> {
     let client_url = format!("http://127.0.0.1:{port}");
     // A single member never connects to its own peer address.
     let peer_url = "http://127.0.0.1:0";
     flags(&[
-        ("data-dir", &path(&folder.join(ETCD_FOLDER))),
+        ("data-dir", &path(data)),
         ("listen-client-urls", &client_url),
         ("advertise-client-urls", &client_url),
         ("listen-peer-urls", peer_url),
@@ -54,6 +54,9 @@ pub(super) fn api_server(plane: &ControlPlane, etcd_port: u16) -> Result<Vec<Str
         ("kubelet-preferred-address-types", "InternalIP"),
         ("profiling", "false"),
     ]);
+    if let Some(port) = plane.pods_port {
+        args.push(format!("--etcd-servers-overrides=/pods#http://127.0.0.1:{port}"));
+    }
     let mut runtime_config = plane.options.runtime_config.clone();
     let workload_api = match plane.options.workload_api() {
         WorkloadApi::Off => None,
