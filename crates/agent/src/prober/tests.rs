@@ -204,18 +204,18 @@ async fn hanging_targets_delay_only_each_other() {
     let (_hanging, hangs) = listen().await;
     let answers = application().await;
     let prober = Prober::new(8, None).unwrap();
-    let request = |address| ProbeRequest { target: http(address, "/yes"), timeout: SECOND };
-    let first = prober.probe(&request(hangs), false).await;
+    let request = |address, timeout| ProbeRequest { target: http(address, "/yes"), timeout };
+    let first = prober.probe(&request(hangs, SECOND), false).await;
     assert_eq!(first, ProbeResult::TimedOut(SECOND));
     // From now on the target is known to hang. There are more such probes than slots.
     let hanging: Vec<_> = (0..50)
         .map(|_| {
-            let (prober, request) = (prober.clone(), request(hangs));
+            let (prober, request) = (prober.clone(), request(hangs, SECOND * 5));
             tokio::spawn(async move { prober.probe(&request, true).await })
         })
         .collect();
     for _ in 0..20 {
-        assert_eq!(prober.probe(&request(answers), false).await, ProbeResult::Passed);
+        assert_eq!(prober.probe(&request(answers, SECOND * 30), false).await, ProbeResult::Passed);
         assert!(!hanging.iter().all(tokio::task::JoinHandle::is_finished));
     }
     let mut open = 0;
