@@ -32,7 +32,7 @@ pub const AGENT: &str = "agent";
 pub const SERVER: &str = "server";
 /// The leader election Lease in Quorate's own namespace. The leader writes status, webhook configurations and namespace
 /// labels.
-pub const HOLDER: &str = "quorate-server";
+pub const LEADER_LEASE: &str = "quorate-server";
 /// On the Lease of a server: the resourceVersion up to which the server has seen every budget. An annotation.
 pub const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
 
@@ -56,14 +56,6 @@ pub const SETTINGS: &str = "quorate.dev/settings";
 
 /// The condition of a pod that its disruption probes set.
 pub const DISRUPTABLE: &str = "Disruptable";
-
-/// The condition of a budget that is True while it allows a disruption.
-pub const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
-/// The condition of a budget that is True while its spec is valid and can take effect.
-pub const BUDGET_CONFIGURED: &str = "BudgetConfigured";
-/// The condition of a budget that is True once every server has acknowledged its current coverage (pods, operations,
-/// enforcement) and its namespace has the label [`ENFORCED`].
-pub const BUDGET_ENFORCED: &str = "Enforced";
 
 /// Names that OpenKruise reads and writes on pods and on `PodUnavailableBudget`s.
 pub mod kruise {

@@ -14,7 +14,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::Resource;
 use kube::{Client, Error, ResourceExt};
 use quorate_api::DisruptionBudget;
-use quorate_api::names::{ENFORCED, HOLDER};
+use quorate_api::names::{ENFORCED, LEADER_LEASE};
 use quorate_kit::Plain;
 use quorate_kit::election::Election;
 use quorate_server::webhooks;
@@ -122,19 +122,20 @@ async fn hold(
     own: &str,
 ) -> Result<Option<(CancellationToken, tokio::task::JoinHandle<()>)>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), own);
-    match leases.get_opt(HOLDER).await {
+    match leases.get_opt(LEADER_LEASE).await {
         Ok(Some(_)) => {}
         Ok(None) => return Ok(None),
-        Err(error) => bail!("cannot read the Lease {own}/{HOLDER}: {}", Plain(&error)),
+        Err(error) => bail!("cannot read the Lease {own}/{LEADER_LEASE}: {}", Plain(&error)),
     }
-    let election = Election::new(client.clone(), own, HOLDER, &format!("cleanup-{}", std::process::id()));
+    let election =
+        Election::new(client.clone(), own, LEADER_LEASE, &format!("cleanup-{}", std::process::id()));
     let (held, mut is_held) = tokio::sync::watch::channel(false);
     let stop = CancellationToken::new();
     let holding = Arc::new(election).spawn(held, stop.clone());
     let won = tokio::time::timeout(TIMEOUT, is_held.wait_for(|held| *held)).await;
     if !matches!(won, Ok(Ok(_))) {
         stop.cancel();
-        bail!("a server still holds the Lease {own}/{HOLDER}: stop it, then run this command again");
+        bail!("a server still holds the Lease {own}/{LEADER_LEASE}: stop it, then run this command again");
     }
     Ok(Some((stop, holding)))
 }

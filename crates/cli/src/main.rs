@@ -14,6 +14,7 @@ mod output;
 mod process;
 mod reference;
 mod server;
+mod started;
 
 use std::ffi::OsString;
 use std::path::Path;

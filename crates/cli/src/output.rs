@@ -1,5 +1,7 @@
 //! Output formats: text for users, or data for programs.
 
+use std::fmt;
+
 use anyhow::Result;
 use serde::Serialize;
 
@@ -8,6 +10,33 @@ use serde::Serialize;
 pub(crate) enum Format {
     Json,
     Yaml,
+}
+
+/// How a finding is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Mark {
+    Good,
+    /// Not a problem yet, but the user should know.
+    Warning,
+    Bad,
+}
+
+impl Mark {
+    /// Good or bad.
+    pub(crate) fn of(good: bool) -> Self {
+        if good { Self::Good } else { Self::Bad }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Good => "✓",
+            Self::Warning => "!",
+            Self::Bad => "✗",
+        })
+    }
 }
 
 /// Prints data in the given format, or text if there is none.

@@ -149,7 +149,30 @@ pub struct ContainerChange {
     pub resources: Option<u64>,
 }
 
+/// The longest key of a label that Kubernetes accepts: a prefix of 253 characters, a slash, and a name of 63.
+const MAX_LABEL_KEY: usize = 317;
+
 impl Target {
+    /// What the change can be, given the pod that this replica knows. A review can be forged: what it says about the pod
+    /// before the change does not count, and a change that the pod cannot have, or already has, would never be over.
+    pub(crate) fn of_pod(&self, pod: &Pod) -> Self {
+        let deadline = self.deadline.filter(|deadline| pod.deadline != Some(*deadline));
+        let is_new = |label: &&Text| label.len() <= MAX_LABEL_KEY && pod.labels.get(label).is_none();
+        let containers = self.containers.iter().filter_map(|change| {
+            let container = pod.containers.iter().find(|container| container.name == change.name)?;
+            // The API server removes no container from a pod.
+            let changes = change.image.is_some() || change.resources.is_some() || deadline.is_some();
+            let replaces = change.replaces.map(|_| container.id);
+            changes.then(|| ContainerChange { replaces, ..change.clone() })
+        });
+        Self {
+            base: self.base.map(|base| base.min(pod.version)),
+            containers: containers.collect(),
+            label: self.label.as_ref().filter(is_new).cloned(),
+            deadline,
+        }
+    }
+
     /// Whether the API server has stored the change: the pod's spec, labels or announcement show it.
     pub fn is_stored(&self, pod: &Pod) -> bool {
         if self.base.is_some() && self.containers.is_empty() && self.label.is_none() {
@@ -189,6 +212,26 @@ impl Target {
                     container.name == change.name
                         && change.replaces.is_none_or(|old| container.id != old && container.id != 0)
                         && change.image.is_none_or(|image| container.image == image)
+                        && change.resources.is_none_or(|resources| container.resources == resources)
+                })
+            })
+    }
+
+    /// Whether every container that had to be replaced was replaced since, although the pod does not show the requested
+    /// image. A runtime may show another name of the image; or the container restarted by itself before the kubelet saw
+    /// the change.
+    pub(crate) fn is_restarted(&self, pod: &Pod) -> bool {
+        !self.containers.is_empty()
+            && self.label.is_none()
+            && self.deadline.is_none()
+            && !pod.announced
+            && self.is_stored(pod)
+            && self.containers.iter().all(|change| {
+                pod.containers.iter().any(|container| {
+                    container.name == change.name
+                        && change
+                            .replaces
+                            .map_or(change.image.is_none(), |old| container.id != old && container.id != 0)
                         && change.resources.is_none_or(|resources| container.resources == resources)
                 })
             })

@@ -75,7 +75,12 @@ impl ClusterState {
                 return None;
             }
         }
-        self.by_name.insert((controller.kind.clone(), controller.key.clone()), controller.uid.clone());
+        // A read may have shown the successor of that name before the watch shows the end of this one.
+        let name = (controller.kind.clone(), controller.key.clone());
+        let holder = self.by_name.get(&name).and_then(|uid| self.controllers.get(uid));
+        if holder.is_none_or(|holder| holder.version <= controller.version) {
+            self.by_name.insert(name, controller.uid.clone());
+        }
         let old = self.controllers.insert(controller.uid.clone(), controller.clone());
         self.disown(old.as_ref());
         // The Deployment counts for its ReplicaSets, and there may be many of them.
@@ -435,11 +440,16 @@ impl ClusterState {
 
     /// Why the probes of a pod do not allow a disruption; `None` if they do and their result can be trusted.
     pub(crate) fn doubt(&self, pod: &Pod, probe: &Probe, now: Time) -> Option<ProbeDoubt> {
+        self.trust(pod, probe, now).doubt()
+    }
+
+    /// What decides whether the result of a pod's probes is believed.
+    pub(crate) fn trust<'a>(&'a self, pod: &Pod, probe: &'a Probe, now: Time) -> ProbeTrust<'a> {
         let (agent, node) = match &pod.node {
             Some(node) => (self.agents.get(node), self.nodes.get(node)),
             None => (None, None),
         };
-        ProbeTrust { probe, agent, node, now }.doubt()
+        ProbeTrust { probe, agent, node, now }
     }
 }
 

@@ -334,6 +334,8 @@ pub enum Unhealthy {
     NotDisruptable,
     /// An in-place update is in progress, or a label marks the pod as unavailable.
     Inconsistent,
+    /// It is healthy, but this is known only of the pod itself: the watch has not come so far.
+    Ahead,
 }
 
 impl Decision {

@@ -5,6 +5,7 @@
 
 mod ages;
 pub mod basics;
+mod budget_review;
 pub mod callers;
 pub mod claims;
 mod cluster_state;

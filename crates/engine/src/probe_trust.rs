@@ -12,6 +12,8 @@
 //! | its last probe is not older than the agent | the agent: an earlier agent may have used other settings |
 //! | its last probe is not older than the containers | the kubelet: `quorate-intake` takes the latest start (`objects/pod.rs`) |
 
+use crate::SafetyRule;
+use crate::ages::FRESH_FOR;
 use crate::basics::Time;
 use crate::decision::ProbeDoubt;
 use crate::facts::{Agent, Node, Probe};
@@ -49,9 +51,27 @@ impl ProbeTrust<'_> {
 
     /// Whether the last probe ran under this agent and on the containers that run now.
     fn is_about_the_present(&self, agent: &Agent) -> bool {
-        self.probe.probed.is_some_and(|probed| {
-            probed >= agent.started && self.probe.started.is_none_or(|started| probed >= started)
-        })
+        let begun = |probed| probed >= agent.started || SafetyRule::OldResultsDoNotCount.is_left_out();
+        self.probe.probed.is_some_and(begun) && self.is_about_these_containers()
+    }
+
+    fn is_about_these_containers(&self) -> bool {
+        let Probe { probed, started, .. } = self.probe;
+        probed.is_some_and(|probed| started.is_none_or(|started| probed >= started))
+    }
+
+    /// Whether the probes surely do not allow a disruption, if the pod is as it is known. What is known of its agent and its
+    /// node may be older: an agent that seems to be gone may be back, and a server that has just started cannot date the
+    /// last renewal of a Lease. A stale agent is surely gone after the time for which a kind is fresh.
+    pub(crate) fn surely_denies(&self) -> bool {
+        let by_pod = self.probe.malformed.is_some()
+            || self.probe.disruptable != Some(true)
+            || !self.is_about_these_containers();
+        let by_agent = |agent: &Agent| {
+            !self.is_about_the_present(agent)
+                || (self.now >= expiry(agent).after(FRESH_FOR) && !SafetyRule::AgentsExpire.is_left_out())
+        };
+        by_pod || self.agent.is_some_and(by_agent)
     }
 }
 
@@ -62,7 +82,7 @@ pub(crate) fn expiry(agent: &Agent) -> Time {
 
 /// Whether an agent has renewed its Lease in time.
 pub(crate) fn is_fresh(agent: &Agent, now: Time) -> bool {
-    now < expiry(agent)
+    now < expiry(agent) || SafetyRule::AgentsExpire.is_left_out()
 }
 
 #[cfg(test)]
@@ -71,17 +91,25 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_yes_is_believed_only_if_every_rule_holds() {
-        let yes = Probe {
+    /// A pod whose containers began at 15 and were probed at 20.
+    fn yes() -> Probe {
+        Probe {
             malformed: None,
             disruptable: Some(true),
             message: None,
             probed: Some(Time(20)),
             since: None,
             started: Some(Time(15)),
-        };
-        let agent = Agent { started: Time(10), renewed: Time(30), holds: Duration::from_millis(40) };
+        }
+    }
+
+    fn agent() -> Agent {
+        Agent { started: Time(10), renewed: Time(30), holds: Duration::from_millis(40) }
+    }
+
+    #[test]
+    fn a_yes_is_believed_only_if_every_rule_holds() {
+        let (yes, agent) = (yes(), agent());
         let (ready, lost) = (Node { ready: true }, Node { ready: false });
         let doubt = |probe: &Probe, agent: Option<&Agent>, node: Option<&Node>, now: i64| {
             ProbeTrust { probe, agent, node, now: Time(now) }.doubt()
@@ -113,5 +141,25 @@ mod tests {
         );
         assert_eq!(with(|probe| probe.probed = Some(Time(15))), None);
         assert_eq!(with(|probe| probe.started = None), None);
+    }
+
+    #[test]
+    fn a_probe_surely_denies_by_its_pod_or_after_its_agent_was_silent_for_long() {
+        let (yes, agent) = (yes(), agent());
+        let surely = |probe: &Probe, agent: Option<&Agent>, now: i64| {
+            ProbeTrust { probe, agent, node: None, now: Time(now) }.surely_denies()
+        };
+        let by_pod = |probe: Probe| surely(&probe, None, 31);
+        assert!(!surely(&yes, None, 31), "its agent may be back");
+        assert!(!surely(&yes, Some(&agent), 31), "its node may be back");
+        assert!(!by_pod(Probe { started: None, ..yes.clone() }));
+        assert!(by_pod(Probe { disruptable: Some(false), ..yes.clone() }));
+        assert!(by_pod(Probe { disruptable: None, ..yes.clone() }));
+        assert!(by_pod(Probe { probed: Some(Time(14)), ..yes.clone() }), "a restart since");
+        assert!(by_pod(Probe { probed: None, ..yes.clone() }));
+        assert!(by_pod(Probe { malformed: Some("x".into()), ..yes.clone() }));
+        assert!(surely(&Probe { probed: Some(Time(9)), started: None, ..yes.clone() }, Some(&agent), 31));
+        assert!(!surely(&yes, Some(&agent), 70 + 89_999), "it may have renewed its Lease since");
+        assert!(surely(&yes, Some(&agent), 70 + 90_000));
     }
 }

@@ -35,6 +35,14 @@ rules! {
     EvictionsArePinned,
     /// The Lease of a process says that it serves, and the budgets are listed after that, before the process serves.
     ServesOnceAnnounced,
+    /// A ready pod whose disruption probe does not allow it is not disrupted.
+    ProbesDecide,
+    /// The result of a probe counts only while its agent renews its Lease.
+    AgentsExpire,
+    /// The result of a probe from before the agent began does not count.
+    OldResultsDoNotCount,
+    /// A pod that does not count only because its agent or its node seems to be gone is not free.
+    DoubtedPodsAreCharged,
 }
 
 impl SafetyRule {

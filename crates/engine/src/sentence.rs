@@ -319,6 +319,7 @@ fn why(missing: &Missing, now: Time) -> String {
         Unhealthy::NotReady => "not ready",
         Unhealthy::NotDisruptable => "not disruptable",
         Unhealthy::Inconsistent => "being updated",
+        Unhealthy::Ahead => "newly ready",
     };
     match missing.since {
         Some(since) if missing.why == Unhealthy::Held => {

@@ -23,6 +23,7 @@ pub(crate) fn pod(key: ObjectKey, uid: Uid, version: Version) -> Pod {
         link: None,
         group_size: None,
         deadline: None,
+        grace_seconds: 0,
         resize_infeasible: false,
         containers: Box::default(),
     }

@@ -84,6 +84,7 @@ fn pods_are_down() {
     insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::NotReady, ago(240))]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is not ready for 4m). Waits for pod web-1.");
     insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Held, ago(3))]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is being disrupted, admitted 3s ago). Waits for pod web-1.");
     insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Inconsistent, None)]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is being updated). Waits for pod web-1.");
+    insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Ahead, None)]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is newly ready). Waits for pod web-1.");
     insta::assert_snapshot!(pods("web-0", (2, 2, 3), vec![web(Unhealthy::Terminating, None)]), @"inference/llm keeps 2 of 3 pods: pod web-0 would be the second one down (web-1 is terminating). Waits for pod web-1.");
     insta::assert_snapshot!(pods("web-0", (3, 3, 4), vec![]), @"inference/llm keeps 3 of 4 pods: pod web-0 would be the second one down (1 pod is missing). Waits for 1 more pod.");
 }

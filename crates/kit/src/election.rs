@@ -2,6 +2,10 @@
 //!
 //! There may be two leaders for a moment, if one was paused and has not noticed that its Lease expired. A leader must
 //! therefore check [`Election::is_held`] right before each action that only one process may perform.
+//!
+//! Not a library: kube has no leader election, and the crates kubert and kube-leader-election compare the `renewTime` of
+//! another machine with the local clock. Here each process measures by its own clock since when it has seen no renewal, and
+//! the leader has a deadline to stop acting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -152,7 +152,7 @@ fn refuse(reason: DenialReason) -> Decision {
 }
 
 /// Channels from the actor to the other tasks.
-pub(crate) struct Outbox {
+pub(crate) struct ActorOutputs {
     /// Budgets whose status may have changed, or was written by a commit.
     pub(crate) statuses: mpsc::UnboundedSender<StatusChange>,
     /// The version up to which this process knows every budget.
@@ -174,7 +174,7 @@ pub(crate) fn start(
     settings: Settings,
     gates: Gates,
     calls: Arc<Calls>,
-    outbox: Outbox,
+    outbox: ActorOutputs,
     recent: Vec<(Time, Admission)>,
 ) -> ReplicaHandle {
     let (messages, inbox) = mpsc::channel(QUEUE);
@@ -203,7 +203,7 @@ struct Waiter {
 struct ReplicaActor {
     replica: Replica,
     calls: Arc<Calls>,
-    outbox: Outbox,
+    outbox: ActorOutputs,
     replies: mpsc::UnboundedSender<Event>,
     pending: HashMap<RequestId, Waiter>,
     next_request: RequestId,
@@ -342,6 +342,7 @@ impl ReplicaActor {
                 });
                 ApiCall::ListPods(key, covers)
             }
+            Call::PodsVersion => ApiCall::PodsVersion,
             Call::ListReplicas => ApiCall::ListReplicas,
         }
     }

@@ -25,10 +25,11 @@ use http::{HeaderValue, header};
 use parking_lot::RwLock;
 use quorate_engine::basics::Time;
 use quorate_engine::decision::{Allow, Decision, Denial, DenialReason};
-use quorate_engine::facts::{Input, Operation};
-use quorate_engine::ledger::Event;
+use quorate_engine::facts::Operation;
 use quorate_engine::{Gates, SafetyRule};
-use quorate_intake::admission::{self as reviews, Fault, Rejected, Review, ReviewedOperation};
+#[cfg(feature = "mutations")]
+use quorate_intake::admission::Review;
+use quorate_intake::admission::{self as reviews, Fault, Rejected, ReviewedOperation};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -60,6 +61,9 @@ const LIMIT: usize = 8 << 20;
 
 /// Timeout of a webhook call if the API server does not send one.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest timeout that Kubernetes accepts for a webhook. A caller that is not the API server could ask for more.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of requests in progress. Further requests wait, and are denied at their deadline.
 const AT_ONCE: usize = 1024;
@@ -151,7 +155,8 @@ impl Params {
     fn deadline(&self, now: Time) -> Time {
         let given = self.timeout.as_deref().and_then(|text| text.strip_suffix('s'));
         let seconds = given.and_then(|text| text.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
-        now.after(seconds.map_or(TIMEOUT, |seconds| Duration::from_secs(seconds.into())).mul_f64(0.9))
+        let timeout = seconds.map_or(TIMEOUT, |seconds| Duration::from_secs(seconds.into()));
+        now.after(timeout.min(LONGEST_TIMEOUT).mul_f64(0.9))
     }
 }
 
@@ -262,6 +267,7 @@ async fn answer(
         disruption.pin = None;
     }
     let request = &disruption.request;
+    #[cfg(feature = "mutations")]
     if SafetyRule::ReviewsTeachNothing.is_left_out() {
         learn(state, &review).await;
     }
@@ -293,12 +299,16 @@ async fn answer(
     Ok(reviews::answer(uid, &disruption, &decision, now))
 }
 
-/// Believes the object of a review, which a server must not do: an attacker may have written it.
+/// Believes the object of a review, which a server must not do: an attacker may have written it. Only in test builds.
+#[cfg(feature = "mutations")]
 async fn learn(state: &AdmissionState, review: &Review<'_>) {
     let read = |object: Value| quorate_intake::objects::any_pod(&object.to_string()).ok();
     let pod = review.old_object().ok().and_then(read).map(|(pod, _)| pod);
     if let Some(pod) = pod {
-        state.replica.send(Event::Fact(Box::new(Input::Pod(pod)))).await;
+        state
+            .replica
+            .send(quorate_engine::ledger::Event::Fact(Box::new(quorate_engine::facts::Input::Pod(pod))))
+            .await;
     }
 }
 

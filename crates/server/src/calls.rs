@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Method, header};
-use kube::api::GetParams;
+use kube::api::{GetParams, ListParams};
 use kube::core::{Request as KubeRequest, Resource};
 use kube::{Client, Error};
 use parking_lot::Mutex;
@@ -56,6 +56,7 @@ pub(crate) enum ApiCall {
     GetPod(ObjectKey),
     GetController(GroupKind, ObjectKey),
     ListPods(BudgetKey, Option<Covers>),
+    PodsVersion,
     ListReplicas,
 }
 
@@ -104,6 +105,7 @@ impl Calls {
                 ApiCall::GetPod(key) => self.get_pod(key).await,
                 ApiCall::GetController(kind, key) => controllers::get(&self.client, kind, key).await,
                 ApiCall::ListPods(key, covers) => self.list_pods(key, covers.as_ref()).await,
+                ApiCall::PodsVersion => self.pods_version().await,
                 ApiCall::ListReplicas => self.leases.list().await.map(Reply::Replicas),
             }
         });
@@ -159,7 +161,8 @@ impl Calls {
         }
     }
 
-    /// Each attempt costs the API server as much as the last one, and claims are settled within seconds.
+    /// Each attempt costs the API server as much as the last one, and claims are settled within seconds. It counts per budget
+    /// over many calls, which the backoff of a library, one for each call, does not.
     fn pause_after_too_large(&self, key: &BudgetKey) -> Duration {
         let mut refused = self.refused.lock();
         let times = refused.entry(key.clone()).and_modify(|times| *times += 1).or_insert(1);
@@ -244,6 +247,15 @@ impl Calls {
         let listed = source.list().await?;
         let Some(version) = objects::version(&listed.version) else { return Ok(Reply::Lost) };
         Ok(Reply::Pods(listed.objects, version))
+    }
+
+    /// How far the store of pods has come: the version of a consistent list, of which one pod is enough.
+    async fn pods_version(&self) -> Result<Reply, Error> {
+        let request = KubeRequest::new(slim::Pod::url_path(&(), None));
+        let request = request.list(&ListParams::default().limit(1)).map_err(Error::BuildRequest)?;
+        let listed: Value = self.client.request(request).await?;
+        let version = listed["metadata"]["resourceVersion"].as_str().and_then(objects::version);
+        Ok(version.map_or(Reply::Lost, Reply::PodsVersion))
     }
 
     /// The fact of a budget that the API server returned.
@@ -385,6 +397,14 @@ mod tests {
             panic!("30 s for the whole list are too little");
         };
         assert_eq!((pods.len(), version), (50_000, Version(9)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_page_shows_how_far_the_store_has_come() {
+        let start = tokio::time::Instant::now();
+        let reply = calls(100, Duration::from_millis(300)).perform(ApiCall::PodsVersion).await;
+        assert_eq!(reply, Reply::PodsVersion(Version(9)));
+        assert_eq!(start.elapsed(), Duration::from_millis(300), "a version needs no second page");
     }
 
     #[tokio::test(start_paused = true)]

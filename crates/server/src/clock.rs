@@ -28,6 +28,34 @@ pub(crate) fn now() -> Time {
     Time(at_start.saturating_add(i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX)))
 }
 
+/// The clocks of this machine at one moment.
+///
+/// Monotonic time stands still while the machine is suspended, or while a virtual machine is paused. The time of day goes on,
+/// or is corrected afterwards. But it may also be set back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    monotonic: Instant,
+    time_of_day: SystemTime,
+}
+
+impl Reading {
+    pub(crate) fn now() -> Self {
+        Self { monotonic: Instant::now(), time_of_day: SystemTime::now() }
+    }
+
+    /// The same moment, with a time of day that lies this much before.
+    #[cfg(test)]
+    pub(crate) fn with_time_of_day_before(self, by: Duration) -> Self {
+        Self { time_of_day: self.time_of_day - by, ..self }
+    }
+
+    /// The time since an earlier reading, by the clock that shows more: use this where too much is safe.
+    pub(crate) fn most_since(self, earlier: Self) -> Duration {
+        let by_day = self.time_of_day.duration_since(earlier.time_of_day).unwrap_or_default();
+        self.monotonic.saturating_duration_since(earlier.monotonic).max(by_day)
+    }
+}
+
 /// Sets the clock by a time that the API server wrote just now, unless it was read or set before. Returns by how many
 /// seconds the clock of this machine is ahead, if the two do not agree.
 pub(crate) fn set_by(server: Time) -> Option<i64> {
@@ -63,6 +91,21 @@ mod tests {
             (0, NOW + 500, "this machine has no clock"),
         ] {
             assert_eq!(reference(here, NOW), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn the_clock_that_shows_more_counts() {
+        let (instant, day) = (Instant::now(), SystemTime::now());
+        let seconds = Duration::from_secs;
+        let reading = |monotonic, time_of_day| Reading { monotonic, time_of_day };
+        let start = reading(instant, day);
+        for (later, most, why) in [
+            (reading(instant + seconds(3), day + seconds(3)), 3, "both go on"),
+            (reading(instant + seconds(1), day + seconds(600)), 600, "the machine was suspended"),
+            (reading(instant + seconds(4), day - seconds(3600)), 4, "the time of day was set back"),
+        ] {
+            assert_eq!(later.most_since(start), seconds(most), "{why}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::future::BoxFuture;
 use kube::Client;
-use quorate_api::names::HOLDER;
+use quorate_api::names::LEADER_LEASE;
 use quorate_engine::SafetyRule;
 use quorate_engine::basics::Time;
 use quorate_engine::ledger::{Admission, Event, Settings};
@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::actor::{self, Outbox, ReplicaHandle};
+use crate::actor::{self, ActorOutputs, ReplicaHandle};
 use crate::admission::AdmissionState;
 use crate::calls::Calls;
 use crate::certificates::Certificates;
@@ -70,11 +70,14 @@ impl Life {
     /// Before the leader opens a budget, it waits for every process that could decide without knowing the budget, and it
     /// finds these processes by their Leases.
     ///
-    /// `recent` is what an earlier life of this process admitted recently.
+    /// `recent` is what an earlier life of this process admitted recently; `None` if it is its first life.
     ///
     /// # Errors
     /// The API server rejects the Lease.
-    pub(crate) async fn begin(lasting: &Arc<Lasting>, recent: Vec<(Time, Admission)>) -> Result<Self> {
+    pub(crate) async fn begin(
+        lasting: &Arc<Lasting>,
+        recent: Option<Vec<(Time, Admission)>>,
+    ) -> Result<Self> {
         let Lasting { client, options, endpoint, certificates, metrics, .. } = &**lasting;
         let (client, options, endpoint) = (client.clone(), options.clone(), endpoint.clone());
         let (certificates, metrics) = (certificates.clone(), metrics.clone());
@@ -88,7 +91,7 @@ impl Life {
             expiry,
             scope.interruptions().clone(),
         );
-        let leases = Arc::new(leases);
+        let leases = Arc::new(if recent.is_some() { leases.without_notes() } else { leases });
         let settings = ServerSettings {
             gates: options.gates,
             serve_pub: options.serve_pub,
@@ -105,7 +108,7 @@ impl Life {
         let (synced, is_synced) = watch::channel(false);
         let (stale, is_stale) = watch::channel(None);
         let (enforcing, enforced) = watch::channel(BTreeSet::new());
-        let outbox = Outbox {
+        let outbox = ActorOutputs {
             statuses,
             acknowledged,
             synced,
@@ -116,7 +119,8 @@ impl Life {
         };
         let fresh_for = options.fresh_for;
         let settings = Settings { expiry, recent_for: expiry, fresh_for, ..Settings::new(name.as_str()) };
-        let replica = actor::start(settings, options.gates, calls.clone(), outbox, recent);
+        let replica =
+            actor::start(settings, options.gates, calls.clone(), outbox, recent.unwrap_or_default());
         let (held, is_held) = watch::channel(false);
         let (inbox, twins) = twins::start(&client, events.clone(), is_held.clone());
         let kruise = kruise::follow(client.clone(), options.serve_pub, &scope, None);
@@ -130,7 +134,7 @@ impl Life {
             kruise.clone(),
         );
 
-        let election = Arc::new(Election::new(client.clone(), &options.namespace, HOLDER, &name));
+        let election = Arc::new(Election::new(client.clone(), &options.namespace, LEADER_LEASE, &name));
         let writer = Writer {
             replica: replica.clone(),
             calls,
@@ -285,7 +289,8 @@ impl admin::ProcessStatus for LifeStatus {
             return Some("shutting down".to_owned());
         }
         if !self.leases.has_served() {
-            return Some(format!("the initial sync is not complete{}", self.unreadable()));
+            let awaited = self.scope.awaited().map(|why| format!("; {why}")).unwrap_or_default();
+            return Some(format!("the initial sync is not complete{awaited}{}", self.unreadable()));
         }
         if !self.leases.is_current() {
             return Some("the Lease is not renewed".to_owned());

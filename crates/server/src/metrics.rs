@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers, Unresolved};
 use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Units};
 use quorate_engine::ledger::{Call, Note, Replica, Step};
@@ -130,14 +131,14 @@ impl Default for Metrics {
 impl Metrics {
     fn register(&self) {
         let mut registry = self.registry.lock();
-        let seeds = registry.sub_registry_with_prefix("disruption_controller");
-        seeds.register("pdbs_using_pod_grouping", "Budgets that count groups", self.grouping.clone());
-        seeds.register(
+        let proposed = registry.sub_registry_with_prefix("disruption_controller");
+        proposed.register("pdbs_using_pod_grouping", "Budgets that count groups", self.grouping.clone());
+        proposed.register(
             "reconciliations",
             "Status writes, by what the budget counts",
             self.reconciliations.clone(),
         );
-        seeds.register(
+        proposed.register(
             "pdb_grouping_misconfig",
             "Times a budget that counts groups started to cover pods without a group",
             self.misconfigured.clone(),
@@ -353,16 +354,18 @@ pub(crate) fn refusal(reason: &DenialReason) -> &'static str {
         DenialReason::NotFresh { .. } => "NotFresh",
         DenialReason::Stale { .. } => "StaleKind",
         DenialReason::Deadline => "Deadline",
-        DenialReason::Invalid(_) => "Invalid",
-        // The words of the condition `DisruptionAllowed`.
-        DenialReason::Unresolved(Unresolved::Group { .. }) => "WorkloadResolutionFailed",
-        DenialReason::Unresolved(_) => "SyncFailed",
-        DenialReason::NotOpen => "JustCreated",
+        DenialReason::Invalid(_) => ConditionReason::Invalid.name(),
+        // What is also the reason of a condition has the same word there.
+        DenialReason::Unresolved(Unresolved::Group { .. }) => {
+            ConditionReason::WorkloadResolutionFailed.name()
+        }
+        DenialReason::Unresolved(_) => ConditionReason::SyncFailed.name(),
+        DenialReason::NotOpen => ConditionReason::JustCreated.name(),
         DenialReason::Protocol(_) => "OtherProtocol",
         DenialReason::OutdatedDefinition => "OutdatedDefinition",
         DenialReason::TooManyClaims => "TooManyClaims",
         DenialReason::Probe { .. } => "NotDisruptable",
-        DenialReason::NoGroup { .. } => "MissingWorkloadReference",
+        DenialReason::NoGroup { .. } => ConditionReason::MissingWorkloadReference.name(),
         DenialReason::Exhausted(_) => "Exhausted",
         DenialReason::Native { .. } => "NativeBudget",
         DenialReason::SeveralNative { .. } => "SeveralNativeBudgets",

@@ -1,9 +1,10 @@
 //! OpenKruise's budgets that Quorate served and does not serve any more.
 //!
-//! While Quorate serves a budget, its status states that every server enforces it. When the servers stop to serve such
+//! While Quorate serves a budget, its status states that every server enforces it. When a server stops to serve such
 //! budgets, this must end too: readers would rely on a protection that does not exist, and servers that serve the
-//! budgets again would take them for open although not every server knows them yet. The leader writes this, once. It
-//! leaves the rest of the status alone, which may be OpenKruise's by now.
+//! budgets again would take them for open although not every server knows them yet. The leader writes this, once. If the
+//! leader still serves the budgets, or serves them again, because it sees OpenKruise's webhooks earlier or later than this
+//! server does, this server writes it. The rest of the status stays, which may be OpenKruise's by now.
 
 use std::time::Duration;
 
@@ -27,24 +28,27 @@ use crate::raw_budgets;
 /// Pause before each look. Writes that were in flight when the service ended arrive within this time.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Releases the budgets whenever this process is the leader and does not serve them. `held` is whether it is the
-/// leader.
+/// The same for a server that is not the leader, so that only one of them writes.
+const OTHERS_PAUSE: Duration = Duration::from_secs(5);
+
+/// Releases the budgets whenever this process does not serve them. `held` is whether it is the leader.
 pub(crate) async fn run(client: Client, mut served: ServedHere, mut held: watch::Receiver<bool>) {
     let mut waits = Backoff::new(PAUSE, Duration::from_secs(60));
-    let mut next = Some(PAUSE);
+    let mut next = Some(Duration::ZERO);
     loop {
-        let is_due = *held.borrow_and_update() && *served.borrow_and_update() == Some(false);
+        let pause = if *held.borrow_and_update() { PAUSE } else { OTHERS_PAUSE };
+        let is_due = *served.borrow_and_update() == Some(false);
         tokio::select! {
             // With `always` and `never` the value does not change.
-            Ok(()) = served.changed() => next = Some(PAUSE),
+            Ok(()) = served.changed() => next = Some(Duration::ZERO),
             changed = held.changed() => match changed {
-                Ok(()) => next = Some(PAUSE),
+                Ok(()) => next = Some(Duration::ZERO),
                 Err(_) => return,
             },
-            () = tokio::time::sleep(next.unwrap_or_default()), if is_due && next.is_some() => {
+            () = tokio::time::sleep(next.unwrap_or_default().max(pause)), if is_due && next.is_some() => {
                 next = match release_all(&client).await {
                     Ok(0) => None,
-                    Ok(_) => Some(PAUSE),
+                    Ok(_) => Some(Duration::ZERO),
                     Err(error) => {
                         warn!(error = %Plain(&error), "cannot release PodUnavailableBudgets");
                         Some(waits.failed())

@@ -206,7 +206,7 @@ impl Process {
             metrics: Arc::default(),
             stopping: AtomicBool::new(false),
         });
-        let life = Life::begin(&lasting, Vec::new()).await?;
+        let life = Life::begin(&lasting, None).await?;
         let admission = CurrentState::from(life.admission.clone());
         let status = Arc::new(CurrentStatus { life: RwLock::new(life.status.clone()) });
         Ok(Self { lasting, life, admission, status })
@@ -266,7 +266,7 @@ async fn begin_again(
     loop {
         let pause = tokio::select! {
             () = closing.cancelled() => return None,
-            begun = Life::begin(lasting, recent.clone()) => match begun {
+            begun = Life::begin(lasting, Some(recent.clone())) => match begun {
                 Ok(life) => return Some(life),
                 Err(error) => {
                     warn!(error = format!("{error:#}"), "cannot start over");

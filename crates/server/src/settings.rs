@@ -24,44 +24,44 @@ impl Default for ServerSettings {
     }
 }
 
-/// As written to the Lease. What an older server does not write has its default.
+/// The annotation of the Lease. What an older server does not write has its default.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Written {
+struct SettingsAnnotation {
     serve_pub: String,
     #[serde(rename = "featureGates")]
-    gates: WrittenGates,
+    gates: GatesAnnotation,
     fresh_for_seconds: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct WrittenGates {
+struct GatesAnnotation {
     #[serde(rename = "MultiPodPDBs")]
     multi_pod_pdbs: bool,
     #[serde(rename = "DisruptionProbe")]
     disruption_probe: bool,
 }
 
-impl Default for WrittenGates {
+impl Default for GatesAnnotation {
     fn default() -> Self {
         let Gates { multi_pod_pdbs, disruption_probe } = Gates::default();
         Self { multi_pod_pdbs, disruption_probe }
     }
 }
 
-impl Default for Written {
+impl Default for SettingsAnnotation {
     fn default() -> Self {
         ServerSettings::default().into()
     }
 }
 
-impl From<ServerSettings> for Written {
+impl From<ServerSettings> for SettingsAnnotation {
     fn from(settings: ServerSettings) -> Self {
         let Gates { multi_pod_pdbs, disruption_probe } = settings.gates;
         Self {
             serve_pub: settings.serve_pub.name().to_owned(),
-            gates: WrittenGates { multi_pod_pdbs, disruption_probe },
+            gates: GatesAnnotation { multi_pod_pdbs, disruption_probe },
             fresh_for_seconds: settings.fresh_for.as_secs(),
         }
     }
@@ -70,14 +70,15 @@ impl From<ServerSettings> for Written {
 impl ServerSettings {
     /// As JSON.
     pub(crate) fn to_text(self) -> String {
-        serde_json::to_string(&Written::from(self)).unwrap_or_default()
+        serde_json::to_string(&SettingsAnnotation::from(self)).unwrap_or_default()
     }
 
     /// From JSON; `None` if that cannot be read.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let written: serde_json::Map<_, _> = serde_json::from_str(text).ok()?;
-        let Written { serve_pub, gates, fresh_for_seconds } = serde_json::from_value(written.into()).ok()?;
-        let WrittenGates { multi_pod_pdbs, disruption_probe } = gates;
+        let SettingsAnnotation { serve_pub, gates, fresh_for_seconds } =
+            serde_json::from_value(written.into()).ok()?;
+        let GatesAnnotation { multi_pod_pdbs, disruption_probe } = gates;
         Some(Self {
             gates: Gates { multi_pod_pdbs, disruption_probe },
             serve_pub: ServePub::named(&serve_pub)?,

@@ -255,13 +255,6 @@ pub enum BudgetScope {
     PodGroup,
 }
 
-impl BudgetScope {
-    /// Whether the units are pod groups of the Workload API.
-    pub fn is_workload(self) -> bool {
-        matches!(self, Self::Workload | Self::PodGroup)
-    }
-}
-
 /// Whether a running pod that is not healthy may be evicted.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,

@@ -1,9 +1,6 @@
 //! LeaderWorkerSets.
 
-use std::borrow::Cow;
-
-use kube::Resource;
-use kube::core::{NamespaceResourceScope, ObjectMeta};
+use kube::core::ObjectMeta;
 use serde::Deserialize;
 
 use super::{PodTemplate, meta, or_default};
@@ -43,35 +40,6 @@ impl LeaderWorkerSet {
     /// name `Default`, keep the other pods. A policy that Quorate does not know counts as one that recreates the group.
     pub fn falls_whole(&self) -> bool {
         !matches!(self.spec.leader_worker_template.restart_policy.as_deref(), Some("None" | "Default"))
-    }
-}
-
-impl Resource for LeaderWorkerSet {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "LeaderWorkerSet".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "leaderworkerset.x-k8s.io".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "leaderworkersets".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

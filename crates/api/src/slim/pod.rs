@@ -39,6 +39,8 @@ pub struct PodSpec {
     pub workload_ref: Option<WorkloadReference>,
     /// Seconds until the kubelet ends the pod.
     pub active_deadline_seconds: Option<i64>,
+    /// Seconds that its containers may take to stop.
+    pub termination_grace_period_seconds: Option<i64>,
     /// The conditions that must be True before the pod is ready.
     #[serde(deserialize_with = "or_default")]
     pub readiness_gates: Vec<ReadinessGate>,

@@ -127,7 +127,7 @@ fn the_types_fill_in_what_the_schema_fills_in() {
 
 #[test]
 fn nothing_of_a_status_is_filled_in() {
-    // A number that nobody has counted yet must not read as 0.
+    // A number that was not counted yet must not read as 0.
     for crd in crds::all() {
         let status = schema(&crd)["properties"]["status"].to_string();
         assert!(!status.contains("\"default\""), "{status}");

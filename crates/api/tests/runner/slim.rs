@@ -262,7 +262,6 @@ fn each_kind_is_found_where_it_is_served() {
     assert_eq!(path::<ReplicaSet>(), "/apis/apps/v1/replicasets");
     assert_eq!(path::<StatefulSet>(), "/apis/apps/v1/statefulsets");
     assert_eq!(path::<Deployment>(), "/apis/apps/v1/deployments");
-    assert_eq!(path::<LeaderWorkerSet>(), "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets");
     for version in PodGroup::VERSIONS {
         let found = PodGroup::url_path(&PodGroup::resource(version), Some("ml"));
         assert_eq!(found, format!("/apis/scheduling.k8s.io/{version}/namespaces/ml/podgroups"));

@@ -16,14 +16,18 @@ use quorate_engine::facts::{BudgetKey, BudgetKind, NativeBudget};
 use quorate_engine::status::ConditionType;
 use quorate_intake::objects;
 use quorate_kit::watch::Source;
-use quorate_server::view::{Assumed, Unlisted, View};
+use quorate_server::ServePub;
+use quorate_server::view::{Assumed, Servers, Unlisted, View};
 
 use super::report::Section;
+use super::stores;
+use crate::started::flags;
 
 /// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
-pub(super) async fn check(client: &Client, own: &str) -> Section {
+/// Also adds to the section of the servers how they were started.
+pub(super) async fn check(client: &Client, own: &str, of_servers: &mut Section) -> Section {
     let mut section = Section::new("budgets");
     let mut view = match View::load(client, Assumed::default(), own, None).await {
         Ok(view) => view,
@@ -38,14 +42,28 @@ pub(super) async fn check(client: &Client, own: &str) -> Section {
             format!("you need the verbs list and watch on it; without them it is unknown {unknown}"),
         );
     }
+    started(view.servers(), of_servers);
     let now = view.now();
     conditions(view.engine(), now, &mut section);
     namespaces(client, view.engine(), &mut section).await;
     probes(&mut view, &mut section);
     native(client, view.engine(), &mut section).await;
-    let served = view.engine().budgets().any(|budget| budget.key.kind == BudgetKind::PodUnavailableBudget);
-    kruise(client, served, &mut section).await;
+    let opened = view.engine().budgets().any(|budget| budget.key.kind == BudgetKind::PodUnavailableBudget);
+    kruise(client, view.serve_pub(), opened, &mut section).await;
+    stores::check(client, &mut section).await;
     section
+}
+
+/// How the servers were started, where that is not the default, and whether they agree about it.
+fn started(servers: &Servers, section: &mut Section) {
+    if servers.differ() {
+        section.warn(
+            "the servers were started in different ways: a decision depends on which one the API server calls",
+            "wait until the rollout is complete, or start all servers with the same flags",
+        );
+    } else if let Some(flags) = servers.settings().and_then(flags) {
+        section.good(format!("the servers run with {flags}"));
+    }
 }
 
 /// Checks the conditions of each budget.
@@ -152,22 +170,39 @@ async fn native(client: &Client, engine: &Engine, section: &mut Section) {
     }
 }
 
-/// Checks whether OpenKruise or Quorate serves PodUnavailableBudgets. `served` is whether the servers have opened one.
-async fn kruise(client: &Client, served: bool, section: &mut Section) {
+/// Checks whether OpenKruise or Quorate serves PodUnavailableBudgets. Servers of an earlier release do not say how they
+/// were started: `opened` is whether the status of a budget shows that they serve it.
+async fn kruise(client: &Client, serve: ServePub, opened: bool, section: &mut Section) {
     let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    match webhooks.get_opt(kruise::WEBHOOKS).await {
+    let found = match webhooks.get_opt(kruise::WEBHOOKS).await {
+        Ok(found) => found,
         Err(error) => {
-            section.unlisted("validatingwebhookconfigurations.admissionregistration.k8s.io", &error);
+            return section.unlisted("validatingwebhookconfigurations.admissionregistration.k8s.io", &error);
         }
-        Ok(Some(found)) if decides_on_pods(&found) && served => {
+    };
+    let theirs = found.is_some_and(|found| decides_on_pods(&found));
+    let served = match serve {
+        ServePub::Always => true,
+        ServePub::Auto => opened,
+        ServePub::Never => false,
+    };
+    match (theirs, served) {
+        (true, true) => {
             section.good("Quorate serves PodUnavailableBudgets, next to OpenKruise's webhooks for pods");
         }
-        Ok(Some(found)) if decides_on_pods(&found) => section.warn(
+        (true, false) if serve == ServePub::Never => {
+            section.good("OpenKruise serves PodUnavailableBudgets, and Quorate does not");
+        }
+        (true, false) => section.warn(
             "OpenKruise answers for pods: it serves PodUnavailableBudgets, Quorate does not",
             "to serve them with Quorate, switch OpenKruise's gates PodUnavailableBudgetDeleteGate and \
              PodUnavailableBudgetUpdateGate off, and run servers with --serve-pub=always",
         ),
-        Ok(_) => section.good("OpenKruise has no webhooks for pods"),
+        (false, _) if serve == ServePub::Never => section.warn(
+            "neither OpenKruise nor Quorate serves PodUnavailableBudgets",
+            "to serve them with Quorate, run servers with --serve-pub=auto",
+        ),
+        (false, _) => section.good("OpenKruise has no webhooks for pods"),
     }
 }
 

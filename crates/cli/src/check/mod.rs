@@ -6,6 +6,7 @@ mod budgets;
 mod definitions;
 mod report;
 mod servers;
+mod stores;
 mod watches;
 mod webhooks;
 
@@ -40,12 +41,15 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         let installed = !definitions.is_bad();
         report.sections.push(definitions);
         report.sections.push(webhooks::check(client, own).await);
-        let (servers, alive) = servers::check(client, own).await;
+        let (mut servers, alive) = servers::check(client, own).await;
+        // Budgets are read as the servers do, so first comes how these were started.
+        let budgets = match installed {
+            true => Some(budgets::check(client, own, &mut servers).await),
+            false => None,
+        };
         report.sections.push(servers);
         report.sections.extend(watches::check(&alive));
-        if installed {
-            report.sections.push(budgets::check(client, own).await);
-        }
+        report.sections.extend(budgets);
     }
     let good = !report.sections.iter().any(Section::is_bad);
     report.good = good;

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::output::Mark;
+
 /// The findings of all checks.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,20 +25,11 @@ pub(super) struct Section {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: Mark,
     pub(super) what: String,
     /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Outcome {
-    Good,
-    /// Not a problem yet, but the user should know.
-    Warning,
-    Bad,
 }
 
 impl Section {
@@ -45,16 +38,16 @@ impl Section {
     }
 
     pub(super) fn good(&mut self, what: impl Into<String>) {
-        self.findings.push(Finding { outcome: Outcome::Good, what: what.into(), hint: None });
+        self.findings.push(Finding { outcome: Mark::Good, what: what.into(), hint: None });
     }
 
     pub(super) fn warn(&mut self, what: impl Into<String>, hint: impl Into<String>) {
         let hint = Some(hint.into());
-        self.findings.push(Finding { outcome: Outcome::Warning, what: what.into(), hint });
+        self.findings.push(Finding { outcome: Mark::Warning, what: what.into(), hint });
     }
 
     pub(super) fn bad(&mut self, what: impl Into<String>, hint: impl Into<String>) {
-        self.findings.push(Finding { outcome: Outcome::Bad, what: what.into(), hint: Some(hint.into()) });
+        self.findings.push(Finding { outcome: Mark::Bad, what: what.into(), hint: Some(hint.into()) });
     }
 
     /// Adds a finding for a resource that cannot be read.
@@ -69,7 +62,7 @@ impl Section {
     }
 
     pub(super) fn is_bad(&self) -> bool {
-        self.findings.iter().any(|finding| finding.outcome == Outcome::Bad)
+        self.findings.iter().any(|finding| finding.outcome == Mark::Bad)
     }
 }
 
@@ -79,19 +72,14 @@ impl Report {
         for section in &self.sections {
             let _ = writeln!(text, "{}\n{}", section.name, "-".repeat(section.name.len()));
             for Finding { outcome, what, hint } in &section.findings {
-                let mark = match outcome {
-                    Outcome::Good => "✓",
-                    Outcome::Warning => "‼",
-                    Outcome::Bad => "✗",
-                };
-                let _ = writeln!(text, "{mark} {what}");
+                let _ = writeln!(text, "{outcome} {what}");
                 if let Some(hint) = hint {
                     let _ = writeln!(text, "    {hint}");
                 }
             }
             text.push('\n');
         }
-        let _ = writeln!(text, "Status check results are {}", if self.good { "✓" } else { "✗" });
+        let _ = writeln!(text, "Status check results are {}", Mark::of(self.good));
         text
     }
 }
@@ -109,7 +97,7 @@ mod tests {
         assert!(section.is_bad());
         let report = Report { good: false, sections: vec![section] };
         let expected = "servers\n-------\n✓ 2 servers are alive\n✗ there is no leader\n    wait 15 s\n\
-                        ‼ one of them is late\n    check its log\n\nStatus check results are ✗\n";
+                        ! one of them is late\n    check its log\n\nStatus check results are ✗\n";
         assert_eq!(report.words(), expected);
     }
 }

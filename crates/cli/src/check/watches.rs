@@ -1,17 +1,23 @@
 //! Checks how old what the servers know of each kind is. The servers write that into their Leases: a user who may run a
 //! check can read those, and need not reach the metrics of each server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
-use quorate_api::names::WATCH_AGES;
+use quorate_api::names::{SERVING, WATCH_AGES};
 use quorate_engine::FRESH_FOR;
 
 use super::report::Section;
 
+/// What a server needs before it serves.
+const GRANT: &str = "check that the servers may list and watch it, and what their /readyz says";
+
 /// The oldest age of a kind in seconds, or `None` if a server could never read it, and that server.
 type Oldest = (Option<u64>, String);
+
+/// The webhooks of OpenKruise: they show whether the servers decide on PodUnavailableBudgets.
+const OPENKRUISE: &str = "ValidatingWebhookConfiguration.admissionregistration.k8s.io";
 
 /// One line for each kind; `None` if no server reports ages.
 pub(super) fn check(alive: &[Lease]) -> Option<Section> {
@@ -29,6 +35,8 @@ pub(super) fn check(alive: &[Lease]) -> Option<Section> {
     if kinds.is_empty() {
         return None;
     }
+    let waiting: BTreeSet<String> =
+        alive.iter().filter(|lease| !serves(lease)).map(Lease::name_any).collect();
     let mut section = Section::new("watches");
     for (kind, (age, server)) in kinds {
         match age {
@@ -37,6 +45,13 @@ pub(super) fn check(alive: &[Lease]) -> Option<Section> {
                 "budgets that depend on it deny; check that the servers may list and watch it, and their logs",
             ),
             Some(age) => section.good(format!("{kind} is current: received {age} s ago or later")),
+            None if waiting.contains(&server) => section.bad(
+                format!("{server} does not serve: it cannot read {kind}"),
+                match kind == OPENKRUISE {
+                    true => format!("{GRANT}; or set --serve-pub to always or never"),
+                    false => GRANT.to_owned(),
+                },
+            ),
             None => section.warn(
                 format!("{kind} cannot be read by {server}"),
                 "what depends on it is not known; check that the servers may list and watch it, and their logs",
@@ -44,6 +59,11 @@ pub(super) fn check(alive: &[Lease]) -> Option<Section> {
         }
     }
     Some(section)
+}
+
+/// Whether a server has begun to serve. Servers of earlier releases do not say it.
+pub(super) fn serves(lease: &Lease) -> bool {
+    lease.annotations().get(SERVING).is_none_or(|serves| serves != "false")
 }
 
 /// Whether an age is older. A kind that could never be read counts as the oldest.
@@ -60,7 +80,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
-    use crate::check::report::Outcome;
+    use crate::output::Mark;
 
     fn lease(name: &str, ages: Option<&str>) -> Lease {
         let annotations = ages.map(|ages| [(WATCH_AGES.to_owned(), ages.to_owned())].into());
@@ -83,11 +103,23 @@ mod tests {
         assert_eq!(
             found,
             [
-                (Outcome::Bad, "Deployment.apps is stale: a has received nothing about it for 91 s"),
-                (Outcome::Warning, "Fleet.example.com cannot be read by b"),
-                (Outcome::Good, "Pod is current: received 60 s ago or later"),
+                (Mark::Bad, "Deployment.apps is stale: a has received nothing about it for 91 s"),
+                (Mark::Warning, "Fleet.example.com cannot be read by b"),
+                (Mark::Good, "Pod is current: received 60 s ago or later"),
             ]
         );
         assert!(check(&[lease("older", None)]).is_none());
+    }
+
+    #[test]
+    fn a_server_that_waits_for_a_kind_before_it_serves_is_a_problem() {
+        let webhooks = format!(r#"{{"{OPENKRUISE}":null,"Pod":3}}"#);
+        let mut waiting = lease("a", Some(&webhooks));
+        waiting.annotations_mut().insert(SERVING.to_owned(), "false".to_owned());
+        let section = check(&[waiting]).unwrap();
+        let bad: Vec<_> = section.findings.iter().filter(|found| found.outcome == Mark::Bad).collect();
+        assert_eq!(bad.len(), 1, "{bad:?}");
+        assert_eq!(bad[0].what, format!("a does not serve: it cannot read {OPENKRUISE}"));
+        assert!(bad[0].hint.as_ref().unwrap().contains("--serve-pub"), "{bad:?}");
     }
 }

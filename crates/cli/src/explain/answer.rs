@@ -4,13 +4,14 @@ use anyhow::{Result, bail};
 use quorate_engine::basics::{ObjectKey, Time, Uid};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::Target;
+use quorate_engine::condition_reason::ConditionReason;
 use quorate_engine::decision::{Allow, Decision, DenialReason, Exhausted, NoEffect, Noun};
 use quorate_engine::facts::{BudgetKey, BudgetKind, Operation, Pod};
 use quorate_engine::request::Request;
 use quorate_engine::sentence;
 use quorate_engine::{Engine, status};
 use quorate_server::view::{Unlisted, View};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// An explanation, and what it leaves out.
 #[derive(Debug, Serialize)]
@@ -61,7 +62,8 @@ pub(super) struct PodAnswer {
     pub(super) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node: Option<String>,
-    pub(super) operation: &'static str,
+    #[serde(serialize_with = "verb")]
+    pub(super) operation: Operation,
     pub(super) allowed: bool,
     /// The reason, if it does not come from a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,8 +124,17 @@ pub(super) struct Condition {
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) status: bool,
-    pub(super) reason: &'static str,
+    #[serde(serialize_with = "name")]
+    pub(super) reason: ConditionReason,
     pub(super) message: String,
+}
+
+fn verb<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(operation.verb())
+}
+
+fn name<S: Serializer>(reason: &ConditionReason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(reason.name())
 }
 
 impl Explained {
@@ -204,6 +215,7 @@ impl<'a> Explainer<'a> {
             caller: Caller::named("user"),
             dry_run: true,
             target: Target::default(),
+            // A relabel that takes the pod out of every budget that covers it: this is what a budget decides.
             placement: None,
         }
     }
@@ -235,7 +247,7 @@ impl<'a> Explainer<'a> {
             namespace: pod.key.namespace.to_string(),
             name: pod.key.name.to_string(),
             node: pod.node.as_ref().map(ToString::to_string),
-            operation: self.operation.verb(),
+            operation: self.operation,
             allowed: decision.is_allowed(),
             why,
             budgets: budgets.iter().filter_map(|key| self.budget_decision(key, &request, &pod.uid)).collect(),
@@ -264,7 +276,7 @@ impl<'a> Explainer<'a> {
         let condition = |condition: &status::Condition| Condition {
             kind: condition.kind.name(),
             status: condition.status,
-            reason: condition.reason.name(),
+            reason: condition.reason,
             message: condition.message.clone(),
         };
         Some(BudgetAnswer {

@@ -2,9 +2,13 @@
 
 use std::fmt::Write as _;
 
+use quorate_engine::condition_reason::Severity;
+use quorate_engine::facts::Operation;
+
 use super::answer::{
-    BudgetAnswer, BudgetDecision, Explained, Explanation, NodeAnswer, PodAnswer, UnlistedResource,
+    BudgetAnswer, BudgetDecision, Condition, Explained, Explanation, NodeAnswer, PodAnswer, UnlistedResource,
 };
+use crate::output::Mark;
 
 /// The text of an explanation. `within` is the namespace that it is about, if it is about one.
 pub(super) fn render(explained: &Explained, within: Option<&str>) -> String {
@@ -42,17 +46,13 @@ fn left_out(unlisted: &[UnlistedResource]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("you may not list {}", parts.join(", ")))
 }
 
-fn mark(good: bool) -> &'static str {
-    if good { "✓" } else { "✗" }
-}
-
-fn done_to(operation: &str) -> &'static str {
+fn participle(operation: Operation) -> &'static str {
     match operation {
-        "delete" => "deleted",
-        "update" => "updated",
-        "resize" => "resized",
-        "relabel" => "relabelled",
-        _ => "evicted",
+        Operation::Evict => "evicted",
+        Operation::Delete => "deleted",
+        Operation::Update => "updated",
+        Operation::Resize => "resized",
+        Operation::Relabel => "relabelled",
     }
 }
 
@@ -60,8 +60,8 @@ fn pod(text: &mut String, answer: &PodAnswer) {
     let PodAnswer { namespace, name, node, operation, allowed, why, budgets } = answer;
     let location = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let may = if *allowed { "may be" } else { "may not be" };
-    let _ =
-        write!(text, "{} pod {namespace}/{name}{location} {may} {} now", mark(*allowed), done_to(operation));
+    let (mark, done) = (Mark::of(*allowed), participle(*operation));
+    let _ = write!(text, "{mark} pod {namespace}/{name}{location} {may} {done} now");
     match why {
         Some(why) => writeln!(text, ": {why}"),
         None => writeln!(text),
@@ -73,18 +73,22 @@ fn pod(text: &mut String, answer: &PodAnswer) {
 fn budget_decision(text: &mut String, BudgetDecision { budget, agrees, why, numbers, .. }: &BudgetDecision) {
     // The sentence of a denial contains the budget and the numbers; that of an agreement does not.
     let _ = match agrees {
-        false => writeln!(text, "    ✗ {why}"),
+        false => writeln!(text, "    {} {why}", Mark::Bad),
         true => writeln!(
             text,
-            "    ✓ {budget}: {why} ({} of {} {}s healthy, {} must stay)",
-            numbers.healthy, numbers.expected, numbers.unit, numbers.desired
+            "    {} {budget}: {why} ({} of {} {}s healthy, {} must stay)",
+            Mark::Good,
+            numbers.healthy,
+            numbers.expected,
+            numbers.unit,
+            numbers.desired
         ),
     };
 }
 
 fn node(text: &mut String, NodeAnswer { node, pods, left }: &NodeAnswer) {
     let free = pods.iter().filter(|pod| pod.allowed).count();
-    let _ = write!(text, "{} node {node}: ", mark(free == pods.len()));
+    let _ = write!(text, "{} node {node}: ", Mark::of(free == pods.len()));
     let _ = match pods.len() {
         0 => write!(text, "no pod to evict"),
         all => write!(text, "{free} of {all} pods may be evicted now, each by itself"),
@@ -102,13 +106,15 @@ fn node(text: &mut String, NodeAnswer { node, pods, left }: &NodeAnswer) {
 
 fn budget(text: &mut String, answer: &BudgetAnswer) {
     let BudgetAnswer { namespace, name, kind, numbers, summary, down, conditions } = answer;
-    let _ = writeln!(text, "{} {kind} {namespace}/{name}: {summary}", mark(numbers.allowed > 0));
+    let _ = writeln!(text, "{} {kind} {namespace}/{name}: {summary}", Mark::of(numbers.allowed > 0));
     for reason in down {
-        let _ = writeln!(text, "    ✗ {reason}");
+        let _ = writeln!(text, "    {} {reason}", Mark::Bad);
     }
-    // The numbers already show an insufficient budget.
-    for condition in conditions.iter().filter(|c| !c.status && !c.reason.starts_with("Insufficient")) {
-        let _ = writeln!(text, "    ! {}: {}", condition.reason, condition.message);
+    // The numbers already show that a budget allows nothing now, which is normal.
+    let is_problem =
+        |condition: &&Condition| !condition.status && condition.reason.severity() != Severity::Normal;
+    for Condition { reason, message, .. } in conditions.iter().filter(is_problem) {
+        let _ = writeln!(text, "    {} {reason}: {message}", Mark::Warning);
     }
 }
 

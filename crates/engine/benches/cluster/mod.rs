@@ -195,6 +195,7 @@ impl Cluster {
             link: None,
             group_size: grouped.then_some(GROUP as u32),
             deadline: None,
+            grace_seconds: 0,
             resize_infeasible: false,
             containers: [Container {
                 name: "main".into(),
@@ -279,6 +280,8 @@ impl Cluster {
             spec: Ok(rules),
             ledger: Ledger { enforced, ..Ledger::default() },
             gone: Box::default(),
+            annotations: Default::default(),
+            is_twin: false,
             memory: Memory::default(),
         }
     }

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_engine::basics::{Quantity, Text, Time, Uid, Version};
 use quorate_engine::claims::{Claim, PROTOCOL, Target, Token};
 use quorate_engine::facts::{Budget, BudgetKind, Input, Operation, Pod, UnhealthyPolicy};
-use quorate_engine::ledger::{
-    Call, CallId, Event, Output, PatchTarget, PodRead, Replica, Reply, Settings, WriteOutcome,
-};
+use quorate_engine::ledger::{Call, CallId, Event, Output, PodRead, Replica, Reply, Settings, WriteOutcome};
 use quorate_engine::{Coverage, Gates, Snapshot};
 
 use crate::cluster::{Cluster, Layout};
@@ -192,9 +190,7 @@ impl Leader {
     fn answer(&mut self, call: &Call) -> Reply {
         match call {
             Call::Patch(patch) => {
-                let (uid, generation) = (self.stored.uid.clone(), self.stored.generation);
-                let mut target = PatchTarget { uid: &uid, generation, ledger: &mut self.stored.ledger };
-                if !patch.apply(&mut target) {
+                if !patch.apply(&mut self.stored) {
                     return Reply::Written(WriteOutcome::Refused);
                 }
                 self.stored.version.0 += 1;
@@ -207,6 +203,7 @@ impl Leader {
             },
             Call::GetController(..) => Reply::Controller(None),
             Call::ListPods(_) => Reply::Pods(self.pods.clone(), Version(20_000_000)),
+            Call::PodsVersion => Reply::PodsVersion(Version(20_000_000)),
             Call::ListReplicas => Reply::Replicas(Vec::new()),
         }
     }

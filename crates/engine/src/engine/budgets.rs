@@ -7,6 +7,7 @@ use crate::claims::Ledger;
 use crate::coverage::Coverage;
 use crate::engine::{BudgetRecord, Engine, NamespaceIndex};
 use crate::facts::{Budget, BudgetKey, Covers, Memory, Phase, Rules, Source, Units};
+use crate::ledger::ProtocolRule;
 use crate::tally::Tally;
 
 impl Engine {
@@ -65,7 +66,8 @@ impl Engine {
         let record = &self.budgets[id as usize];
         let same = self.coverage_of(&record.fact) == self.coverage_of(budget);
         let follows = budget.generation <= record.fact.generation.saturating_add(1);
-        if (same && follows) || self.any_generation { record.steady_since } else { budget.generation }
+        let keeps = (same && follows) || self.is_without(ProtocolRule::SteadyCoverage);
+        if keeps { record.steady_since } else { budget.generation }
     }
 
     /// Lets decisions and the status count the ledger that a write leaves, until the budget is observed again. Nothing
@@ -144,7 +146,8 @@ impl Engine {
             // The pods that it denies are those that it covers.
             Err(_) => Coverage::of(&budget.uid, &rules),
         };
-        let steady_since = if self.any_generation { i64::MIN } else { budget.generation };
+        let steady_since =
+            if self.is_without(ProtocolRule::SteadyCoverage) { i64::MIN } else { budget.generation };
         let record = BudgetRecord {
             claim_bytes: budget.ledger.claim_bytes(),
             fact: budget,
@@ -194,7 +197,8 @@ impl Engine {
     /// What a budget covers.
     pub(crate) fn coverage_of(&self, budget: &Budget) -> Coverage {
         match &budget.spec {
-            Ok(_) if self.coverage_by_uid => Coverage::of_uid(&budget.uid),
+            #[cfg(feature = "mutations")]
+            Ok(_) if self.is_without(ProtocolRule::ReopenOnCoverage) => Coverage::of_uid(&budget.uid),
             Ok(rules) => Coverage::of(&budget.uid, rules),
             Err(_) => Coverage::INVALID,
         }

@@ -7,10 +7,8 @@
 //! | PodGroup, Workload | a group of it is such an object |
 //! | the object of a group source | a group of it belongs to such an object |
 //! | controllers of these objects | one of these objects has such a controller: a suspended one wants no groups |
-//! | agents' Leases, nodes | the pod of the request has a disruption probe |
-//!
-//! Pods with probes other than that of the request need no rule: an agent that is not heard of counts as stale by
-//! itself, which makes its pods count as not disruptable.
+//! | PodDisruptionBudget | it is the twin of one, which states its rules |
+//! | agents' Leases, nodes | a pod of it has a disruption probe: its result counts only while its agent and its node are there |
 //!
 //! This runs only while a kind is stale, and stops at the first object of that kind. So its cost does not matter, and
 //! nothing is stored for it.
@@ -27,6 +25,7 @@ use crate::units::{ExpectedFrom, GroupKey};
 const LEASE: (&str, &str) = ("coordination.k8s.io", "Lease");
 const NODE: (&str, &str) = ("", "Node");
 const NAMESPACE: (&str, &str) = ("", "Namespace");
+const NATIVE: (&str, &str) = ("policy", "PodDisruptionBudget");
 
 impl Engine {
     /// The denial because of a stale kind. `by_controller`: the controller of the pod itself deletes it, so what it
@@ -38,12 +37,20 @@ impl Engine {
         by_controller: impl Fn() -> bool,
     ) -> Option<DenialReason> {
         let depends = |kind: &GroupKind| {
-            (is(kind, LEASE) || is(kind, NODE)) && self.cluster.probes && record.fact.probe.is_some()
+            ((is(kind, LEASE) || is(kind, NODE)) && self.depends_on_probes(budget, record))
+                || (is(kind, NATIVE) && budget.fact.is_twin)
                 || self.depends_on_controllers(budget, kind, &by_controller)
                 || self.depends_on_groups(budget, kind)
         };
         let (kind, age) = self.ages.stale(self.now).find(|(kind, _)| depends(kind))?;
         Some(DenialReason::Stale { kind: kind.clone(), seconds: age.as_secs() })
+    }
+
+    /// Whether the result of a probe decides on the pod of the request, or on the health of another pod of the budget.
+    fn depends_on_probes(&self, budget: &BudgetRecord, record: &PodRecord) -> bool {
+        let Some(id) = self.budget_id(&budget.fact.key) else { return false };
+        let is_member = |pod: &u32| self.pods[*pod as usize].members.iter().any(|member| member.budget == id);
+        self.cluster.probes && (record.fact.probe.is_some() || self.probed.values().flatten().any(is_member))
     }
 
     /// Whether a namespace is certainly terminating. A watch that lags may still show a namespace that was deleted and

@@ -22,6 +22,17 @@ impl Engine {
         Some((ObjectKey { namespace, name: owner.name.clone() }, owner.clone()))
     }
 
+    /// Whether a budget covers a pod, or may cover it: a controller above the pod is not known.
+    pub(crate) fn may_cover(&self, key: &BudgetKey, uid: &str) -> bool {
+        let by_target = self.budget(key).is_some_and(|budget| {
+            let rules = budget.spec.as_ref();
+            rules.is_ok_and(|rules| matches!(rules.covers, Covers::Target(..)))
+        });
+        let in_namespace =
+            || self.unknown_owner(uid).is_some_and(|(owner, _)| owner.namespace == key.object.namespace);
+        (by_target && in_namespace()) || self.covering(uid).contains(key)
+    }
+
     /// Notes that a consistent read did not find this controller.
     pub(crate) fn owner_is_absent(&mut self, uid: Uid) {
         self.cluster.set_absent_owner(uid);

@@ -4,34 +4,55 @@ use rustc_hash::FxHashSet;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use crate::SafetyRule;
 use crate::basics::{Text, Time, Uid, Version};
 use crate::claims::Ledger;
 use crate::cluster_state::ClusterState;
+use crate::coverage::Coverage;
 use crate::decision::Unhealthy;
 use crate::engine::pod_list::{self, ListPositions};
 use crate::engine::{BudgetRecord, Changes, ControllerPods, Engine, Membership, NamespaceIndex, PodRecord};
 use crate::facts::{BudgetKey, Covers, HealthRule, Phase, Pod};
+use crate::ledger::ProtocolRule;
 use crate::selector::Budgets;
 use crate::tally::{PodCounts, UnitSlot};
 use crate::units::{self, UnitKey};
 
 impl Engine {
-    /// Stores a pod that existed in this state at the version `as_of`.
-    pub(super) fn set_pod(&mut self, mut pod: Pod, as_of: Version) {
+    /// Stores a pod that existed in this state at the version `as_of`, as the watch shows it.
+    pub(super) fn set_pod(&mut self, pod: Pod, as_of: Version) {
+        self.store_pod(pod, as_of, false);
+    }
+
+    /// Stores a pod. `ahead`: the watch has not shown this state yet.
+    fn store_pod(&mut self, mut pod: Pod, as_of: Version, ahead: bool) {
         let known = self.pod_id(&pod.uid);
         if succeeded_after_deletion(&pod, known.map(|id| &self.pods[id as usize].fact)) {
             pod.phase = Phase::Failed;
         }
         let id = match known {
             Some(id) if pod.version <= self.pods[id as usize].fact.version => return,
-            Some(id) => self.change_pod(id, pod),
-            None => self.add_pod(pod),
+            Some(id) => self.change_pod(id, pod, ahead),
+            None => {
+                self.succeed(&pod);
+                self.add_pod(pod, ahead)
+            }
         };
-        self.recall_pod_lists(id, as_of);
+        self.recall_reads(id, as_of);
+    }
+
+    /// A name has one pod at a time. A new pod that the watch has not shown yet proves that the one of before is gone, and they
+    /// must not both count.
+    fn succeed(&mut self, pod: &Pod) {
+        let Some(before) = self.pod_id_by_name(&pod.key) else { return };
+        if pod.version > self.pods_version && pod.version > self.pods[before as usize].fact.version {
+            self.begin_absence(before, pod.version);
+        }
     }
 
     /// Replaces the stored state of a pod.
-    fn change_pod(&mut self, id: u32, pod: Pod) -> u32 {
+    fn change_pod(&mut self, id: u32, pod: Pod, ahead: bool) -> u32 {
+        self.set_ahead(id, ahead);
         let record = &mut self.pods[id as usize];
         let known = &record.fact;
         let same_labels = known.labels == pod.labels;
@@ -66,26 +87,27 @@ impl Engine {
             return id;
         }
         self.remove_pod(&pod.uid);
-        let id = self.add_pod(pod);
+        let id = self.add_pod(pod, ahead);
         if let Some(missed) = still_missed {
             self.begin_absence(id, missed);
         }
         id
     }
 
-    /// A lagging watch may show a pod for the first time that a newer list of its budget's pods did not contain. Then
-    /// the pod is already gone.
-    fn recall_pod_lists(&mut self, id: u32, as_of: Version) {
-        if self.pod_lists.is_empty() {
-            return;
-        }
+    /// A lagging watch may show a pod for the first time that a newer list of its budget's pods did not contain, or whose
+    /// name a newer pod had when that was read. Then the pod is already gone.
+    fn recall_reads(&mut self, id: u32, as_of: Version) {
         let record = &self.pods[id as usize];
         let pod_lists = record.members.iter().filter_map(|member| {
             let budget = &self.budgets[member.budget as usize];
             let (coverage, version) = *self.pod_lists.get(&budget.fact.key)?;
             (coverage == budget.coverage).then_some(version)
         });
-        let missed = pod_lists.filter(|version| *version > as_of).max();
+        let listed = pod_lists.filter(|version| *version > as_of).max();
+        let successor = self.pod_id_by_name(&record.fact.key).filter(|newest| *newest != id);
+        let succeeded = successor.map(|newest| self.pods[newest as usize].fact.version);
+        let succeeded = succeeded.filter(|version| *version > as_of && *version > self.pods_version);
+        let missed = listed.max(succeeded);
         if let Some(missed) = missed.max(self.absences.get(&record.fact.uid).copied()) {
             self.begin_absence(id, missed);
         }
@@ -111,22 +133,50 @@ impl Engine {
         self.pods_version = self.pods_version.max(version);
         let shown = self.pods_version;
         self.pod_lists.retain(|_, (_, looked)| *looked > shown);
-        if self.absences.is_empty() {
-            return;
+        if !self.absences.is_empty() {
+            let over = self.absences.iter().filter(|(_, missed)| **missed <= shown);
+            let over: Vec<u32> = over.filter_map(|(uid, _)| self.pod_id(uid)).collect();
+            for id in over {
+                self.end_absence(id);
+                self.refresh_pod(id);
+            }
         }
-        let over: Vec<Uid> = self
-            .absences
-            .iter()
-            .filter(|(_, missed)| **missed <= self.pods_version)
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for id in over.iter().filter_map(|uid| self.pod_id(uid)).collect::<Vec<_>>() {
-            self.end_absence(id);
-            self.refresh_pod(id);
+        if !self.ahead.is_empty() {
+            let reached = |id: &u32| self.pods[*id as usize].fact.version <= shown;
+            let reached: Vec<u32> =
+                self.ahead.iter().filter_map(|uid| self.pod_id(uid)).filter(reached).collect();
+            for id in reached {
+                self.set_ahead(id, false);
+                self.refresh_pod(id);
+            }
         }
     }
 
-    fn add_pod(&mut self, mut pod: Pod) -> u32 {
+    fn set_ahead(&mut self, id: u32, ahead: bool) {
+        let record = &mut self.pods[id as usize];
+        if record.ahead != ahead {
+            record.ahead = ahead;
+            if ahead {
+                self.ahead.insert(record.fact.uid.clone());
+            } else {
+                self.ahead.remove(&record.fact.uid);
+            }
+        }
+    }
+
+    /// Whether a pod was read in a state that the view of a budget does not show yet: neither the watch, nor a list of the
+    /// budget's pods.
+    ///
+    /// Such a pod does not count as healthy. It was healthy later than the other pods are known to be, and one of those may be
+    /// gone by then. So their sum may be more than there ever were at one time.
+    pub(crate) fn is_ahead(&self, record: &PodRecord, budget: &BudgetRecord) -> bool {
+        let shows = |(coverage, version): &(Coverage, Version)| {
+            *coverage == budget.coverage && record.fact.version <= *version
+        };
+        record.ahead && !self.pod_lists.get(&budget.fact.key).is_some_and(shows)
+    }
+
+    fn add_pod(&mut self, mut pod: Pod, ahead: bool) -> u32 {
         let group = pod.controller().and_then(|owner| self.by_controller.get_mut(&owner.uid));
         let known = self.pool.share_pod(&mut pod, group.as_deref().map(ControllerPods::owners));
         let mut positions = ListPositions::default();
@@ -148,7 +198,10 @@ impl Engine {
             known.keep(index.edition, &found);
             found
         });
-        self.pods.insert(PodRecord { fact: pod, absent: false, positions, members: SmallVec::new() });
+        if ahead {
+            self.ahead.insert(pod.uid.clone());
+        }
+        self.pods.insert(PodRecord { fact: pod, absent: false, ahead, positions, members: SmallVec::new() });
         self.index.insert(&self.pods, id);
         let fact = &self.pods[id as usize].fact;
         if let (Some(node), true) = (&fact.node, fact.probe.is_some()) {
@@ -173,6 +226,9 @@ impl Engine {
         let record = self.pods.remove(id as usize);
         if record.absent {
             self.absences.remove(&record.fact.uid);
+        }
+        if record.ahead {
+            self.ahead.remove(&record.fact.uid);
         }
         if let Some(node) = &record.fact.node
             && let Some(pods) = self.probed.get_mut(node)
@@ -222,12 +278,14 @@ impl Engine {
 
     pub(super) fn add_member(&mut self, id: u32, budget: u32) {
         let record = &self.pods[id as usize];
+        let ahead = self.is_ahead(record, &self.budgets[budget as usize]);
         let home = &mut self.budgets[budget as usize];
         let rules = &home.rules;
         let place = units::place(rules, &record.fact);
         let healthy = place != UnitKey::Ungrouped
+            && !ahead
             && healthy(record, rules.health, home.ledger(), &self.cluster, self.now);
-        let counts = PodCounts::of(&record.fact, healthy);
+        let counts = PodCounts::of(&record.fact, record.absent, healthy);
         let slot = home.tally.join(rules, (id, place), &record.fact, counts, &self.cluster);
         self.pods[id as usize].members.push(Membership { budget, slot, counts });
         self.touch(budget);
@@ -258,11 +316,13 @@ impl Engine {
     pub(super) fn refresh_member(&mut self, id: u32, at: usize) {
         let record = &self.pods[id as usize];
         let member = record.members[at];
+        let ahead = self.is_ahead(record, &self.budgets[member.budget as usize]);
         let home = &mut self.budgets[member.budget as usize];
         let rules = &home.rules;
         let healthy = member.slot != UnitSlot::Ungrouped
+            && !ahead
             && healthy(record, rules.health, home.ledger(), &self.cluster, self.now);
-        let counts = PodCounts::of(&record.fact, healthy);
+        let counts = PodCounts::of(&record.fact, record.absent, healthy);
         if counts != member.counts {
             home.tally.change(rules, id, &record.fact, (member.slot, member.counts), counts, &self.cluster);
             self.pods[id as usize].members[at].counts = counts;
@@ -281,16 +341,6 @@ impl Engine {
     pub fn learn(&mut self, pod: Pod, now: Time) -> Changes {
         self.pass_time(now);
         let version = pod.version;
-        // A name has one pod at a time: the older of two is gone, and must not count beside the newer one.
-        let namesake = self.pod_id_by_name(&pod.key).filter(|id| self.pods[*id as usize].fact.uid != pod.uid);
-        if let Some(id) = namesake {
-            if self.pods[id as usize].fact.version > version {
-                return self.changes();
-            }
-            if version > self.pods_version {
-                self.begin_absence(id, version);
-            }
-        }
         self.learn_pod(pod, version);
         self.changes()
     }
@@ -305,7 +355,9 @@ impl Engine {
             self.refresh_pod(id);
         }
         if self.pod_id(&pod.uid).is_some() || version > self.pods_version {
-            self.set_pod(pod, version);
+            let ahead =
+                pod.version > self.pods_version && !self.is_without(ProtocolRule::ReadsCountOnceShown);
+            self.store_pod(pod, version, ahead);
         }
     }
 
@@ -346,6 +398,9 @@ impl Engine {
             let coverage = self.budgets[budget as usize].coverage;
             let before = self.pod_lists.get(key).filter(|look| look.0 == coverage).map(|look| look.1);
             self.pod_lists.insert(key.clone(), (coverage, version.max(before.unwrap_or(version))));
+            let shown = self.ahead.iter().filter(|uid| listed.contains(*uid));
+            let shown: Vec<u32> = shown.filter_map(|uid| self.pod_id(uid)).collect();
+            shown.into_iter().for_each(|id| self.refresh_pod(id));
         }
         self.changes()
     }
@@ -401,5 +456,25 @@ pub(crate) fn why_unavailable(
             .doubt(pod, probe, now)
             .map(|_| if pod.ready { Unhealthy::NotDisruptable } else { Unhealthy::NotReady }),
         _ => (!pod.ready).then_some(Unhealthy::NotReady),
+    }
+}
+
+/// Whether a pod may be healthy for a budget with this rule, apart from claims. What is known of its agent and its node may
+/// be older than the pod. So a pod that only these make unhealthy does not count, and is not free either.
+pub(crate) fn may_be_available(
+    record: &PodRecord,
+    rule: HealthRule,
+    cluster: &ClusterState,
+    now: Time,
+) -> bool {
+    let pod = &record.fact;
+    match why_unavailable(record, rule, cluster, now) {
+        None => true,
+        Some(Unhealthy::NotDisruptable | Unhealthy::NotReady) => {
+            let probe = pod.probe.as_ref().filter(|_| cluster.probes);
+            probe.is_some_and(|probe| !cluster.trust(pod, probe, now).surely_denies())
+                && !SafetyRule::DoubtedPodsAreCharged.is_left_out()
+        }
+        Some(_) => false,
     }
 }

@@ -59,12 +59,25 @@ pub struct Budget {
     pub version: Version,
     /// Its rules, or why they are invalid.
     pub spec: Result<Rules, Broken>,
+    /// The annotations that its rules depend on.
+    pub annotations: RuleAnnotations,
+    /// It is the twin of a native budget, which states its rules.
+    pub is_twin: bool,
     /// What was admitted and is not visible in the pods yet.
     pub ledger: Ledger,
     /// Groups that vanished, and when. The status keeps them across restarts.
     pub gone: Box<[(Text, Time)]>,
     /// What else its status keeps.
     pub memory: Memory,
+}
+
+/// Annotations that are rules. The generation of an object does not change with them, so writes test them too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RuleAnnotations {
+    /// The object has annotations of any name.
+    pub any: bool,
+    /// Each annotation that is a rule, and its value if the object has it. Empty for a kind without such annotations.
+    pub values: Box<[(Text, Option<Text>)]>,
 }
 
 /// What a budget remembers about its sources. A source, which states the expected number of pods or groups, stays

@@ -9,8 +9,8 @@ mod pod;
 mod workload;
 
 pub use budget::{
-    Broken, Budget, BudgetKey, BudgetKind, Covers, HealthRule, MAX_COMPLETE, MAX_SOURCES, Memory, Rules,
-    Source, UnhealthyPolicy, Units,
+    Broken, Budget, BudgetKey, BudgetKind, Covers, HealthRule, MAX_COMPLETE, MAX_SOURCES, Memory,
+    RuleAnnotations, Rules, Source, UnhealthyPolicy, Units,
 };
 pub use cluster::{Agent, Namespace, NativeBudget, Node};
 pub use operation::{Operation, Operations};

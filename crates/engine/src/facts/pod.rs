@@ -65,6 +65,8 @@ pub struct Pod {
     pub group_size: Option<u32>,
     /// Its activeDeadlineSeconds.
     pub deadline: Option<u32>,
+    /// Its terminationGracePeriodSeconds: the longest time that a container may take to stop.
+    pub grace_seconds: u32,
     /// Its node can never carry out the resize that its spec requests.
     pub resize_infeasible: bool,
     /// What its containers run.

@@ -158,6 +158,8 @@ mod tests {
             }),
             ledger: Ledger { claims: claims.iter().map(claim).collect(), ..Ledger::default() },
             gone: [].into(),
+            annotations: Default::default(),
+            is_twin: false,
             memory: Memory::default(),
         }
     }

@@ -24,12 +24,12 @@ impl Freshness {
         self.last_pod_event = self.last_pod_event.max(at);
     }
 
-    /// Every watch has shown its first list.
-    pub(super) fn synced(&mut self, now: Time) {
-        self.synced = true;
+    /// Every watch has shown its first list. Returns whether this was not known before.
+    pub(super) fn synced(&mut self, now: Time) -> bool {
         if self.last_pod_event == Time(i64::MIN) {
             self.last_pod_event = now;
         }
+        !std::mem::replace(&mut self.synced, true)
     }
 
     /// The Lease of this process is written and renewed, or no longer is.
@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotSynced));
         freshness.set_serving(true);
         assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotSynced));
-        freshness.synced(Time(0));
+        assert!(freshness.synced(Time(0)));
+        assert!(!freshness.synced(Time(0)), "it is known");
         assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), None);
         freshness.set_serving(false);
         assert_eq!(freshness.cannot_decide(Time(0), FRESH_FOR), Some(DenialReason::NotServing));

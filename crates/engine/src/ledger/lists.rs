@@ -12,7 +12,7 @@ use crate::basics::{GroupKind, ObjectKey, Time, Version};
 use crate::coverage::Coverage;
 
 /// The object that says how many groups there should be.
-pub(super) type Source = (GroupKind, ObjectKey);
+pub(super) type GroupObject = (GroupKind, ObjectKey);
 
 /// What was known when a read was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,8 +56,8 @@ pub(super) struct FreshLists {
     listed: Option<ReadStamp>,
     /// The version of the newest list.
     version: Version,
-    sources_reading: BTreeMap<Source, ReadStamp>,
-    sources_read: BTreeMap<Source, ReadStamp>,
+    sources_reading: BTreeMap<GroupObject, ReadStamp>,
+    sources_read: BTreeMap<GroupObject, ReadStamp>,
     /// Since when the pods here are older than the budget needs them.
     behind_since: Option<Time>,
 }
@@ -97,26 +97,26 @@ impl FreshLists {
     }
 
     /// Starts a read of a source, unless one is in flight.
-    pub(super) fn start_source(&mut self, source: Source, stamp: ReadStamp) -> bool {
+    pub(super) fn start_source(&mut self, source: GroupObject, stamp: ReadStamp) -> bool {
         let starts = !self.sources_reading.contains_key(&source);
         self.sources_reading.entry(source).or_insert(stamp);
         starts
     }
 
     /// The read of a source came back without an answer.
-    pub(super) fn source_lost(&mut self, source: &Source) {
+    pub(super) fn source_lost(&mut self, source: &GroupObject) {
         self.sources_reading.remove(source);
     }
 
     /// A source was read.
-    pub(super) fn source_read(&mut self, source: Source) {
+    pub(super) fn source_read(&mut self, source: GroupObject) {
         if let Some(stamp) = self.sources_reading.remove(&source) {
             self.sources_read.insert(source, stamp);
         }
     }
 
     /// Whether a source was read after a request arrived and after this number of the ledger was read.
-    pub(super) fn has_fresh_source(&self, source: &Source, number: u64, arrived: u64) -> bool {
+    pub(super) fn has_fresh_source(&self, source: &GroupObject, number: u64, arrived: u64) -> bool {
         self.sources_read.get(source).is_some_and(|stamp| stamp.is_fresh(number, arrived))
     }
 
@@ -179,7 +179,7 @@ mod tests {
 
     const COVERAGE: Option<Coverage> = Some(Coverage(7));
 
-    fn source() -> Source {
+    fn source() -> GroupObject {
         (GroupKind::new("example.com", "ModelServer"), ObjectKey::new("shop", "llm"))
     }
 

@@ -80,6 +80,8 @@ pub enum Call {
     GetController(GroupKind, ObjectKey),
     /// List the pods of a budget, consistently.
     ListPods(BudgetKey),
+    /// Read, consistently, how far the store of pods has come.
+    PodsVersion,
     /// List the Leases of all replicas, consistently.
     ListReplicas,
 }
@@ -97,6 +99,8 @@ pub enum Reply {
     Controller(Option<Box<Controller>>),
     /// The pods of a budget, and the version of the list.
     Pods(Vec<Pod>, Version),
+    /// The version that a consistent list of pods has.
+    PodsVersion(Version),
     /// All replicas.
     Replicas(Vec<ReplicaLease>),
     /// No answer came. A write may have happened, or may still happen.
@@ -152,15 +156,13 @@ impl Acknowledged {
     }
 }
 
-/// A replica, as its Lease shows it.
+/// A replica, as its Lease shows it: also one that died, until its Lease is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaLease {
     /// The process.
     pub name: Text,
     /// It knows every budget up to this version.
     pub acknowledged: Acknowledged,
-    /// Its Lease expired. It counts until the Lease is removed: what it admitted recently is not known.
-    pub vanished: bool,
     /// Whether it may admit requests. One that has not begun to, or has ended, has nothing to acknowledge.
     pub serves: bool,
     /// What it admitted recently, if it has ended and handed that over.

@@ -14,9 +14,11 @@
 //! - `lists`: consistent lists that free passes rest on.
 //! - `claim_index`: which claims were seen in the budgets, and since when.
 //! - `settle`: when a token has had its effect, and when it never will.
+//! - `settled_ahead`: a `settledVersion` that the store has not reached.
 //! - `opening`: from a new budget to one that is enforced.
 //! - `recent`: what this replica admitted recently.
 //! - `freshness`: whether this process may decide.
+//! - `work_queue`: the budgets to look at.
 //! - `outbox`: calls in flight and outputs.
 //!
 //! The coordinator: `replica`.
@@ -36,13 +38,18 @@ mod replica;
 mod requests;
 mod settings;
 mod settle;
+mod settled_ahead;
+mod work_queue;
 
 pub use messages::{
     Acknowledged, Admission, Call, CallId, Event, Note, Output, PodRead, ReplicaLease, Reply, RequestId,
     WriteOutcome,
 };
-pub use patch::{LedgerPatch, PatchTarget, Step};
+pub use patch::{LedgerPatch, Step};
 pub use replica::Replica;
+pub(crate) use settings::LeftOut;
+#[cfg(not(feature = "mutations"))]
+pub(crate) use settings::ProtocolRule;
 #[cfg(feature = "mutations")]
 pub use settings::ProtocolRule;
 pub use settings::Settings;

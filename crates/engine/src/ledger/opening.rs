@@ -13,7 +13,7 @@ use crate::facts::{BudgetKey, BudgetKind};
 use crate::ledger::messages::{Acknowledged, ReplicaLease};
 
 /// How long the opening of a budget pauses if the installed CustomResourceDefinition drops what is written.
-const RETRY_PRUNED_AFTER: Duration = Duration::from_secs(30);
+pub(super) const RETRY_PRUNED_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum Phase {
@@ -124,10 +124,11 @@ impl Opening {
         self.dropped == Some(generation)
     }
 
-    /// Whether a replica keeps the budget closed: it may admit requests and has not acknowledged this coverage, or it
-    /// vanished and may have admitted something that only it knew.
+    /// Whether a replica keeps the budget closed: it may admit requests and has not acknowledged this coverage. One that
+    /// died before it did that may have admitted something that only it knew. One that died later denied every
+    /// request for the budget since, and what it had admitted before is in the budget.
     pub(super) fn is_blocked_by(&self, replica: &ReplicaLease, kind: BudgetKind) -> bool {
-        replica.serves && (replica.acknowledged.of(kind) < self.seen_at || replica.vanished)
+        replica.serves && replica.acknowledged.of(kind) < self.seen_at
     }
 
     /// Takes a token that a replica handed over when it ended. Returns whether it is new here: each is added to the
@@ -241,6 +242,7 @@ impl Acknowledgements {
         !self.closed.is_empty()
     }
 
+    #[cfg(feature = "mutations")]
     pub(super) fn acknowledged(&self) -> Acknowledged {
         self.acknowledged
     }
@@ -291,18 +293,16 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_serves_blocks_until_it_has_acknowledged_and_while_it_has_vanished() {
+    fn a_replica_that_serves_blocks_until_it_has_acknowledged() {
         let mut opening = Opening::default();
         opening.restart(Version(5));
-        for (version, vanished, serves, blocks, why) in [
-            (4, false, true, true, "it does not know the budget"),
-            (5, false, true, false, "it knows the budget"),
-            (5, true, true, true, "what it admitted is not known"),
-            (0, false, false, false, "it does not serve yet"),
-            (0, true, false, false, "it never served, or handed over what it admitted"),
+        for (version, serves, blocks, why) in [
+            (4, true, true, "it does not know the budget, or died before it did"),
+            (5, true, false, "it knows the budget, or died after it did"),
+            (0, false, false, "it does not serve yet, never did, or handed over what it admitted"),
         ] {
             let (name, acknowledged) = ("a".into(), acknowledged(version));
-            let replica = ReplicaLease { name, acknowledged, vanished, serves, admitted: Vec::new() };
+            let replica = ReplicaLease { name, acknowledged, serves, admitted: Vec::new() };
             assert_eq!(opening.is_blocked_by(&replica, KIND), blocks, "{why}");
             let other = BudgetKind::PodUnavailableBudget;
             assert_eq!(opening.is_blocked_by(&replica, other), serves, "it acknowledges each kind by itself");

@@ -7,7 +7,7 @@ use crate::coverage::Coverage;
 use crate::decision::Decision;
 use crate::engine::Changes;
 use crate::facts::BudgetKey;
-use crate::ledger::lists::Source;
+use crate::ledger::lists::GroupObject;
 use crate::ledger::messages::{Acknowledged, Call, CallId, Note, Output, RequestId};
 use crate::ledger::reads::ReadTarget;
 
@@ -23,11 +23,13 @@ pub(super) enum Purpose {
     /// The read of a pod or of an owner that requests wait for.
     Read(ReadTarget),
     /// The read of an object that says how many groups of a budget there should be.
-    ReadSource(BudgetKey, Source),
+    ReadSource(BudgetKey, GroupObject),
     /// The read of a pod whose token is due.
     Expire(BudgetKey, Uid),
     /// The list of a budget's pods because several tokens are due, and what the budget covered when it was sent.
     ExpireListed(BudgetKey, Option<Coverage>),
+    /// The version of the store of pods, because the `settledVersion` of a budget lies ahead.
+    PodsVersion,
     /// The list of replicas before budgets open, each with the version in which it was first seen.
     ListReplicas(Vec<(BudgetKey, Version)>),
     /// The list of pods before such a budget opens.

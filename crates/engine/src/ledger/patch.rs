@@ -1,9 +1,9 @@
 //! Writes to the ledger: a list of steps that holds as a whole or not at all, as a JSON Patch does.
 
-use crate::basics::{Text, Uid, Version};
-use crate::claims::{Claim, Ledger};
+use crate::basics::{Uid, Version};
+use crate::claims::Claim;
 use crate::coverage::Coverage;
-use crate::facts::BudgetKey;
+use crate::facts::{Budget, BudgetKey, RuleAnnotations};
 
 /// One write to one budget.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,8 +19,12 @@ pub struct LedgerPatch {
 pub enum Step {
     /// It is this very object, not a successor of its name.
     TestUid(Uid),
+    /// Nothing at all was written since.
+    TestVersion(Version),
     /// Its spec is the one that was decided on.
     TestGeneration(i64),
+    /// The annotations that are rules are those that were decided on.
+    TestAnnotations(RuleAnnotations),
     /// No request was admitted since.
     TestNumber(u64),
     /// No claim was settled since.
@@ -39,25 +43,16 @@ pub enum Step {
     SetProtocol(u32),
 }
 
-/// What a patch is applied to: the parts of a stored budget that steps can name.
-#[derive(Debug)]
-pub struct PatchTarget<'a> {
-    /// The budget's UID.
-    pub uid: &'a Text,
-    /// The generation of its spec.
-    pub generation: i64,
-    /// Its ledger.
-    pub ledger: &'a mut Ledger,
-}
-
 impl LedgerPatch {
     /// Applies the patch as an API server would: returns false, and changes nothing, if a step fails.
-    pub fn apply(&self, stored: &mut PatchTarget<'_>) -> bool {
+    pub fn apply(&self, stored: &mut Budget) -> bool {
         let mut ledger = stored.ledger.clone();
         for step in &self.steps {
             let holds = match step {
-                Step::TestUid(uid) => uid == stored.uid,
+                Step::TestUid(uid) => *uid == stored.uid,
+                Step::TestVersion(version) => *version == stored.version,
                 Step::TestGeneration(generation) => *generation == stored.generation,
+                Step::TestAnnotations(annotations) => *annotations == stored.annotations,
                 Step::TestNumber(number) => *number == ledger.number,
                 Step::TestSettled(version) => *version == ledger.settled,
                 Step::SetNumber(number) => set(&mut ledger.number, *number),
@@ -77,7 +72,7 @@ impl LedgerPatch {
                 return false;
             }
         }
-        *stored.ledger = ledger;
+        stored.ledger = ledger;
         true
     }
 }

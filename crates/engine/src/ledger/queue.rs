@@ -4,11 +4,13 @@
 //! ones leave, and go out together in the next write. In a burst the first request waits for others, see `batch_window`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use crate::basics::{Text, Time, Uid};
 use crate::claims::{Ledger, Token, TokenId};
 use crate::ledger::batch_window::BatchWindow;
 use crate::ledger::messages::{Admission, RequestId};
+use crate::ledger::opening::RETRY_PRUNED_AFTER;
 use crate::ledger::requests::Agreement;
 use crate::ledger::settings::Settings;
 
@@ -93,8 +95,19 @@ pub(super) struct CommitQueue {
     waiting: VecDeque<RequestId>,
     window: BatchWindow,
     tokens: TokenChanges,
+    /// Tokens to add were written, and are not in the budget: its definition does not have claims.
+    pruned: Pruned,
     write: Option<PendingWrite>,
     reread: Option<Reread>,
+}
+
+/// Tokens that a definition drops.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Pruned {
+    /// When each was dropped first.
+    since: BTreeMap<TokenId, Time>,
+    /// No token is written before.
+    until: Option<Time>,
 }
 
 impl CommitQueue {
@@ -149,9 +162,38 @@ impl CommitQueue {
         self.tokens.backfills.values().any(|backfill| backfill.required)
     }
 
-    /// Takes the tokens to add and to remove out.
-    pub(super) fn take_tokens(&mut self) -> TokenChanges {
+    /// Takes the tokens to add and to remove out. Those that the definition of the budget drops stay for a while, and are
+    /// given up when their admissions are not recent any more.
+    pub(super) fn take_tokens(&mut self, now: Time, recent_for: Duration) -> TokenChanges {
+        let Pruned { since, until } = &mut self.pruned;
+        let backfills = &mut self.tokens.backfills;
+        since.retain(|token, since| {
+            let is_recent = now < since.after(recent_for);
+            if !is_recent {
+                backfills.remove(token);
+            }
+            is_recent
+        });
+        if until.is_some_and(|until| now < until) && !backfills.is_empty() {
+            let withdrawals = std::mem::take(&mut self.tokens.withdrawals);
+            return TokenChanges { withdrawals, ..TokenChanges::default() };
+        }
         std::mem::take(&mut self.tokens)
+    }
+
+    /// What was written came back without tokens that it had. Returns whether there are such tokens.
+    pub(super) fn note_pruned(&mut self, write: &PendingWrite, now: Time) -> bool {
+        let mut is_pruned = false;
+        for token in &write.backfills {
+            if self.tokens.backfills.contains_key(token) {
+                self.pruned.since.entry(token.clone()).or_insert(now);
+                self.pruned.until = Some(now.after(RETRY_PRUNED_AFTER));
+                is_pruned = true;
+            } else {
+                self.pruned.since.remove(token);
+            }
+        }
+        is_pruned
     }
 
     /// Puts the tokens back that did not fit into the budget.
@@ -211,6 +253,7 @@ impl CommitQueue {
     /// The budget is not known any more: what it was to get is moot.
     pub(super) fn drop_tokens(&mut self) {
         self.tokens = TokenChanges::default();
+        self.pruned = Pruned::default();
     }
 
     /// Whether there is nothing to do and nothing to wait for.
@@ -221,7 +264,7 @@ impl CommitQueue {
     /// Feeds what the future depends on into a hasher. A search runs without a batch window.
     pub(super) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
-        (&self.waiting, &self.tokens, &self.write, &self.reread).hash(state);
+        (&self.waiting, &self.tokens, &self.pruned, &self.write, &self.reread).hash(state);
     }
 }
 
@@ -230,6 +273,8 @@ mod tests {
     use super::*;
     use crate::claims::{Claim, Target};
     use crate::facts::Operation;
+
+    const RECENT: Duration = Duration::from_secs(120);
 
     fn token() -> Token {
         Token { operation: Operation::Evict, by: "drain".into(), at: Time(0), target: Target::default() }
@@ -263,7 +308,7 @@ mod tests {
         let mut queue = CommitQueue::default();
         let admission = admission("x", "t1");
         queue.backfill("t1".into(), Backfill::required(&admission));
-        let tokens = queue.take_tokens();
+        let tokens = queue.take_tokens(Time(0), RECENT);
         let write = PendingWrite { backfills: ["t1".into()].into(), ..PendingWrite::default() };
         queue.start_commit(0, tokens, Time(0));
         queue.start(write.clone());
@@ -282,6 +327,31 @@ mod tests {
         let write = PendingWrite { backfills: ["t1".into()].into(), ..PendingWrite::default() };
         queue.confirm(&write, &ledger(&[]), true, |_| false);
         assert!(!queue.has_required_backfills());
+    }
+
+    #[test]
+    fn tokens_that_the_definition_drops_are_written_again_after_a_pause_and_given_up() {
+        let mut queue = CommitQueue::default();
+        queue.backfill("t1".into(), Backfill::required(&admission("x", "t1")));
+        let write = PendingWrite { backfills: ["t1".into()].into(), ..PendingWrite::default() };
+        queue.confirm(&write, &ledger(&[]), true, |_| true);
+        assert!(queue.note_pruned(&write, Time(1_000)));
+        queue.withdraw("t2".into(), "y".into());
+        let tokens = queue.take_tokens(Time(30_999), RECENT);
+        assert_eq!((tokens.backfills.len(), tokens.withdrawals.len()), (0, 1), "only what can be written");
+        assert!(queue.has_required_backfills(), "the budget must not open without it");
+        let tokens = queue.take_tokens(Time(31_000), RECENT);
+        assert_eq!(tokens.backfills.len(), 1);
+        queue.start_commit(0, tokens, Time(31_000));
+        assert!(queue.note_pruned(&write, Time(31_000)));
+        queue.backfill("t3".into(), Backfill::required(&admission("z", "t3")));
+        let tokens = queue.take_tokens(Time(120_999), RECENT);
+        assert_eq!(tokens.backfills.len(), 2);
+        queue.start_commit(0, tokens, Time(120_999));
+        let tokens = queue.take_tokens(Time(121_000), RECENT);
+        let left: Vec<&TokenId> = tokens.backfills.keys().collect();
+        assert_eq!(left, [&TokenId::from("t3")], "the other one is not recent any more");
+        assert!(queue.is_idle());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::basics::{Text, Time, Uid};
 use crate::claims::{Token, TokenId};
 use crate::coverage::Coverage;
 use crate::decision::AllowReason;
-use crate::facts::BudgetKey;
+use crate::facts::{BudgetKey, Pod};
 use crate::ledger::messages::RequestId;
 use crate::request::Request;
 
@@ -38,6 +38,18 @@ pub(super) struct Plan {
     pub(super) observing: BTreeMap<BudgetKey, AllowReason>,
     /// The budgets that must have the token, in the order in which they get it.
     pub(super) must_agree: Vec<BudgetKey>,
+}
+
+/// The longest name of a user in a token, in bytes. Every token is stored in the status of a budget, and the name is only
+/// shown to readers of the status.
+const MAX_USER: usize = 256;
+
+/// The beginning of a user's name.
+fn beginning(user: &Text) -> Text {
+    match user.len() {
+        0..=MAX_USER => user.clone(),
+        _ => user[..user.floor_char_boundary(MAX_USER)].into(),
+    }
 }
 
 /// A request that has not been answered yet.
@@ -77,10 +89,15 @@ impl PendingRequest {
     pub(super) fn token(&self, now: Time) -> Token {
         Token {
             operation: self.request.operation,
-            by: self.request.caller.user.clone(),
+            by: beginning(&self.request.caller.user),
             at: now,
             target: self.request.target.clone(),
         }
+    }
+
+    /// The pod that is meant, as this replica knows it: what the review says about it does not count.
+    pub(super) fn set_pod(&mut self, pod: &Pod) {
+        self.request.target = self.request.target.of_pod(pod);
     }
 
     /// The pod was read after the request arrived.

@@ -23,6 +23,9 @@ pub struct Settings {
     /// How long claims whose pods have gone wait for more of them before they are written out. No request waits for
     /// that: a replica that still counts them is only too careful.
     pub settle_delay: Duration,
+    /// How long a `settledVersion` may lie ahead of the pods that the leader knows, before it reads how far the store has
+    /// come.
+    pub ahead_for: Duration,
     /// The shortest pause between two lists of the replicas while budgets wait to be opened. It doubles up to ten times
     /// that while no budget gets on.
     pub list_pause: Duration,
@@ -42,6 +45,11 @@ static LEFT_OUT: std::sync::OnceLock<ProtocolRule> = std::sync::OnceLock::new();
 
 #[cfg(feature = "mutations")]
 impl ProtocolRule {
+    /// Whether this process leaves the rule out, for the parts of it outside the replica.
+    pub fn is_left_out(self) -> bool {
+        LEFT_OUT.get() == Some(&self)
+    }
+
     /// Leaves the rule out in all replicas that this process makes from now on.
     pub fn leave_out(self) {
         let _ = LEFT_OUT.set(self);
@@ -58,6 +66,7 @@ impl Settings {
             recent_for: Duration::from_secs(120),
             patience: Duration::from_millis(100),
             settle_delay: Duration::from_millis(400),
+            ahead_for: Duration::from_secs(10),
             list_pause: Duration::from_millis(100),
             batch_pause: Duration::from_millis(8),
             opens_unguarded: false,
@@ -70,6 +79,27 @@ impl Settings {
     pub(crate) fn is_without(&self, rule: ProtocolRule) -> bool {
         #[cfg(feature = "mutations")]
         return self.without.contains(&rule);
+        #[cfg(not(feature = "mutations"))]
+        LeftOut::default().contains(rule)
+    }
+
+    /// The rules that are left out, for the engine.
+    pub(crate) fn left_out(&self) -> LeftOut {
+        #[cfg(feature = "mutations")]
+        return LeftOut(self.without.clone());
+        #[cfg(not(feature = "mutations"))]
+        LeftOut()
+    }
+}
+
+/// Rules that are left out. Only test builds have any; in a program this is empty and costs nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeftOut(#[cfg(feature = "mutations")] BTreeSet<ProtocolRule>);
+
+impl LeftOut {
+    pub(crate) fn contains(&self, rule: ProtocolRule) -> bool {
+        #[cfg(feature = "mutations")]
+        return self.0.contains(&rule);
         #[cfg(not(feature = "mutations"))]
         {
             let _ = rule;
@@ -99,6 +129,9 @@ macro_rules! rules {
 rules! {
     TestUid,
     TestGeneration,
+    TestAnnotations,
+    ReopensForAll,
+    OpeningRaisesNumber,
     TestNumber,
     TestSettled,
     SecondRequestWrites,
@@ -114,7 +147,9 @@ rules! {
     FreshListAfterNumber,
     PendingClaimed,
     ReadOther,
+    ReadsCountOnceShown,
     DecideAfresh,
+    DecideGroupAfresh,
     BackfillOnOpening,
     WaitForAcknowledgement,
     WaitForVanished,
@@ -137,7 +172,11 @@ rules! {
     ReplacedUpdatesEnd,
     ReplacedOnceSeen,
     TakenBackExpires,
+    RenamedImageExpires,
     StaleKindsDeny,
     RelabelsDecided,
     RelabelSeenStored,
+    LowerSettled,
+    LowerAsRead,
+    ReadBeforeLowering,
 }

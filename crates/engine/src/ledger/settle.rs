@@ -126,22 +126,35 @@ fn is_over_too_early(target: &Target, pod: &Pod, ledger: &Ledger, settings: &Set
         || (several && !target.is_stored(pod))
 }
 
-/// Whether a token that has stood for the longest time an admitted request may take can be dropped. An update that was
-/// written is kept: it ends when the containers run what it asks for, however long that takes. But an update that asks for
-/// what runs already took another back; if the kubelet has replaced nothing by now, it never will. Nor does it carry out a
-/// resize that its node has no room for.
-pub(super) fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings) -> bool {
-    if token.operation == Operation::Relabel {
-        return true;
-    }
+/// How long a token must have stood before it can be dropped; `None` if it stays. After `expiry` no admitted request is under
+/// way any more.
+///
+/// An update that was stored is kept: it ends when the containers run what it asks for, however long that takes. But:
+///
+/// - An update that asks for what runs already took another back. If the kubelet has replaced nothing by now, it never will.
+/// - A node never carries out a resize that it has no room for.
+/// - A runtime may show another name of the requested image for good. If the containers were replaced, and the pod has been
+///   available after the time that a container may take to stop, the kubelet has done what it will do.
+pub(super) fn drops_after(
+    token: &Token,
+    pod: Option<&Pod>,
+    available: bool,
+    settings: &Settings,
+) -> Option<Duration> {
     let takes_back = !settings.is_without(ProtocolRule::TakenBackExpires);
-    let Some(pod) = pod.filter(|_| !token.operation.removes()) else { return true };
+    let renames = !settings.is_without(ProtocolRule::RenamedImageExpires);
+    let updates = !token.operation.removes() && token.operation != Operation::Relabel;
+    let Some(pod) = pod.filter(|_| updates) else { return Some(settings.expiry) };
     let target = &token.target;
-    !target.is_stored(pod) || (takes_back && target.runs_unreplaced(pod)) || target.is_infeasible(pod)
+    if !target.is_stored(pod) || (takes_back && target.runs_unreplaced(pod)) || target.is_infeasible(pod) {
+        return Some(settings.expiry);
+    }
+    let restarted = renames && available && target.is_restarted(pod);
+    restarted.then(|| settings.expiry.saturating_add(Duration::from_secs(pod.grace_seconds.into())))
 }
 
-/// Whether what a token allows was carried out before the token is dropped: an update that another took back. No other
-/// token is dropped after its effect.
+/// Whether what a token allows was carried out before the token is dropped: an update that another took back, or whose image
+/// the pod shows by another name. No other token is dropped after its effect.
 pub(super) fn has_happened(token: &Token, pod: Option<&Pod>) -> bool {
     let target = &token.target;
     let updates = matches!(token.operation, Operation::Update | Operation::Resize);
@@ -213,6 +226,7 @@ mod tests {
             link: None,
             group_size: None,
             deadline: None,
+            grace_seconds: 0,
             resize_infeasible: false,
             containers: [container].into(),
         }
@@ -240,6 +254,11 @@ mod tests {
         assert!(!is_update_over(&update(), &announced, true, &Ledger::default(), &settings));
     }
 
+    /// Whether a token that has stood for the longest time an admitted request may take can be dropped.
+    fn is_droppable(token: &Token, pod: Option<&Pod>, settings: &Settings) -> bool {
+        drops_after(token, pod, true, settings) == Some(settings.expiry)
+    }
+
     #[test]
     fn a_due_token_is_dropped_unless_its_update_was_stored() {
         let settings = Settings::new("r0");
@@ -255,6 +274,27 @@ mod tests {
         assert!(!is_droppable(&update(), Some(&infeasible), &settings), "it is about the image");
         let eviction = Token { operation: Operation::Evict, target: Target::default(), ..update() };
         assert!(is_droppable(&eviction, Some(&pod(10, 1, 1, 7)), &settings));
+    }
+
+    #[test]
+    fn an_update_whose_image_is_shown_by_another_name_is_dropped_once_the_container_had_time_to_stop() {
+        let settings = Settings::new("r0");
+        let late = Some(settings.expiry + Duration::from_secs(600));
+        for (why, pod, available, after) in [
+            ("another container runs", pod(12, 2, 1, 8), true, late),
+            ("another container runs, and is not ready", pod(12, 2, 1, 8), false, None),
+            ("the old container runs", pod(12, 2, 1, 7), true, None),
+            ("no container runs", pod(12, 2, 1, 0), true, None),
+            ("not stored", pod(10, 1, 1, 8), true, Some(settings.expiry)),
+            ("it is announced that more follows", Pod { announced: true, ..pod(12, 2, 1, 8) }, true, None),
+        ] {
+            let pod = Pod { grace_seconds: 600, ..pod };
+            assert_eq!(drops_after(&update(), Some(&pod), available, &settings), after, "{why}");
+        }
+        assert!(has_happened(&update(), Some(&pod(12, 2, 1, 8))), "no Event says that nothing happened");
+        let unknown = ContainerChange { replaces: None, ..update().target.containers[0].clone() };
+        let older = Token { target: Target { containers: [unknown].into(), ..update().target }, ..update() };
+        assert_eq!(drops_after(&older, Some(&pod(12, 2, 1, 8)), true, &settings), None);
     }
 
     #[test]

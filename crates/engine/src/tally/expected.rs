@@ -69,11 +69,12 @@ impl Tally {
         Some(sum)
     }
 
-    /// The number of whole units: at most the expected number or, with `all`, all of them. With `own`, one more pod of
-    /// `unit` counts as healthy: the pod of the request, which is held.
-    pub(crate) fn current(&self, unit: u32, own: bool, all: bool) -> u32 {
+    /// The number of whole units: at most the expected number or, with `all`, all of them. So many pods of `unit` that
+    /// are held count as healthy.
+    pub(crate) fn current(&self, unit: u32, held: u32, all: bool) -> u32 {
         let unit = &self.units[unit as usize];
-        let crosses = own && !unit.is_complete() && unit.min_count == Some(unit.healthy + 1);
+        let reaches = |min| unit.healthy < min && min <= unit.healthy + held;
+        let crosses = !unit.is_complete() && unit.min_count.is_some_and(reaches);
         if all {
             return self.groups_whole + u32::from(crosses);
         }

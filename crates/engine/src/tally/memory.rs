@@ -260,23 +260,28 @@ impl Tally {
         let stays = look_again(&mut done, rules, namespace, &key, cluster);
         if let (true, Some(expected_from)) = (stays, done.expected_from.clone()) {
             self.done.insert(key, done);
-            self.recount_done(rules, namespace, &expected_from, cluster);
+            self.count_done(&expected_from);
+            self.done_may_exceed = true;
         }
     }
 
     /// Forgets a complete group when a new pod of it appears.
-    pub(super) fn begin_again(
-        &mut self,
-        rules: &Rules,
-        namespace: &Text,
-        key: &GroupKey,
-        cluster: &ClusterState,
-    ) {
-        if self.done.is_empty() {
-            return;
-        }
+    pub(super) fn begin_again(&mut self, key: &GroupKey) {
         if let Some(Done { expected_from: Some(expected_from), .. }) = self.done.remove(key) {
-            self.recount_done(rules, namespace, &expected_from, cluster);
+            self.count_done(&expected_from);
+        }
+    }
+
+    /// Forgets complete groups that have been replaced, after all pods of an event or a list are counted: the result must
+    /// not depend on the order in which a list adds and removes pods.
+    pub(crate) fn trim_done(&mut self, rules: &Rules, namespace: &Text, cluster: &ClusterState) {
+        if std::mem::take(&mut self.done_may_exceed) {
+            let of_done = self.done.values().filter_map(|done| done.expected_from.clone());
+            let all: BTreeSet<ExpectedFrom> = of_done.collect();
+            for expected_from in all {
+                self.recount_done(rules, namespace, &expected_from, cluster);
+                self.drop_unused(&expected_from);
+            }
         }
     }
 
@@ -296,7 +301,7 @@ impl Tally {
 
     /// Counts the complete groups of a source. Together with the existing groups they are never more than the source
     /// states: the others have been replaced by new groups and are forgotten.
-    pub(super) fn recount_done(
+    fn recount_done(
         &mut self,
         rules: &Rules,
         namespace: &Text,
@@ -317,6 +322,10 @@ impl Tally {
             let excess: Vec<GroupKey> = keys.split_off(room).into_iter().cloned().collect();
             excess.iter().for_each(|key| drop(self.done.remove(key)));
         }
+        self.count_done(expected_from);
+    }
+
+    fn count_done(&mut self, expected_from: &ExpectedFrom) {
         let count = self.done.values().filter(|done| done.counts_for(expected_from)).count() as u32;
         if let Some(entry) = self.source_tallies.get_mut(expected_from) {
             entry.done = count;

@@ -47,11 +47,14 @@ pub(crate) struct PodCounts {
     pub(crate) healthy: bool,
     pub(crate) ended: bool,
     pub(crate) succeeded: bool,
+    /// A list shows that it is gone, and the watch does not show that yet.
+    pub(crate) absent: bool,
 }
 
 impl PodCounts {
-    pub(crate) fn of(pod: &Pod, healthy: bool) -> Self {
-        Self { healthy, ended: pod.phase.is_terminal(), succeeded: pod.phase == Phase::Succeeded }
+    pub(crate) fn of(pod: &Pod, absent: bool, healthy: bool) -> Self {
+        let ended = pod.phase.is_terminal();
+        Self { healthy, ended, succeeded: pod.phase == Phase::Succeeded, absent: absent && !ended }
     }
 }
 
@@ -90,6 +93,8 @@ pub(crate) struct Tally {
     pub(crate) gone: BTreeMap<Text, Time>,
     /// Groups that were complete when their last pod was removed.
     done: BTreeMap<GroupKey, Done>,
+    /// There may be more complete groups than their sources have room for.
+    done_may_exceed: bool,
 }
 
 impl Tally {
@@ -126,14 +131,17 @@ impl Tally {
                 UnitSlot::Ungrouped
             }
             UnitKey::Group(key) => {
-                self.begin_again(rules, &pod.key.namespace, &key, cluster);
+                self.begin_again(&key);
                 let unit = self.unit_for(rules, key, pod);
                 self.uncount_unit(unit);
                 let entry = &mut self.units[unit as usize];
                 entry.members.push(id);
-                entry.count_size(pod.group_size, true);
+                if !counts.absent {
+                    entry.count_size(pod.group_size, true);
+                }
                 entry.healthy += u32::from(counts.healthy);
                 entry.ended += u32::from(counts.ended);
+                entry.absent += u32::from(counts.absent);
                 entry.succeeded += u32::from(counts.succeeded);
                 if self.gone.remove(&self.units[unit as usize].name).is_some() {
                     self.refresh_sums(&ExpectedFrom::Observed);
@@ -147,10 +155,7 @@ impl Tally {
                         expected_from.considered = true;
                     }
                 }
-                if !self.done.is_empty() {
-                    let expected_from = self.units[unit as usize].expected_from.clone();
-                    self.recount_done(rules, &pod.key.namespace, &expected_from, cluster);
-                }
+                self.done_may_exceed |= !self.done.is_empty();
                 self.drop_unused(&ExpectedFrom::Observed);
                 UnitSlot::Group(unit)
             }
@@ -185,9 +190,12 @@ impl Tally {
                 let was_complete = self.units[unit as usize].is_complete();
                 let entry = &mut self.units[unit as usize];
                 entry.members.retain(|member| *member != id);
-                entry.count_size(pod.group_size, false);
+                if !counts.absent {
+                    entry.count_size(pod.group_size, false);
+                }
                 entry.healthy -= u32::from(counts.healthy);
                 entry.ended -= u32::from(counts.ended);
+                entry.absent -= u32::from(counts.absent);
                 entry.succeeded -= u32::from(counts.succeeded);
                 if entry.members.is_empty() {
                     let removed = self.units.remove(unit as usize);
@@ -239,8 +247,12 @@ impl Tally {
                 let entry = &mut self.units[unit as usize];
                 flip(&mut entry.healthy, old.healthy, new.healthy);
                 flip(&mut entry.ended, old.ended, new.ended);
+                flip(&mut entry.absent, old.absent, new.absent);
                 flip(&mut entry.succeeded, old.succeeded, new.succeeded);
-                if old.ended != new.ended {
+                if old.absent != new.absent {
+                    entry.count_size(pod.group_size, !new.absent);
+                }
+                if (old.ended, old.absent) != (new.ended, new.absent) {
                     self.refresh_requirement(rules, &pod.key.namespace, unit, cluster);
                 }
                 self.count_unit(unit);

@@ -19,6 +19,8 @@ pub(crate) struct Unit {
     pub(crate) members: Vec<u32>,
     pub(crate) healthy: u32,
     pub(super) ended: u32,
+    /// Pods that have not ended, and that a list shows as gone.
+    pub(super) absent: u32,
     pub(super) succeeded: u32,
     /// The group sizes that its pods state, and how many pods state each of them.
     sizes: SmallVec<[(u32, u32); 1]>,
@@ -93,6 +95,7 @@ impl Tally {
             members: Vec::new(),
             healthy: 0,
             ended: 0,
+            absent: 0,
             succeeded: 0,
             sizes: SmallVec::new(),
             min_count: None,
@@ -115,7 +118,8 @@ impl Tally {
         cluster: &ClusterState,
     ) {
         let entry = &mut self.units[unit as usize];
-        let alive = entry.members.len() as u32 - entry.ended;
+        // A group that needs every pod that it has does not need those that are gone.
+        let alive = entry.members.len() as u32 - entry.ended - entry.absent;
         let size = entry.sizes.iter().map(|(size, _)| *size).max();
         let requirement = units::requirement(rules, namespace, &entry.key, size, alive, cluster);
         entry.min_count = requirement.min_count;

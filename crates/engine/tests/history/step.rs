@@ -15,7 +15,7 @@ pub(crate) const BUDGETS: u8 = 4;
 pub(crate) const CONTROLLERS: u8 = 11;
 
 /// The number of kinds that have an age.
-pub(crate) const KINDS: u8 = 14;
+pub(crate) const KINDS: u8 = 15;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -35,7 +35,7 @@ pub(crate) enum Step {
     /// A list of all pods; the pods in the mask were deleted without a watch event.
     Relist(u16),
     /// A list of a budget's pods.
-    Look(u8),
+    BudgetPods(u8),
     Budget(u8, BudgetSpec),
     /// Only the numbers of a budget change.
     Numbers(u8, Option<Quantity>, Option<Quantity>),
@@ -164,7 +164,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => name().prop_map(Step::Gone),
         3 => (name(), any::<bool>()).prop_map(|(name, learn)| Step::Successor(name, learn)),
         2 => (any::<u16>(), any::<u16>()).prop_map(|(a, b)| Step::Relist(a & b)),
-        4 => slot().prop_map(Step::Look),
+        4 => slot().prop_map(Step::BudgetPods),
         4 => budget(),
         4 => (slot(), quantity(), quantity()).prop_map(|(slot, min, max)| Step::Numbers(slot, min, max)),
         1 => slot().prop_map(Step::NewBudget),

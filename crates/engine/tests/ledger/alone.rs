@@ -1,4 +1,4 @@
-//! One replica by itself, told by hand what the search does not tell apart: what an answer says, and which list or
+//! One replica by itself, with events by hand that the search does not distinguish: what an answer says, and which list or
 //! which end of a pod a budget takes for what.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use quorate_engine::claims::{Claim, PROTOCOL, Target, Token};
 use quorate_engine::decision::{Allow, AllowReason, Decision};
 use quorate_engine::facts::{Budget, Input, Operation, Operations, Phase, Pod, Rules};
 use quorate_engine::ledger::{
-    Admission, Call, CallId, Event, Output, PatchTarget, Replica, Reply, Settings, WriteOutcome,
+    Admission, Call, CallId, Event, Output, Replica, Reply, Settings, Step, WriteOutcome,
 };
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
@@ -38,6 +38,8 @@ pub(super) fn open(rules: Rules) -> Budget {
         spec: Ok(rules),
         ledger: Default::default(),
         gone: Box::default(),
+        annotations: Default::default(),
+        is_twin: false,
         memory: quorate_engine::facts::Memory::default(),
     };
     reopen(&mut budget);
@@ -83,7 +85,7 @@ impl Alone {
     }
 
     /// A replica that takes the place of one that has admitted something.
-    fn remembering(recent: Vec<(Time, Admission)>, budget: Budget, pods: &[Pod]) -> Self {
+    pub(super) fn remembering(recent: Vec<(Time, Admission)>, budget: Budget, pods: &[Pod]) -> Self {
         let settings =
             Settings { settle_delay: Duration::ZERO, opens_unguarded: true, ..Settings::new("r0") };
         let mut replica = Replica::new(settings, Gates::default());
@@ -133,7 +135,7 @@ impl Alone {
     }
 
     /// The next call, which must be a list.
-    fn list(&mut self) -> CallId {
+    pub(super) fn list(&mut self) -> CallId {
         match self.calls.pop_front() {
             Some((id, Call::ListPods(_))) => id,
             other => panic!("a list is expected, not {other:?}"),
@@ -143,8 +145,7 @@ impl Alone {
     /// Carries the next call out, which must be a write.
     pub(super) fn write(&mut self) {
         let Some((id, Call::Patch(patch))) = self.calls.pop_front() else { panic!("a write is expected") };
-        let (uid, generation) = (self.stored.uid.clone(), self.stored.generation);
-        assert!(patch.apply(&mut PatchTarget { uid: &uid, generation, ledger: &mut self.stored.ledger }));
+        assert!(patch.apply(&mut self.stored));
         self.stored.version.0 += 1;
         self.step(Event::Reply(id, Reply::Written(WriteOutcome::Done(Box::new(self.stored.clone())))));
     }
@@ -200,7 +201,7 @@ fn an_update_of_a_pod_that_has_ended_is_settled() {
     let mut budget = open(keeps(1, ALL));
     let token = Token {
         operation: Operation::Update,
-        by: Text::from("somebody"),
+        by: Text::from("alice"),
         at: Time(0),
         target: Target::default(),
     };
@@ -253,7 +254,7 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     alone.stored.version = Version(5);
     reopen(&mut alone.stored);
     alone.show();
-    // The new one is told of what was admitted without it.
+    // The new one gets the token of what was admitted without it.
     alone.write();
     alone.disrupt(Operation::Delete, &x);
     let new = alone.list();
@@ -272,7 +273,7 @@ fn comes_too_late(shown: bool) -> Alone {
     let Some((late, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
     let token = Token {
         operation: Operation::Evict,
-        by: Text::from("somebody"),
+        by: Text::from("alice"),
         at: Time(0),
         target: Target::default(),
     };
@@ -316,7 +317,7 @@ fn where_several_came_together_the_next_wait_for_a_lull() {
         ["u", "v", "w", "x", "y", "z"].into_iter().map(|name| pod(name, "web", true)).collect();
     let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
     alone.disrupt(Operation::Evict, &pods[0]);
-    assert_eq!(alone.calls.len(), 1, "nobody waits for others who may never come");
+    assert_eq!(alone.calls.len(), 1, "a request does not wait for others that may never come");
     alone.disrupt(Operation::Evict, &pods[1]);
     alone.disrupt(Operation::Evict, &pods[2]);
     alone.write();
@@ -331,12 +332,12 @@ fn where_several_came_together_the_next_wait_for_a_lull() {
     alone.disrupt(Operation::Evict, &pods[4]);
     alone.now = first;
     alone.step(Event::Tick);
-    assert!(alone.calls.is_empty(), "somebody has only just come: {:?}", alone.calls);
+    assert!(alone.calls.is_empty(), "a request has only just arrived: {:?}", alone.calls);
     alone.now = alone.replica.wakes_at().filter(|wake| *wake > first).expect("it waits on");
     alone.step(Event::Tick);
     alone.write();
     assert_eq!((claimed(&alone), alone.answers.len()), (5, 5), "one write for both");
-    assert_eq!(alone.replica.wakes_at(), None, "nobody waits any more");
+    assert_eq!(alone.replica.wakes_at(), None, "no request waits any more");
 
     alone.now = Time(5_000);
     alone.disrupt(Operation::Evict, &pods[5]);
@@ -446,4 +447,61 @@ fn what_was_admitted_before_the_store_went_back_is_claimed_again() {
     assert_eq!(held, ["x"]);
     after.write();
     assert_eq!((claimed(&after), after.answers.len()), (2, 1));
+}
+
+/// The budget stops deciding deletes while the write of a delete is under way, and decides them again while that delete waits
+/// for another budget. It has not got the token of the delete, so it has not agreed to it.
+#[test]
+fn a_budget_that_let_a_request_pass_without_a_token_is_asked_again() {
+    let x = pod("x", "web", true);
+    let at = |generation: i64, version: u64, rules: Rules| {
+        let mut budget = Budget { generation, version: Version(version), ..open(rules) };
+        reopen(&mut budget);
+        budget
+    };
+    let mut alone = Alone::new(at(1, 1, keeps(0, ALL)), std::slice::from_ref(&x));
+    let other = Budget { key: budget_key("b"), uid: "b".into(), ..open(keeps(0, ALL)) };
+    let other = {
+        let mut other = other;
+        reopen(&mut other);
+        other
+    };
+    alone.step(Event::Fact(Box::new(Input::Budget(other.clone()))));
+    alone.disrupt(Operation::Delete, &x);
+    let Some((write, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
+    alone.step(Event::Reply(write, Reply::Written(WriteOutcome::Refused)));
+    let Some((get, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
+    let evictions = Rules { operations: Operations::of(&[Operation::Evict]), ..keeps(0, ALL) };
+    let without = at(2, 5, evictions);
+    alone.step(Event::Reply(get, Reply::Budget(Some(Box::new(without)))));
+    let (write, patch) = match alone.calls.pop_front() {
+        Some((id, Call::Patch(patch))) if patch.budget == budget_key("b") => (id, patch),
+        other => panic!("a write to b is expected, not {other:?}"),
+    };
+    alone.step(Event::Fact(Box::new(Input::Budget(at(3, 6, keeps(0, ALL))))));
+    let mut written = other;
+    assert!(patch.apply(&mut written));
+    written.version = Version(7);
+    alone.step(Event::Reply(write, Reply::Written(WriteOutcome::Done(Box::new(written)))));
+    assert!(alone.answers.is_empty(), "{:?}", alone.answers);
+    let next = alone.calls.pop_front();
+    assert!(matches!(&next, Some((_, Call::Patch(patch))) if patch.budget == budget_key("a")), "{next:?}");
+}
+
+/// As above, and the budgets are listed before the pods: which of them cover the remembered pods is not known yet.
+#[test]
+fn what_was_admitted_before_is_claimed_in_whatever_order_the_lists_come() {
+    let pods = [pod("x", "web", true), pod("y", "web", true)];
+    let mut before = Alone::new(open(keeps(1, ALL)), &pods);
+    before.disrupt(Operation::Evict, &pods[0]);
+    before.write();
+    let mut replica =
+        Replica::new(Settings { opens_unguarded: true, ..Settings::new("r1") }, Gates::default());
+    replica.remember(before.replica.recent_admissions());
+    let budget = Event::Fact(Box::new(Input::Budget(open(keeps(1, ALL)))));
+    let listed = Event::List(Snapshot::Pods(pods.to_vec(), Version(1)));
+    let events = [budget, listed, Event::Synced, Event::Serving(true)];
+    let outputs: Vec<Output> = events.into_iter().flat_map(|event| replica.step(event, Time(0))).collect();
+    let claims = |output: &&Output| matches!(output, Output::Call(_, Call::Patch(patch)) if patch.steps.iter().any(|step| matches!(step, Step::PutClaim(uid, _) if **uid == *"x")));
+    assert_eq!(outputs.iter().filter(claims).count(), 1, "{outputs:?}");
 }

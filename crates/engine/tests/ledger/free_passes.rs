@@ -11,9 +11,7 @@ use std::time::Duration;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
 use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason};
 use quorate_engine::facts::{Budget, BudgetKind, Input, Operation, Phase, Pod, Rules, UnhealthyPolicy};
-use quorate_engine::ledger::{
-    Call, CallId, Event, Output, PatchTarget, PodRead, Replica, Reply, Settings, WriteOutcome,
-};
+use quorate_engine::ledger::{Call, CallId, Event, Output, PodRead, Replica, Reply, Settings, WriteOutcome};
 use quorate_engine::{Gates, Snapshot};
 
 use super::alone::{open, request};
@@ -164,9 +162,7 @@ impl Storm {
     fn reply(&mut self, call: &Call, now: i64) -> (Reply, i64) {
         match call {
             Call::Patch(patch) => {
-                let (uid, generation) = (self.budget.uid.clone(), self.budget.generation);
-                let mut target = PatchTarget { uid: &uid, generation, ledger: &mut self.budget.ledger };
-                if !patch.apply(&mut target) {
+                if !patch.apply(&mut self.budget) {
                     return (Reply::Written(WriteOutcome::Refused), CALL);
                 }
                 self.version += 1;
@@ -183,7 +179,9 @@ impl Storm {
                 self.tally.lists += 1;
                 (Reply::Pods(self.pods.values().cloned().collect(), Version(self.version)), LIST)
             }
-            Call::GetController(..) | Call::ListReplicas => unreachable!("nothing needs it here"),
+            Call::GetController(..) | Call::ListReplicas | Call::PodsVersion => {
+                unreachable!("nothing needs it here")
+            }
         }
     }
 

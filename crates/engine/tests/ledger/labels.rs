@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
 use quorate_engine::claims::{Claim, Ledger, PROTOCOL, Target, Token};
 use quorate_engine::facts::{Budget, BudgetKind, HealthRule, Input, Operation, Phase, Pod, Rules};
-use quorate_engine::ledger::{Call, Event, Output, PatchTarget, Replica, Reply, Settings, WriteOutcome};
+use quorate_engine::ledger::{Call, Event, Output, Replica, Reply, Settings, WriteOutcome};
 use quorate_engine::{Gates, Snapshot};
 
 use super::scenarios::{ALL, keeps};
@@ -50,6 +50,8 @@ fn budget() -> Budget {
         },
         spec: Ok(rules),
         gone: Box::default(),
+        annotations: Default::default(),
+        is_twin: false,
         memory: quorate_engine::facts::Memory::default(),
     }
 }
@@ -61,9 +63,7 @@ fn step(replica: &mut Replica, stored: &mut Budget, event: Event) -> bool {
     while let Some(event) = events.pop() {
         for output in replica.step(event, Time(0)) {
             let Output::Call(id, Call::Patch(patch)) = output else { continue };
-            let uid = stored.uid.clone();
-            let mut place = PatchTarget { uid: &uid, generation: 1, ledger: &mut stored.ledger };
-            assert!(patch.apply(&mut place), "{patch:?}");
+            assert!(patch.apply(stored), "{patch:?}");
             stored.version = Version(stored.version.0 + 1);
             events.push(Event::Reply(id, Reply::Written(WriteOutcome::Done(Box::new(stored.clone())))));
             wrote = true;

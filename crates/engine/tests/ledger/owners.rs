@@ -5,12 +5,12 @@
 use quorate_engine::Snapshot;
 use quorate_engine::basics::{GroupKind, ObjectKey, Version};
 use quorate_engine::decision::{Allow, Decision};
-use quorate_engine::facts::{Controller, Counts, Covers, Input, Operation, Owner, Pod, Rules};
-use quorate_engine::ledger::{Call, CallId, Event, Reply};
+use quorate_engine::facts::{Budget, Controller, Counts, Covers, Input, Operation, Owner, Pod, Rules};
+use quorate_engine::ledger::{Call, CallId, Event, Reply, Step, WriteOutcome};
 
 use super::alone::{Alone, open, pod};
 use super::scenarios::{ALL, keeps};
-use super::world::NAMESPACE;
+use super::world::{NAMESPACE, budget_key};
 
 fn kind(name: &str) -> GroupKind {
     GroupKind::new("apps", name)
@@ -104,4 +104,45 @@ fn a_kind_that_is_not_watched_ends_the_way() {
     alone.step(Event::Fact(Box::new(Input::Pod(y.clone()))));
     alone.disrupt(Operation::Evict, &y);
     assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
+}
+
+/// A replica that has listed ReplicaSets and Deployments, and the budget of the Deployment, which comes later.
+fn before_the_budget(first: Rules) -> (Alone, Pod, Budget) {
+    let x = Pod { owners: [owned_by("ReplicaSet", "web-2")].into(), ..pod("x", "web", true) };
+    let mut alone = Alone::new(open(first), std::slice::from_ref(&x));
+    for name in ["ReplicaSet", "Deployment"] {
+        alone.step(Event::List(Snapshot::Controllers(kind(name), Vec::new())));
+    }
+    let rules = Rules { covers: Covers::Target(kind("Deployment"), "web".into()), ..keeps(1, ALL) };
+    let late = Budget { key: budget_key("b"), uid: "b".into(), version: Version(2), ..open(rules) };
+    (alone, x, late)
+}
+
+#[test]
+fn a_new_budget_gets_the_tokens_of_pods_that_it_may_cover() {
+    let (mut alone, x, late) = before_the_budget(keeps(1, ("app", "other")));
+    alone.disrupt(Operation::Evict, &x);
+    assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
+    let closed = Budget { ledger: Default::default(), ..late };
+    alone.step(Event::Fact(Box::new(Input::Budget(closed))));
+    let Some((_, Call::Patch(patch))) = alone.calls.pop_front() else { panic!("a write is expected") };
+    let puts = patch.steps.iter().any(|step| matches!(step, Step::PutClaim(uid, _) if **uid == *"x"));
+    assert!(puts, "{patch:?}");
+}
+
+#[test]
+fn a_budget_that_may_cover_the_pod_is_noticed_before_the_answer() {
+    let (mut alone, x, late) = before_the_budget(keeps(0, ALL));
+    alone.disrupt(Operation::Evict, &x);
+    let (write, patch) = match alone.calls.pop_front() {
+        Some((id, Call::Patch(patch))) => (id, patch),
+        other => panic!("a write is expected, not {other:?}"),
+    };
+    alone.step(Event::Fact(Box::new(Input::Budget(late))));
+    assert!(patch.apply(&mut alone.stored));
+    alone.stored.version = Version(3);
+    let done = WriteOutcome::Done(Box::new(alone.stored.clone()));
+    alone.step(Event::Reply(write, Reply::Written(done)));
+    assert!(alone.answers.is_empty(), "{:?}", alone.answers);
+    read(&mut alone, "web-2");
 }

@@ -8,7 +8,7 @@ use quorate_engine::basics::{Quantity, Text};
 use quorate_engine::facts::{Covers, Operation, Operations, Phase, Rules, Units};
 use quorate_engine::selector::Selector;
 
-use super::world::{At, Change, Deed, Mishaps, Scenario, Then};
+use super::world::{ALIAS, At, Change, Deed, Mishaps, Scenario, Then};
 
 use Operation::{Delete, Evict, Relabel, Update};
 
@@ -24,6 +24,11 @@ pub(crate) fn keeps(count: u32, label: (&str, &str)) -> Rules {
 /// The same budget, which decides relabels too: `docs/ledger.md#relabels`.
 fn decides_relabels(rules: Rules) -> Rules {
     Rules { operations: Operations::of(&[Evict, Delete, Update, Relabel]), ..rules }
+}
+
+/// The same budget, which decides evictions only.
+fn evictions(rules: Rules) -> Rules {
+    Rules { operations: Operations::of(&[Evict]), ..rules }
 }
 
 pub(crate) const ALL: (&str, &str) = ("app", "web");
@@ -153,6 +158,14 @@ pub(crate) fn all() -> Vec<Scenario> {
             .at(&[0, 1, 0])
             .insisting()
             .successors(),
+        // There is never more than one healthy pod.
+        case("a pod is lost, and another one is replaced", &[(Evict, "y")])
+            .pods(&[("x", true), ("y", false)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .deeds(&[Deed::Lose("x"), Deed::Replace("y")])
+            .replicas(&[(true, true)])
+            .in_order()
+            .insisting(),
         case("an unready pod heals", &[(Delete, "z"), (Evict, "x")])
             .pods(&[("x", true), ("y", true), ("z", false)])
             .deeds(&[Deed::Heal("z")]),
@@ -190,18 +203,38 @@ pub(crate) fn all() -> Vec<Scenario> {
         case("a crash and a restart", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { crashes: 1, ..quiet() })
             .deeds(&[Deed::Start(1)]),
-        case("two holders", &[(Evict, "x"), (Evict, "y")]).replicas(&[(true, true), (true, true)]),
-        case("two holders, expiry", &[(Evict, "x"), (Evict, "y")])
+        case("two leaders", &[(Evict, "x"), (Evict, "y")]).replicas(&[(true, true), (true, true)]),
+        case("two leaders, expiry", &[(Evict, "x"), (Evict, "y")])
             .replicas(&[(true, true), (true, true)])
             .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
-        case("two holders, two expire", &[(Evict, "x"), (Evict, "y")])
+        case("two leaders, two expire", &[(Evict, "x"), (Evict, "y")])
             .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
             .replicas(&[(true, true), (true, true)])
             .at(&[0, 0])
             .mishaps(Mishaps { refusals: 2, time: 2, ..quiet() }),
-        case("the holder changes", &[(Evict, "x"), (Evict, "y")])
-            .deeds(&[Deed::Holder(1, true), Deed::Holder(0, false)])
+        case("the leader changes", &[(Evict, "x"), (Evict, "y")])
+            .deeds(&[Deed::Leader(1, true), Deed::Leader(0, false)])
             .mishaps(Mishaps { time: 2, ..quiet() }),
+        // As after a restore: `docs/ledger.md#the-store-may-go-back`.
+        case("a settled version from another time", &[(Evict, "x"), (Evict, "y")])
+            .deeds(&[Deed::SettleAhead("a", 9)])
+            .mishaps(Mishaps { time: 1, ..quiet() })
+            .replicas(&[(true, true)]),
+        case("a settled version from another time, two replicas", &[(Evict, "x"), (Evict, "y")])
+            .deeds(&[Deed::SettleAhead("a", 2)])
+            .mishaps(Mishaps { time: 1, ..quiet() })
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .at(&[0, 1]),
+        // The store reaches the version, and settles claims meanwhile.
+        case("a settled version from another time, two leaders", &[(Evict, "x"), (Evict, "y")])
+            .deeds(&[Deed::SettleAhead("a", 2)])
+            .mishaps(Mishaps { time: 1, ..quiet() })
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .replicas(&[(true, true), (true, true)])
+            .at(&[0, 1])
+            .large(),
         case("a watch starts over", &[(Evict, "x"), (Evict, "y")])
             .mishaps(Mishaps { relists: 1, ..quiet() })
             .successors(),
@@ -225,6 +258,18 @@ pub(crate) fn all() -> Vec<Scenario> {
                     ..keeps(1, ALL)
                 },
             )]),
+        // What was admitted while the group was down anyway comes to nothing, and the group recovers.
+        case("a group heals under a free claim", &[(Delete, "a0"), (Delete, "a2")])
+            .pods(&[("a0", true), ("a1", false), ("a2", true)])
+            .budgets(&[(
+                "a",
+                Rules {
+                    units: Units::Label { key: Text::from("group"), min_ready: Some(3) },
+                    ..keeps(1, ALL)
+                },
+            )])
+            .deeds(&[Deed::Heal("a1")])
+            .mishaps(Mishaps { refusals: 1, ..quiet() }),
         case("two budgets on one pod", &[(Evict, "x"), (Evict, "x"), (Evict, "y")])
             .budgets(&[("a", keeps(2, ALL)), ("b", keeps(0, ("name", "x")))])
             .replicas(&[(true, true)]),
@@ -244,7 +289,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", keeps(0, ALL))])
             .deeds(&[Deed::DeleteBudget("a"), Deed::MakeBudget("a", keeps(2, ALL))]),
-        case("two holders settle two pods", &[(Evict, "x"), (Evict, "y"), (Evict, "z")])
+        case("two leaders settle two pods", &[(Evict, "x"), (Evict, "y"), (Evict, "z")])
             .pods(&[("w", true), ("x", true), ("y", true), ("z", true)])
             .replicas(&[(true, true), (true, true)])
             .at(&[0, 0, 1]),
@@ -254,7 +299,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             .deeds(&[Deed::Heal("z")])
             .mishaps(Mishaps { refusals: 1, ..quiet() })
             .replicas(&[(true, true)]),
-        case("a new budget, its holder elsewhere", &[(Evict, "x"), (Evict, "y")])
+        case("a new budget, its leader elsewhere", &[(Evict, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[])
             .replicas(&[(true, false), (true, true)])
@@ -389,6 +434,21 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[("a", keeps(1, ALL))])
             .changes(&[Change::Image(2), Change::Image(1)])
             .replicas(&[(true, true)]),
+        case("an image is shown by another name", &[(Update, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .changes(&[Change::Image(ALIAS)])
+            .mishaps(Mishaps { refusals: 1, time: 2, ..quiet() }),
+        // The generation is the same all the time.
+        case("an annotation keeps more", &[(Evict, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(0, ALL))])
+            .deeds(&[Deed::Annotate("a", keeps(1, ALL))]),
+        case("an annotation takes an operation out, and puts it back", &[(Delete, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", keeps(1, ALL))])
+            .deeds(&[Deed::Annotate("a", evictions(keeps(1, ALL))), Deed::Annotate("a", keeps(1, ALL))])
+            .in_order(),
         case("a relabel and an eviction", &[(Relabel, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", decides_relabels(keeps(1, ALL)))])

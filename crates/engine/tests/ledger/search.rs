@@ -49,7 +49,7 @@ fn wrong(world: &World, scenario: &Scenario, ended: &mut Seen) -> Option<String>
         return Some(format!("I1, nothing admitted breaks a budget: {broken}"));
     }
     // Where nothing is under way any more, what becomes of the tokens depends on nothing but what is stored and known.
-    let settles = world.is_quiet() && world.nodes.iter().any(|node| node.is_holder());
+    let settles = world.is_quiet() && world.nodes.iter().any(|node| node.is_leader());
     if !settles || !ended.insert(world.stored_and_known()) {
         return None;
     }
@@ -60,7 +60,12 @@ fn wrong(world: &World, scenario: &Scenario, ended: &mut Seen) -> Option<String>
     let mut end = world.clone();
     end.run_out(scenario);
     let left = end.leftovers();
-    (left > 0).then(|| format!("I6, every token is seen in the pods or dropped: {left} left"))
+    if left > 0 {
+        return Some(format!("I6, every token is seen in the pods or dropped: {left} left"));
+    }
+    let blocked = end.blocked();
+    (blocked > 0)
+        .then(|| format!("a version that the store does not have blocks no budget: {blocked} blocked"))
 }
 
 /// The path to a violation, or the number of states if there is none.

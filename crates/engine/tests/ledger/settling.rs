@@ -3,15 +3,17 @@
 //! The rules behind it: `docs/ledger.md#settling-and-expiry`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Claim, Ledger, PROTOCOL, Target, Token};
 use quorate_engine::facts::{Budget, BudgetKind, Input, Operation, Phase, Pod};
-use quorate_engine::ledger::{Call, Event, LedgerPatch, Output, Replica, Settings, Step};
+use quorate_engine::ledger::{Call, Event, LedgerPatch, Output, Replica, Reply, Settings, Step};
 use quorate_engine::request::Request;
 use quorate_engine::{Gates, Snapshot};
 
+use super::alone::{self, Alone};
 use super::scenarios::{ALL, keeps};
 use super::world::budget_key;
 use crate::plain;
@@ -36,8 +38,8 @@ fn claim(pod: &str) -> (Uid, Claim) {
     (Uid::from(pod), Claim { pod: Text::from(pod), tokens })
 }
 
-/// A holder that knows the pods x, y and z under a budget, which has claims on x and y.
-fn holder() -> Replica {
+/// A leader that knows the pods x, y and z under a budget, which has claims on x and y.
+fn leader() -> Replica {
     let spec = keeps(0, ALL);
     let budget = Budget {
         uid: Text::from("a"),
@@ -53,6 +55,8 @@ fn holder() -> Replica {
         },
         spec: Ok(spec),
         gone: Box::default(),
+        annotations: Default::default(),
+        is_twin: false,
         memory: quorate_engine::facts::Memory::default(),
         key: budget_key("a"),
     };
@@ -93,7 +97,7 @@ fn gone(pod: &str, version: u64) -> Event {
 
 #[test]
 fn claims_that_ended_are_gathered_for_a_while() {
-    let mut replica = holder();
+    let mut replica = leader();
     assert_eq!(writes(&mut replica, gone("x", 10), 1_000), []);
     assert_eq!(writes(&mut replica, gone("y", 11), 1_300), []);
     assert_eq!(writes(&mut replica, Event::Tick, 1_399), []);
@@ -103,13 +107,13 @@ fn claims_that_ended_are_gathered_for_a_while() {
     assert!(steps.contains(&Step::SetSettled(Version(11))), "{steps:?}");
     assert!(
         !steps.iter().any(|step| matches!(step, Step::SetNumber(_))),
-        "nobody's health came back: {steps:?}"
+        "no pod became healthy again: {steps:?}"
     );
 }
 
 #[test]
 fn a_commit_also_settles_claims_of_ended_pods() {
-    let mut replica = holder();
+    let mut replica = leader();
     assert_eq!(writes(&mut replica, gone("x", 10), 1_000), []);
     let request = Request {
         operation: Operation::Evict,
@@ -134,4 +138,38 @@ fn a_commit_also_settles_claims_of_ended_pods() {
     ] {
         assert!(steps.contains(&step), "{step:?} is missing in {steps:?}");
     }
+}
+
+/// One list, one write and one number for all of them: each write would make the commits of other replicas fail.
+#[test]
+fn a_thousand_claims_expire_together() {
+    let pods: Vec<Pod> = (0..1_000).map(|number| alone::pod(&format!("p{number}"), "web", true)).collect();
+    let mut budget = alone::open(keeps(0, ALL));
+    budget.ledger.claims = pods.iter().map(|pod| claim(&pod.uid)).collect();
+    let number = budget.ledger.number;
+    let mut alone = Alone::new(budget, &pods);
+    alone.step(Event::Leader(true));
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        alone.now = alone.now.after(Duration::from_secs(30));
+        alone.step(Event::Fact(Box::new(Input::PodsAt(Version(1)))));
+        alone.step(Event::Tick);
+        while let Some((id, call)) = alone.calls.pop_front() {
+            match &call {
+                Call::ListPods(_) => {
+                    calls.push("list");
+                    alone.step(Event::Reply(id, Reply::Pods(pods.clone(), Version(2))));
+                }
+                Call::Patch(_) => {
+                    calls.push("write");
+                    alone.calls.push_front((id, call));
+                    alone.write();
+                }
+                other => panic!("{other:?} is not expected"),
+            }
+        }
+    }
+    assert_eq!(calls, ["list", "write"]);
+    assert!(alone.stored.ledger.claims.is_empty());
+    assert_eq!(alone.stored.ledger.number, number + 1);
 }

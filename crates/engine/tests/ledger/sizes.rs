@@ -3,26 +3,40 @@
 //! The rules behind it: `docs/ledger.md#commits`.
 
 use quorate_engine::basics::{Text, Version};
-use quorate_engine::callers::Caller;
-use quorate_engine::claims::MAX_CLAIM_BYTES;
+use quorate_engine::claims::{ContainerChange, MAX_CLAIM_BYTES, Target};
 use quorate_engine::decision::{Decision, Denial, DenialReason};
-use quorate_engine::facts::{Input, Operation, Pod};
+use quorate_engine::facts::{Container, Input, Operation, Pod};
 use quorate_engine::ledger::Event;
 use quorate_engine::request::Request;
 
 use super::alone::{Alone, open, pod, request};
 use super::scenarios::{ALL, keeps};
+use crate::plain;
 
-/// A user name as long as some identity providers make them.
-const NAME: usize = 10_000;
 const PODS: usize = 150;
+/// Each pod has many containers with names as long as Kubernetes accepts, so that a token is large.
+const CONTAINERS: usize = 30;
+/// More than the size of a token.
+const TOKEN: usize = 11_000;
 
 fn pods() -> Vec<Pod> {
-    (0..PODS).map(|n| pod(&format!("p{n}"), "web", true)).collect()
+    let containers = (0..CONTAINERS)
+        .map(|n| Container { name: format!("{n:063}").into(), ..plain::container(Version(1)) });
+    let containers: Box<[Container]> = containers.collect();
+    let of = |n| Pod { containers: containers.clone(), ..pod(&format!("p{n}"), "web", true) };
+    (0..PODS).map(of).collect()
 }
 
-fn evict(pod: &Pod) -> Request {
-    Request { caller: Caller::named("n".repeat(NAME)), ..request(Operation::Evict, pod) }
+/// An update of all containers.
+fn update(pod: &Pod) -> Request {
+    let change = |container: &Container| ContainerChange {
+        name: container.name.clone(),
+        replaces: Some(container.id),
+        image: Some(2),
+        resources: None,
+    };
+    let target = Target { containers: pod.containers.iter().map(change).collect(), ..Target::default() };
+    Request { target, ..request(Operation::Update, pod) }
 }
 
 #[test]
@@ -30,15 +44,15 @@ fn claims_are_bounded_by_their_size() {
     let pods = pods();
     let mut alone = Alone::new(open(keeps(0, ALL)), &pods);
     for pod in &pods {
-        alone.request(evict(pod));
+        alone.request(update(pod));
         if !alone.calls.is_empty() {
             alone.write();
         }
     }
     let bytes = alone.stored.ledger.claim_bytes();
-    assert!((MAX_CLAIM_BYTES..MAX_CLAIM_BYTES + 2 * NAME).contains(&bytes), "{bytes}");
+    assert!((MAX_CLAIM_BYTES..MAX_CLAIM_BYTES + 2 * TOKEN).contains(&bytes), "{bytes}");
     // Another token for a pod that is held needs room too.
-    alone.request(evict(&pods[0]));
+    alone.request(update(&pods[0]));
     let denied = Decision::Deny(vec![Denial {
         budget: Some(alone.stored.key.clone()),
         reason: DenialReason::TooManyClaims,
@@ -51,7 +65,7 @@ fn claims_are_bounded_by_their_size() {
 fn the_tokens_of_earlier_admissions_are_written_as_far_as_they_fit() {
     let mut pods = pods();
     let mut alone = Alone::new(open(keeps(0, ("app", "db"))), &pods);
-    pods.iter().for_each(|pod| alone.request(evict(pod)));
+    pods.iter().for_each(|pod| alone.request(update(pod)));
     assert_eq!((alone.answers.len(), alone.calls.len()), (PODS, 0), "no budget covers them");
     // One of them is about to go by now: it needs no token.
     pods[0].terminating = true;

@@ -9,7 +9,7 @@ use quorate_engine::ledger::{Call, CallId, Event, Reply};
 
 use super::alone::{Alone, open, pod};
 use super::scenarios::{ALL, keeps};
-use super::world::NAMESPACE;
+use super::world::{NAMESPACE, budget_key};
 
 const INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 
@@ -94,4 +94,28 @@ fn a_set_that_is_gone_leaves_its_groups_to_be_observed() {
     let get = read(&mut alone);
     alone.step(Event::Reply(get, Reply::Controller(None)));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
+}
+
+/// The set is deleted and created again with more groups. The new one is read before the watch shows the end of the old one.
+#[test]
+fn a_set_that_was_read_keeps_its_name_when_the_watch_shows_the_end_of_its_predecessor() {
+    let (mut alone, surplus) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surplus);
+    let get = read(&mut alone);
+    let again = Controller { uid: "llm again".into(), ..set(2, 9) };
+    alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(again.clone())))));
+    assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
+    let expected = |alone: &mut Alone| {
+        let status = alone.replica.status(&budget_key("a"), alone.now);
+        status.expect("a status").units.expected
+    };
+    let ending = Controller { deleting: true, ..set(1, 7) };
+    let late = [Input::Controller(ending), Input::ControllerGone("llm".into()), Input::Controller(again)];
+    for input in late {
+        alone.step(Event::Fact(Box::new(input)));
+        assert_eq!(expected(&mut alone), 2);
+        alone.disrupt(Operation::Evict, &surplus);
+        let denied = alone.answers.iter().all(|answer| matches!(answer, Decision::Deny(_)));
+        assert!(denied && alone.calls.is_empty(), "{:?} {:?}", alone.answers, alone.calls);
+    }
 }

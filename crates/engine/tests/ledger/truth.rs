@@ -11,7 +11,7 @@ use quorate_engine::basics::{Quantity, Uid};
 use quorate_engine::claims::Token;
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Pod, Rules, Units};
 
-use super::world::{Change, Journey, Part, RequestState, World, relabelled};
+use super::world::{Change, Journey, Part, RequestState, World, relabelled, shown_image};
 
 /// The floors of the open budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,7 +39,15 @@ impl World {
     pub(crate) fn note_open(&mut self, key: &BudgetKey) {
         let Some(budget) = self.budgets.get(key) else { return };
         let units = self.desired(budget).min(self.healthy_units(budget));
-        let floor = Floor { units, excused: BTreeSet::new() };
+        // Their claims were written under the rules of before, and they are answered later.
+        let claimed = |journey: &Journey| {
+            let pod = self.pod_named(&journey.pod);
+            matches!(journey.stage, RequestState::Asked(_))
+                && pod.is_some_and(|pod| budget.ledger.claims.contains_key(&pod.uid))
+        };
+        let requests = self.requests.iter().enumerate();
+        let excused = requests.filter(|(_, journey)| claimed(journey)).map(|(request, _)| request).collect();
+        let floor = Floor { units, excused };
         self.floors.change(|floors| floors.floors.insert(key.clone(), floor));
     }
 
@@ -61,13 +69,24 @@ impl World {
         self.floors.change(|floors| floors.floors.insert(key.clone(), Floor { units, excused }));
     }
 
-    /// A request was sent: whatever is open now binds it.
+    /// A pod was lost. What is under way may have been decided while it was there.
+    pub(crate) fn note_lost(&mut self) {
+        let keys: Vec<BudgetKey> = self.budgets.keys().cloned().collect();
+        keys.iter().for_each(|key| self.note_change(key));
+        for request in 0..self.requests.len() {
+            if matches!(self.requests[request].stage, RequestState::Asked(_)) {
+                self.request(request, |journey| journey.bound = Vec::new());
+            }
+        }
+    }
+
+    /// A request was sent: every budget binds it that is open now, if the unit of the pod is whole.
     pub(crate) fn note_sent(&mut self, request: usize) {
         let bound = self
             .budgets
             .values()
-            .filter(|budget| self.is_open(budget))
-            .map(|budget| (budget.key.clone(), budget.generation))
+            .filter(|budget| self.is_open(budget) && self.is_unit_whole(budget, request))
+            .map(|budget| (budget.key.clone(), self.edition(budget)))
             .collect();
         let pod = self.pod_named(&self.requests[request].pod).filter(|pod| is_healthy(pod));
         let healthy = pod.map(|pod| pod.uid.clone());
@@ -75,6 +94,11 @@ impl World {
             journey.bound = bound;
             journey.healthy = healthy;
         });
+    }
+
+    /// How often the rules of a budget have changed.
+    fn edition(&self, budget: &Budget) -> i64 {
+        budget.generation + self.annotated.unwrap_or_default()
     }
 
     /// A request is over: whether it was excused does not matter any more.
@@ -88,6 +112,19 @@ impl World {
         }
     }
 
+    /// Whether the unit of the pod that a request is about has all that it needs, and nothing else that was admitted is
+    /// about to strike it. A pod that is a unit of its own is looked at by itself.
+    fn is_unit_whole(&self, budget: &Budget, request: usize) -> bool {
+        let Ok(rules) = &budget.spec else { return false };
+        let Units::Label { key, min_ready } = &rules.units else { return true };
+        let Some(pod) = self.pod_named(&self.requests[request].pod) else { return false };
+        let others = self.requests.iter().enumerate().filter(|(other, _)| *other != request);
+        let healthy = self.healthy(rules, others.map(|(_, journey)| journey));
+        let group = pod.labels.get(key);
+        let count = healthy.iter().filter(|pod| pod.labels.get(key) == group).count() as u32;
+        group.is_some() && count >= min_ready.unwrap_or(1)
+    }
+
     /// A request was admitted. If its pod was healthy all the while, every budget that bound it must have had room.
     pub(crate) fn note_admitted(&mut self, request: usize) {
         let journey = self.requests[request].clone();
@@ -97,18 +134,16 @@ impl World {
         });
         let (RequestState::Admitted(uid), Some(healthy)) = (&journey.stage, &journey.healthy) else { return };
         let Some(pod) = self.pods.get(uid).filter(|pod| uid == healthy && is_healthy(pod)) else { return };
-        for (key, generation) in &journey.bound {
-            let Some(budget) = self.budgets.get(key).filter(|budget| budget.generation == *generation) else {
-                continue;
-            };
+        for (key, edition) in &journey.bound {
+            let is_same = |budget: &&Part<Budget>| self.edition(budget) == *edition;
+            let Some(budget) = self.budgets.get(key).filter(is_same) else { continue };
             let Ok(rules) = &budget.spec else { continue };
             let asked = covers(rules, pod)
                 && rules.operations.contains(journey.operation)
                 && journey.leaves(rules, pod);
-            let whole = matches!(rules.units, Units::Pods);
             let disturbed = self.is_disturbed(rules);
             if asked
-                && whole
+                && self.is_unit_whole(budget, request)
                 && !disturbed
                 && self.is_open(budget)
                 && self.healthy_units(budget) < self.desired(budget)
@@ -180,19 +215,7 @@ impl World {
     /// The healthy units of a budget, those left out that something admitted is about to strike.
     fn healthy_units(&self, budget: &Budget) -> u32 {
         let Ok(rules) = &budget.spec else { return 0 };
-        let doomed: BTreeSet<&Uid> = self
-            .requests
-            .iter()
-            .filter_map(|journey| match &journey.stage {
-                RequestState::Admitted(uid) => {
-                    let leaves = self.pods.get(uid).is_none_or(|pod| journey.leaves(rules, pod));
-                    Some(uid).filter(|uid| leaves && self.may_strike(journey, uid))
-                }
-                _ => None,
-            })
-            .collect();
-        let counts = |pod: &&Part<Pod>| covers(rules, pod) && is_healthy(pod) && !doomed.contains(&pod.uid);
-        let healthy: Vec<&Part<Pod>> = self.pods.values().filter(counts).collect();
+        let healthy = self.healthy(rules, self.requests.iter());
         match &rules.units {
             Units::Label { key, min_ready } => {
                 let mut groups: BTreeMap<&str, u32> = BTreeMap::new();
@@ -205,6 +228,25 @@ impl World {
             }
             _ => healthy.len() as u32,
         }
+    }
+
+    /// The healthy pods of a budget, those left out that one of these requests is about to strike.
+    fn healthy<'a>(
+        &'a self,
+        rules: &Rules,
+        requests: impl Iterator<Item = &'a Journey>,
+    ) -> Vec<&'a Part<Pod>> {
+        let doomed: BTreeSet<&Uid> = requests
+            .filter_map(|journey| match &journey.stage {
+                RequestState::Admitted(uid) => {
+                    let leaves = self.pods.get(uid).is_none_or(|pod| journey.leaves(rules, pod));
+                    Some(uid).filter(|uid| leaves && self.may_strike(journey, uid))
+                }
+                _ => None,
+            })
+            .collect();
+        let counts = |pod: &&Part<Pod>| covers(rules, pod) && is_healthy(pod) && !doomed.contains(&pod.uid);
+        self.pods.values().filter(counts).collect()
     }
 
     /// Whether what was admitted can still happen: an update of a pod that has changed since is a conflict.
@@ -223,7 +265,12 @@ impl World {
             .sum()
     }
 
-    /// Claims that nobody will ever take away.
+    /// Budgets that need pods which the store does not have: nothing is decided under them.
+    pub(crate) fn blocked(&self) -> usize {
+        self.budgets.values().filter(|budget| budget.ledger.settled > self.pods_version()).count()
+    }
+
+    /// Claims that are never removed.
     pub(crate) fn leftovers(&self) -> usize {
         self.budgets.values().map(|budget| budget.ledger.claims.len()).sum()
     }
@@ -247,7 +294,7 @@ fn is_healthy(pod: &Pod) -> bool {
     pod.ready
         && !pod.terminating
         && !pod.announced
-        && pod.containers.iter().all(|container| container.image == container.spec_image)
+        && pod.containers.iter().all(|container| container.image == shown_image(container))
 }
 
 fn covers(rules: &Rules, pod: &Pod) -> bool {

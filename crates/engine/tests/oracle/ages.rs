@@ -90,7 +90,7 @@ impl Oracle {
     }
 
     /// The kinds that a budget depends on by the words of the rule: controllers where a scale matters or a `targetRef` walks
-    /// owners, group objects, and Leases and nodes where a probe decides.
+    /// owners, group objects, Leases and nodes where a probe decides, and the native budget that a twin follows.
     fn surely(&self, budget: &Budget, pod: &Pod, request: &Request) -> BTreeSet<GroupKind> {
         let rules = self.rules(budget).0;
         let live = self.live(budget);
@@ -107,6 +107,9 @@ impl Oracle {
             if self.is_probed(pod) {
                 kinds.extend([kind("coordination.k8s.io", "Lease"), kind("", "Node")]);
             }
+        }
+        if budget.is_twin {
+            kinds.insert(kind("policy", "PodDisruptionBudget"));
         }
         let seen = &self.pods[&pod.uid];
         if self.is_own_controller(request, seen) {
@@ -208,7 +211,14 @@ impl Oracle {
             let makers = self.pod_groups.values().filter_map(|group| group.controller.as_ref());
             above.extend(makers.map(|maker| maker.kind.clone()));
         }
-        kinds.extend(above);
+        // The owner of a Workload decides whether its groups are expected.
+        let of_kinds = self.workloads.iter().filter(|((source, _), _)| {
+            let kind = workload_kind(*source);
+            kinds.contains(&kind) || above.contains(&kind)
+        });
+        let owners: Vec<GroupKind> =
+            of_kinds.filter_map(|(_, workload)| Some(workload.owner.as_ref()?.kind.clone())).collect();
+        kinds.extend(above.into_iter().chain(owners));
         for _ in 0..5 {
             let of_kinds = self.controllers.values().filter(|controller| kinds.contains(&controller.kind));
             let owners: Vec<GroupKind> =

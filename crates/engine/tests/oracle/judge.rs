@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use quorate_engine::basics::Uid;
 use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbers, ProbeDoubt, Unresolved};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::{Placement, Request};
@@ -239,8 +240,10 @@ impl Oracle {
         if is_stale {
             return Err(No::Plain("Stale"));
         }
-        // Counted as if the pod had no tokens of its own.
-        let count = self.count_without(budget, Some(&pod.uid));
+        // Counted as if the pod had no tokens of its own, and as if its agent and its node were alive: what is known of
+        // these may be older than the pod.
+        let trusting = self.trusting(std::slice::from_ref(&pod.uid));
+        let count = trusting.count_without(budget, std::slice::from_ref(&pod.uid));
         if let Some(what) = count.unresolved {
             return Err(No::Unresolved(what));
         }
@@ -269,7 +272,7 @@ impl Oracle {
             true => Err(No::Exhausted { numbers, is_down: true }),
             false => Ok(reason),
         };
-        if ungrouped || !self.is_available(seen, count.rules.health) {
+        if ungrouped || !trusting.is_available(seen, count.rules.health) {
             // Its group needs nothing of it.
             if group.is_some_and(Group::is_whole) {
                 return Ok(AllowReason::Unhealthy);
@@ -278,6 +281,18 @@ impl Oracle {
         }
         match group.map(|group| group.healthy.cmp(&group.min.unwrap())) {
             Some(std::cmp::Ordering::Less) => {
+                // Claims alone do not make a group free: it goes down only if what they admitted really happens. Nor do
+                // agents and nodes that seem to be gone.
+                let pods = &group.unwrap().pods;
+                let unclaimed = self.trusting(pods).count_without(budget, pods);
+                let whole = unclaimed.groups.iter().find(|group| group.pods.contains(&pod.uid));
+                if let Some(whole) = whole.filter(|whole| whole.healthy >= whole.min.unwrap()) {
+                    let numbers = self.numbers(budget, &unclaimed, seen, Some(whole), own);
+                    return match numbers.allowed {
+                        0 => Err(No::Exhausted { numbers, is_down: false }),
+                        _ => Ok(AllowReason::Broken),
+                    };
+                }
                 // Its missing pods may be among those whose owners are not all known.
                 let here =
                     |seen: &&Seen| seen.pod.key.namespace == pod.key.namespace && seen.absent.is_none();
@@ -295,6 +310,12 @@ impl Oracle {
             0 => Err(No::Exhausted { numbers, is_down: false }),
             _ => Ok(AllowReason::Charged),
         }
+    }
+
+    /// The oracle as it would be if the agents and the nodes of these pods were alive.
+    fn trusting(&self, pods: &[Uid]) -> Self {
+        let trusted = pods.iter().cloned().collect();
+        Self { trusted, ..self.clone() }
     }
 
     /// Whether the request is a delete by the controller that owns the pod.

@@ -57,6 +57,8 @@ pub(crate) struct Oracle {
     pub(crate) looks: BTreeMap<BudgetKey, (quorate_engine::Coverage, Version)>,
     /// When the watches last received something.
     pub(crate) ages: Ages,
+    /// Pods whose agents and nodes are taken for alive.
+    pub(crate) trusted: BTreeSet<Uid>,
 }
 
 /// An input of an engine.
@@ -65,7 +67,7 @@ pub(crate) enum Event {
     Apply(Input),
     Sync(Snapshot),
     Learn(Pod),
-    Look(BudgetKey, Vec<Pod>, Version),
+    BudgetPods(BudgetKey, Vec<Pod>, Version),
     /// The watches of these kinds received something.
     Heard(Vec<GroupKind>),
     /// A kind seems not to be served any more.
@@ -96,6 +98,7 @@ impl Oracle {
             heard: BTreeSet::new(),
             looks: BTreeMap::new(),
             ages: Ages::default(),
+            trusted: BTreeSet::new(),
         }
     }
 
@@ -126,7 +129,7 @@ impl Oracle {
                     self.learn(pod, version);
                 }
             }
-            Event::Look(budget, pods, version) => self.look(&budget, pods, version),
+            Event::BudgetPods(budget, pods, version) => self.budget_pods(&budget, pods, version),
             Event::Heard(kinds) => kinds.iter().for_each(|kind| self.ages.heard(kind, self.now)),
             Event::Doubted(kind) => self.ages.doubt(&kind),
             Event::Forgotten(kind) => self.ages.forget(&kind),
@@ -238,7 +241,7 @@ impl Oracle {
     }
 
     /// A pod that the watch still shows when it has reached the version of a list is not gone.
-    fn shown_up_to(&mut self, version: Version) {
+    pub(crate) fn shown_up_to(&mut self, version: Version) {
         self.pods_version = self.pods_version.max(version);
         self.looks.retain(|_, (_, looked)| *looked > self.pods_version);
         for seen in self.pods.values_mut() {
@@ -246,7 +249,7 @@ impl Oracle {
         }
     }
 
-    fn look(&mut self, key: &BudgetKey, pods: Vec<Pod>, version: Version) {
+    fn budget_pods(&mut self, key: &BudgetKey, pods: Vec<Pod>, version: Version) {
         let listed: BTreeSet<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let unlisted: Vec<Uid> = self
             .budgets

@@ -4,8 +4,8 @@
 //! cluster, so that each section can be read on its own. `REWRITE=1 cargo test -p quorate-engine` updates the output in
 //! the files; read the diff before you commit it.
 
-mod ask;
 mod cluster;
+mod queries;
 mod words;
 
 use std::fmt::Write as _;
@@ -28,24 +28,24 @@ fn scenarios() {
     for file in files {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         assert!(name.ends_with(".md"), "{name} is not a scenario");
-        let told = std::fs::read_to_string(&file).unwrap();
-        let tried = run(&name, &told);
+        let expected = std::fs::read_to_string(&file).unwrap();
+        let actual = run(&name, &expected);
         if rewrite {
-            std::fs::write(&file, &tried).unwrap();
-        } else if told != tried {
-            let _ = writeln!(differences, "{name}:\n{}", difference(&told, &tried));
+            std::fs::write(&file, &actual).unwrap();
+        } else if expected != actual {
+            let _ = writeln!(differences, "{name}:\n{}", difference(&expected, &actual));
         }
     }
     assert!(differences.is_empty(), "the output differs from the scenario files:\n{differences}");
 }
 
 /// The same file with the actual output of its blocks.
-fn run(name: &str, told: &str) -> String {
-    let mut tried = String::new();
+fn run(name: &str, expected: &str) -> String {
+    let mut actual = String::new();
     let mut cluster = Cluster::new();
-    let mut lines = told.lines().enumerate();
+    let mut lines = expected.lines().enumerate();
     while let Some((_, line)) = lines.next() {
-        let _ = writeln!(tried, "{line}");
+        let _ = writeln!(actual, "{line}");
         if line.starts_with("## ") {
             cluster = Cluster::new();
         }
@@ -60,18 +60,18 @@ fn run(name: &str, told: &str) -> String {
             }
             commands &= line != BAR;
             if commands {
-                let _ = writeln!(tried, "{line}");
+                let _ = writeln!(actual, "{line}");
                 printed += &command(&mut cluster, line).unwrap_or_else(|why| {
                     panic!("{name}:{}: {line}\n  {why}", number + 1);
                 });
             }
         }
         if !printed.is_empty() {
-            let _ = writeln!(tried, "{BAR}\n{}", printed.trim_end());
+            let _ = writeln!(actual, "{BAR}\n{}", printed.trim_end());
         }
-        let _ = writeln!(tried, "{FENCE}");
+        let _ = writeln!(actual, "{FENCE}");
     }
-    tried
+    actual
 }
 
 fn command(cluster: &mut Cluster, line: &str) -> Result<String, String> {
@@ -83,7 +83,7 @@ fn command(cluster: &mut Cluster, line: &str) -> Result<String, String> {
     for line in words::expand(line) {
         let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
         let mut words = words::Words::new(rest)?;
-        match ask::run(cluster, verb, &mut words)? {
+        match queries::run(cluster, verb, &mut words)? {
             Some(text) => printed += &text,
             None => cluster.run(verb, &mut words)?,
         }
@@ -93,14 +93,14 @@ fn command(cluster: &mut Cluster, line: &str) -> Result<String, String> {
 }
 
 /// The first lines that differ, with some context before them.
-fn difference(told: &str, tried: &str) -> String {
-    let (told, tried): (Vec<_>, Vec<_>) = (told.lines().collect(), tried.lines().collect());
-    let at = told.iter().zip(&tried).take_while(|(a, b)| a == b).count();
+fn difference(expected: &str, actual: &str) -> String {
+    let (expected, actual): (Vec<_>, Vec<_>) = (expected.lines().collect(), actual.lines().collect());
+    let at = expected.iter().zip(&actual).take_while(|(a, b)| a == b).count();
     let mut text = String::new();
-    for line in &told[at.saturating_sub(6)..at] {
+    for line in &expected[at.saturating_sub(6)..at] {
         let _ = writeln!(text, "   {line}");
     }
-    told.iter().skip(at).take(4).for_each(|line| text += &format!("  -{line}\n"));
-    tried.iter().skip(at).take(4).for_each(|line| text += &format!("  +{line}\n"));
+    expected.iter().skip(at).take(4).for_each(|line| text += &format!("  -{line}\n"));
+    actual.iter().skip(at).take(4).for_each(|line| text += &format!("  +{line}\n"));
     text
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_engine::basics::{ObjectKey, Uid, Version};
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Input, Operation, Pod, Rules};
-use quorate_engine::ledger::{Call, CallId, LedgerPatch, PatchTarget, PodRead, Reply, WriteOutcome};
+use quorate_engine::ledger::{Call, CallId, LedgerPatch, PodRead, Reply, WriteOutcome};
 use quorate_engine::selector::Selector;
 
 use super::cluster::{Cluster, Happening, Process};
@@ -21,7 +21,7 @@ pub(crate) struct Sent {
     seen: Version,
     /// The selector that the sender knew.
     selector: Option<Selector>,
-    /// Nobody waits for the answer any more.
+    /// No caller waits for the answer any more.
     given_up: bool,
 }
 
@@ -59,7 +59,7 @@ impl Cluster {
         self.show_pod(version, &Input::PodGone(uid.clone(), version));
     }
 
-    /// Stores a budget that somebody wrote.
+    /// Stores a budget that a user wrote.
     pub(crate) fn put_budget(&mut self, budget: Budget) {
         self.truth.budget_written(&budget, &self.plan, self.pods.values());
         self.show_budget(budget.version, &Input::Budget(budget.clone()));
@@ -90,7 +90,7 @@ impl Cluster {
         self.nodes[process.node].calls.insert((process.life, id), sent);
         let troubled = !self.calm;
         if troubled && (self.nodes[process.node].cut_off || self.chance(4)) {
-            // No answer in time. Whether the call arrives, and when, nobody knows.
+            // No answer in time. Whether the call arrives, and when, is not known.
             self.plan_in(1_000..5_000, Happening::Reply(process, id, Box::new(Reply::Lost)));
             if self.chance(500) {
                 self.plan_in(1..ARRIVES.as_millis() as u64, Happening::Perform(process, id));
@@ -123,6 +123,7 @@ impl Cluster {
                 Reply::Pods(pods, Version(self.revision))
             }
             Call::GetController(..) => unreachable!("no budget here names a workload"),
+            Call::PodsVersion => Reply::PodsVersion(Version(self.revision)),
             Call::ListReplicas => Reply::Replicas(self.members()),
         };
         if sent.given_up || dead {
@@ -161,10 +162,9 @@ impl Cluster {
 
     fn patch(&mut self, process: Process, patch: &LedgerPatch, seen: Version) -> WriteOutcome {
         let Some(mut budget) = self.budgets.get(&patch.budget).cloned() else { return WriteOutcome::Gone };
-        let (uid, was_open) = (budget.uid.clone(), is_open(&budget));
+        let was_open = is_open(&budget);
         let before = budget.ledger.clone();
-        let mut stored = PatchTarget { uid: &uid, generation: budget.generation, ledger: &mut budget.ledger };
-        if !patch.apply(&mut stored) {
+        if !patch.apply(&mut budget) {
             self.tallies.count("write refused");
             return WriteOutcome::Refused;
         }

@@ -13,19 +13,19 @@ use rand_chacha::ChaCha8Rng;
 
 use super::plan::Plan;
 use super::replicas::{Lease, Node};
-use super::requests::{Journey, RequestId, Standing};
+use super::requests::{Journey, OpenTokens, RequestId};
 use super::truth::Truth;
 
 pub(crate) const NAMESPACE: &str = "ns";
 
-/// How many of the last happenings are told after a failure.
+/// How many of the last happenings are printed after a failure.
 const LAST_MOMENTS: usize = 400;
 
 /// Something that happens at its time.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    /// Somebody asks for something.
-    Ask,
+    /// A client sends requests.
+    SendRequests,
     /// The API server waits no longer for an answer.
     GiveUp(RequestId),
     /// What was admitted is carried out.
@@ -49,12 +49,12 @@ pub(crate) enum Happening {
     Serve(Process),
     /// A process that was cut off from the API server reaches it again.
     Reconnect(Process),
-    Holder(Process, bool),
+    Leader(Process, bool),
     /// A pod changes by itself.
     Pod(Uid, Turn),
     /// A pod takes the place of one that is gone.
     Replace(usize, Box<Pod>),
-    /// Something goes wrong, or somebody changes a budget.
+    /// Something goes wrong, or a user changes a budget.
     Trouble,
     MakeBudget(usize),
     /// Tokens are looked at: is there one that should be gone?
@@ -119,11 +119,11 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     pub(crate) requests: BTreeMap<RequestId, Journey>,
     pub(crate) next_request: RequestId,
-    pub(crate) tokens: Standing,
+    pub(crate) tokens: OpenTokens,
     pub(crate) truth: Truth,
     pub(crate) tallies: Tallies,
     pub(crate) without: BTreeSet<ProtocolRule>,
-    /// Nothing goes wrong any more and nobody asks.
+    /// Nothing goes wrong any more, and no client sends a request.
     pub(crate) calm: bool,
     /// The first thing that must not happen and did.
     pub(crate) failure: Option<String>,
@@ -136,9 +136,9 @@ impl Cluster {
         seed: u64,
         decisions: u64,
         without: &BTreeSet<ProtocolRule>,
-        tell: bool,
+        verbose: bool,
     ) -> Result<Tallies, String> {
-        let mut cluster = Self::new(seed, without.clone(), tell);
+        let mut cluster = Self::new(seed, without.clone(), verbose);
         while cluster.tallies.decisions() < decisions && cluster.failure.is_none() {
             cluster.happen_next();
         }
@@ -147,13 +147,13 @@ impl Cluster {
             None => Ok(cluster.tallies),
             Some(what) => {
                 let moments = cluster.moments.take().unwrap_or_default();
-                let told: Vec<String> = moments.into_iter().collect();
-                Err(format!("{}\n{what}", told.join("\n")))
+                let lines: Vec<String> = moments.into_iter().collect();
+                Err(format!("{}\n{what}", lines.join("\n")))
             }
         }
     }
 
-    fn new(seed: u64, without: BTreeSet<ProtocolRule>, tell: bool) -> Self {
+    fn new(seed: u64, without: BTreeSet<ProtocolRule>, verbose: bool) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let plan = Plan::make(&mut rng);
         let mut cluster = Self {
@@ -170,13 +170,13 @@ impl Cluster {
             nodes: Vec::new(),
             requests: BTreeMap::new(),
             next_request: 0,
-            tokens: Standing::new(),
+            tokens: OpenTokens::new(),
             truth: Truth::default(),
             tallies: Tallies::default(),
             without,
             calm: false,
             failure: None,
-            moments: tell.then(VecDeque::new),
+            moments: verbose.then(VecDeque::new),
         };
         cluster.populate();
         cluster
@@ -215,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// Keeps a line of the last moments, if anybody wants to hear them.
+    /// Keeps a line of the last moments, if they are to be printed.
     pub(crate) fn log(&mut self, line: impl FnOnce() -> String) {
         let (now, revision) = (self.now, self.revision);
         if let Some(moments) = &mut self.moments {
@@ -235,7 +235,7 @@ impl Cluster {
 
     fn happen(&mut self, what: Happening) {
         match what {
-            Happening::Ask => self.ask_something(),
+            Happening::SendRequests => self.send_requests(),
             Happening::GiveUp(request) => self.give_up(request),
             Happening::Execute(request) => self.execute(request),
             Happening::ShowPods(process) => self.show_pods(process),
@@ -250,7 +250,7 @@ impl Cluster {
             Happening::Start(node) => self.start(node),
             Happening::Serve(process) => self.serve(process),
             Happening::Reconnect(process) => self.reconnect(process),
-            Happening::Holder(process, holds) => self.set_holder(process, holds),
+            Happening::Leader(process, holds) => self.set_leader(process, holds),
             Happening::Pod(uid, turn) => self.turn(&uid, turn),
             Happening::Replace(app, pod) => self.replace(app, *pod),
             Happening::Trouble => self.trouble(),
@@ -318,7 +318,7 @@ impl Tallies {
         for what in ["end", "handed over"] {
             assert!(self.of(what) > 0, "no {what} in {self}");
         }
-        for what in ["crash", "cut off", "relist", "lost reply", "late write", "write refused", "two holders"]
+        for what in ["crash", "cut off", "relist", "lost reply", "late write", "write refused", "two leaders"]
         {
             assert!(self.of(what) > 0, "no {what} in {self}");
         }

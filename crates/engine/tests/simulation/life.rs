@@ -33,11 +33,11 @@ impl Cluster {
             self.plan_in(1..30_000, Happening::MakeBudget(slot));
         }
         self.plan_in(1..10, Happening::Audit);
-        self.plan_in(2_000..3_000, Happening::Ask);
+        self.plan_in(2_000..3_000, Happening::SendRequests);
         self.plan_in(5_000..6_000, Happening::Trouble);
     }
 
-    /// A pod is told to end.
+    /// A pod is deleted.
     pub(crate) fn terminate(&mut self, uid: &Uid, cause: Option<Operation>) {
         if self.pods.get(uid).is_none_or(|pod| pod.terminating) {
             return;
@@ -50,7 +50,7 @@ impl Cluster {
         }
     }
 
-    /// A pod is told to run something else. Its kubelet gets round to that later.
+    /// A pod gets another image. Its kubelet restarts it later.
     pub(crate) fn update(&mut self, uid: &Uid, image: u64) {
         self.change_pod(uid, Some(Operation::Update), |pod| pod.containers[0].spec_image = image);
         self.plan_in(50..8_000, Happening::Pod(uid.clone(), Turn::Restart));
@@ -76,7 +76,7 @@ impl Cluster {
                 });
             }
             Turn::Collected => self.terminate(uid, None),
-            // Its containers end without an error, as they were told to: that looks like success.
+            // Its containers end without an error, because of the signal: that looks like success.
             Turn::Obey => {
                 if self.pods.get(uid).is_some_and(|pod| !pod.phase.is_terminal()) {
                     self.tallies.count("pod obeyed");
@@ -107,7 +107,7 @@ impl Cluster {
         self.plan_in(if slow { 5_000..30_000 } else { 50..2_000 }, Happening::Pod(uid, Turn::Ready));
     }
 
-    /// Something happens that nobody asked Quorate for.
+    /// Something happens without a request.
     pub(crate) fn trouble(&mut self) {
         if self.calm {
             return;
@@ -215,6 +215,8 @@ impl Cluster {
             spec: Ok(rules),
             ledger: Ledger::default(),
             gone: Box::default(),
+            annotations: Default::default(),
+            is_twin: false,
             memory: quorate_engine::facts::Memory::default(),
         });
     }

@@ -11,7 +11,7 @@
 //! - `truth`: how many healthy units there are, counted without the engine, and what must never happen to them.
 //!
 //! A run is made of one number and nothing else: `QUORATE_SEED=… cargo test -p quorate-engine simulation` plays it again
-//! and tells its last moments. `QUORATE_DECISIONS` says how many decisions are made in all.
+//! and prints its last moments. `QUORATE_DECISIONS` says how many decisions are made in all.
 
 mod apiserver;
 mod cluster;

@@ -161,8 +161,8 @@ impl App {
 }
 
 impl Plan {
-    /// Rules that somebody could write. Numbers of groups are given where they would else rest on what was seen, which
-    /// is another number for everybody who looks.
+    /// Rules that a user could write. Numbers of groups are given where they would otherwise depend on what was seen,
+    /// which differs between replicas.
     pub(crate) fn rules(&self, rng: &mut ChaCha8Rng) -> Rules {
         let app = &self.apps[rng.random_range(0..self.apps.len())];
         let grouped = app.kind != Kind::Plain && rng.random_bool(0.7);

@@ -26,7 +26,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Node {
     pub(crate) replica: Option<Replica>,
     pub(crate) life: u32,
-    pub(crate) holder: bool,
+    pub(crate) leader: bool,
     pub(crate) serving: bool,
     /// It does not reach the API server.
     pub(crate) cut_off: bool,
@@ -68,7 +68,7 @@ impl Node {
         Self {
             replica: None,
             life: 0,
-            holder: false,
+            leader: false,
             serving: false,
             cut_off: false,
             skew,
@@ -118,7 +118,7 @@ impl Cluster {
             Settings { without: self.without.clone(), opens_unguarded: true, ..Settings::new(name.clone()) };
         let place = &mut self.nodes[node];
         place.replica = Some(Replica::new(settings, Gates::default()));
-        (place.holder, place.serving, place.cut_off) = (false, false, false);
+        (place.leader, place.serving, place.cut_off) = (false, false, false);
         place.seen = Version(0);
         let watch = || Watch { cut: true, bookmarked: self.now, ..Watch::default() };
         (place.pods, place.budgets) = (watch(), watch());
@@ -180,7 +180,7 @@ impl Cluster {
         self.log(|| format!("r{node} ends, in order: {in_order}"));
         let place = &mut self.nodes[node];
         place.replica = None;
-        place.holder = false;
+        place.leader = false;
         let life = place.life;
         self.abandon(node, life);
         self.plan_in(500..20_000, Happening::Start(node));
@@ -259,7 +259,6 @@ impl Cluster {
         let member = |(name, lease): (&Text, &Lease)| ReplicaLease {
             name: name.clone(),
             acknowledged: lease.acknowledged,
-            vanished: now >= lease.renewed.after(LEASE_HOLDS),
             serves: lease.serves,
             admitted: lease.admitted.clone(),
         };
@@ -286,7 +285,7 @@ impl Cluster {
         self.plan_in(400..600, Happening::Tick(process));
     }
 
-    /// Makes some process the holder of the lease, and another stop being it: a little sooner or later.
+    /// Makes some process the leader, and another stop being it: a little sooner or later.
     pub(crate) fn pass_lease(&mut self) {
         let running = self.running();
         if running.is_empty() {
@@ -294,20 +293,20 @@ impl Cluster {
         }
         let next = running[self.pick(running.len())];
         for process in running.into_iter().filter(|process| *process != next) {
-            if self.nodes[process.node].holder {
-                self.plan_in(1..8_000, Happening::Holder(process, false));
+            if self.nodes[process.node].leader {
+                self.plan_in(1..8_000, Happening::Leader(process, false));
             }
         }
-        self.plan_in(1..4_000, Happening::Holder(next, true));
+        self.plan_in(1..4_000, Happening::Leader(next, true));
     }
 
-    pub(crate) fn set_holder(&mut self, process: Process, holds: bool) {
+    pub(crate) fn set_leader(&mut self, process: Process, holds: bool) {
         if !self.is_alive(process) {
             return;
         }
-        self.nodes[process.node].holder = holds;
-        if self.nodes.iter().filter(|node| node.holder).count() > 1 {
-            self.tallies.count("two holders");
+        self.nodes[process.node].leader = holds;
+        if self.nodes.iter().filter(|node| node.leader).count() > 1 {
+            self.tallies.count("two leaders");
         }
         self.step(process, Event::Leader(holds));
     }
@@ -452,7 +451,7 @@ enum Next {
 }
 
 impl Watch {
-    /// Adds an event; says when to look, if nobody would.
+    /// Adds an event. Returns when to look, if nothing else does.
     fn enqueue(&mut self, due: Time, version: Version, input: Input) -> Option<Time> {
         if self.cut {
             return None;

@@ -41,7 +41,7 @@ pub(crate) enum RequestState {
     Waiting,
     /// The answer is out, and may strike this pod.
     Admitted(Uid),
-    /// Answered, and nothing comes of it: whether it was allowed.
+    /// Answered, and nothing follows: whether it was allowed.
     Over(bool),
 }
 
@@ -64,17 +64,17 @@ fn word(reason: &DenialReason) -> &'static str {
     }
 }
 
-/// Tokens that stand, and since when.
-pub(crate) type Standing = BTreeMap<(Uid, TokenId), Time>;
+/// Open tokens, and since when.
+pub(crate) type OpenTokens = BTreeMap<(Uid, TokenId), Time>;
 
 impl Cluster {
-    /// Somebody wants something of some pod.
-    pub(crate) fn ask_something(&mut self) {
+    /// Sends one request about a random pod, or several at once.
+    pub(crate) fn send_requests(&mut self) {
         if self.calm {
             return;
         }
         let pause = if self.chance(20) { 500..2_000 } else { 1..60 };
-        self.plan_in(pause, Happening::Ask);
+        self.plan_in(pause, Happening::SendRequests);
         let running = self.running();
         if running.is_empty() || self.pods.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl Cluster {
             };
             let dry_run = self.chance(30);
             if self.chance(20) {
-                self.ask_as_kubelet(process, &pod);
+                self.end_as_kubelet(process, &pod);
             } else {
                 let id = self.send_request(process, &pod, operation, dry_run);
                 if matches!(self.requests.get(&id), Some(Journey { stage: RequestState::Over(_), .. })) {
@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// Puts a request to a replica.
+    /// Sends a request to a replica.
     pub(crate) fn send_request(
         &mut self,
         process: Process,
@@ -112,7 +112,7 @@ impl Cluster {
     ) -> RequestId {
         let id = self.next_request;
         self.next_request += 1;
-        // No two ask for the same: what is there already would strike nobody.
+        // No two requests ask for the same: an update to what is there already would disrupt nothing.
         let image = IMAGES + id;
         let target = match operation {
             Operation::Update => Target {
@@ -153,8 +153,8 @@ impl Cluster {
         id
     }
 
-    /// A kubelet ends a pod. Nobody may hold it up, not even a replica that sees nothing.
-    fn ask_as_kubelet(&mut self, process: Process, pod: &Pod) {
+    /// A kubelet ends a pod. No replica may delay it, not even one that sees nothing.
+    fn end_as_kubelet(&mut self, process: Process, pod: &Pod) {
         let id = self.next_request;
         self.next_request += 1;
         let request = Request {
@@ -179,7 +179,7 @@ impl Cluster {
         let deadline = self.clock(process.node).after(DEADLINE);
         self.step(process, Event::Request { id, request: Box::new(request), deadline });
         if self.requests.remove(&id).map(|journey| journey.stage) != Some(RequestState::Over(true)) {
-            self.fail(format!("the kubelet was held up over {}", pod.uid));
+            self.fail(format!("the kubelet was delayed for {}", pod.uid));
         }
         self.terminate(&pod.uid, None);
     }
@@ -250,7 +250,7 @@ impl Cluster {
         }
     }
 
-    /// A process is gone: whoever waited for its answer waits in vain.
+    /// A process is gone: requests that waited for its answer wait in vain.
     pub(crate) fn abandon(&mut self, node: usize, life: u32) {
         self.requests
             .retain(|_, journey| !(journey.is_waiting() && journey.process == Process { node, life }));
@@ -312,7 +312,7 @@ impl Cluster {
         });
         self.tokens = tokens;
         self.truth.forget_losses(self.seen_by_all(), self.now);
-        if !self.nodes.iter().any(|node| node.holder) {
+        if !self.nodes.iter().any(|node| node.leader) {
             self.pass_lease();
         }
         self.plan_in(5_000..10_000, Happening::Audit);

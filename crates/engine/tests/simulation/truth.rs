@@ -2,13 +2,13 @@
 //! by the engine.
 //!
 //! A pod counts while it is ready, runs what its spec asks for, and nothing admitted is about to strike it: no token in
-//! the budget, and no request whose answer is out. Whatever takes a pod out of the count on somebody's behalf, a token
-//! that is written or an answer that is given, must leave the budget what it asks for.
+//! the budget, and no request whose answer is out. Whatever takes a pod out of the count for a request, a token that
+//! is written or an answer that is given, must leave the budget what it asks for.
 //!
-//! Three things are nobody's fault, and are looked into only when a count is too low:
+//! Three things are no fault of a replica, and are checked only when a count is too low:
 //! - a loss that just happened by itself cannot be known to a replica whose watch has not shown it;
 //! - a unit that was down when it was looked at may heal before its free pass is written. That is harmless as long as
-//!   nobody else was admitted on its health since;
+//!   no other request was admitted on its health since;
 //! - what a budget does not protect against, it only takes note of. A unit that this takes down is down for others too.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -87,7 +87,7 @@ pub(crate) struct HealthyCounts {
     pub(crate) singles: u32,
 }
 
-/// Somebody's deed that took pods out of the count.
+/// A decision that took pods out of the count.
 pub(crate) struct Deed<'a> {
     /// The process that decided.
     pub(crate) process: &'a Text,
@@ -230,7 +230,7 @@ impl Account {
         let counts = healthy && !held;
         let Some(seat) = self.seats.get_mut(&pod.uid) else { return };
         let Some(unit) = self.units.get_mut(&seat.unit) else { return };
-        // Who ends well because it was told to go has not done its work.
+        // A pod that succeeds because it was terminated has not done its work.
         let succeeded = pod.phase == Phase::Succeeded && (seat.succeeded || !pod.terminating);
         unit.healthy = unit.healthy + u32::from(counts) - u32::from(seat.counts);
         unit.succeeded = unit.succeeded + u32::from(succeeded) - u32::from(seat.succeeded);
@@ -260,8 +260,9 @@ impl Truth {
 
     /// A pod changed, by itself or because of something that was admitted.
     pub(crate) fn pod_changed(&mut self, old: &Pod, new: &Pod, cause: Option<Operation>) {
-        let stops = is_up(old) && !is_up(new);
-        if stops || (runs_what_it_should(old) && !runs_what_it_should(new)) {
+        // A pod that was down already is no loss: the loss before it is what others may not have seen.
+        let stops = !is_up(new) || (runs_what_it_should(old) && !runs_what_it_should(new));
+        if is_up(old) && stops {
             let loss = Loss { at: new.version, pod: old.clone(), cause };
             self.losses.insert(new.uid.clone(), loss);
         }
@@ -273,7 +274,7 @@ impl Truth {
         self.accounts.values_mut().for_each(|account| account.unseat(uid, at));
     }
 
-    /// Losses that every watch has shown are not news to anybody, once what was decided before that has arrived or
+    /// Losses that every watch has shown are known to every replica, once what was decided before that has arrived or
     /// never will.
     pub(crate) fn forget_losses(&mut self, seen_by_all: Version, now: Time) {
         self.shown.push_back((now, seen_by_all));
@@ -431,7 +432,7 @@ impl Account {
         if !self.open || self.rules.observe {
             return Ok(());
         }
-        // Enough is left as far as anybody could know, or the unit had a pod to spare.
+        // Enough is left as far as any replica could know, or the unit had a pod to spare.
         let (healthy, whole) = self.as_seen(deed.seen, losses);
         if enough(healthy, unit.single) || whole.contains(unit) {
             return Ok(());

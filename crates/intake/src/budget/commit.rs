@@ -1,7 +1,7 @@
 //! Writes to the ledger, as JSON patches on `/status`.
 
 use quorate_api::budget::StoredBudget;
-use quorate_engine::facts::BudgetKind;
+use quorate_engine::facts::{BudgetKind, RuleAnnotations};
 use quorate_engine::ledger::{LedgerPatch, Step};
 use serde_json::{Value, json};
 
@@ -73,7 +73,9 @@ pub fn json_patch(patch: &LedgerPatch, missing: &MissingFields) -> Value {
 fn operations(step: &Step) -> Vec<Value> {
     let operation = match step {
         Step::TestUid(uid) => test("/metadata/uid", json!(&**uid)),
+        Step::TestVersion(version) => test("/metadata/resourceVersion", json!(version.0.to_string())),
         Step::TestGeneration(generation) => test("/metadata/generation", json!(generation)),
+        Step::TestAnnotations(annotations) => return annotation_tests(annotations),
         Step::TestNumber(number) => test("/status/ledger", json!(number)),
         Step::TestSettled(version) => test("/status/settledVersion", json!(version.0.to_string())),
         Step::SetNumber(number) => operation("replace", "/status/ledger", json!(number)),
@@ -89,6 +91,15 @@ fn operations(step: &Step) -> Vec<Value> {
         }
     };
     vec![operation]
+}
+
+/// The API server takes `null` in a test for a missing value, if the object around it exists.
+fn annotation_tests(annotations: &RuleAnnotations) -> Vec<Value> {
+    if !annotations.any {
+        return vec![test("/metadata/annotations", Value::Null)];
+    }
+    let at = |name: &str| format!("/metadata/annotations/{}", name.replace('~', "~0").replace('/', "~1"));
+    annotations.values.iter().map(|(name, value)| test(&at(name), json!(value.as_deref()))).collect()
 }
 
 fn test(path: &str, value: Value) -> Value {

@@ -21,12 +21,12 @@ pub use warnings::{KnownNumbers, warnings};
 
 use quorate_api::DisruptionBudget;
 use quorate_api::budget::StoredBudget;
-use quorate_engine::facts::{self, Broken, BudgetKey, BudgetKind, Rules};
+use quorate_engine::facts::{self, Broken, BudgetKey, BudgetKind, RuleAnnotations, Rules};
 use serde_json::Value;
 
 use crate::error::{Problem, Unreadable};
 use crate::kruise;
-use crate::objects::Incoming;
+use crate::objects::{Incoming, is_twin};
 
 /// A stored `DisruptionBudget` as a fact.
 pub fn budget(object: &StoredBudget) -> Result<facts::Budget, Unreadable> {
@@ -56,6 +56,11 @@ pub fn fact(kind: BudgetKind, object: &StoredBudget) -> Result<facts::Budget, Un
         generation: object.metadata.generation.unwrap_or_default(),
         version: incoming.version()?,
         spec,
+        annotations: match kind {
+            BudgetKind::DisruptionBudget => RuleAnnotations::default(),
+            BudgetKind::PodUnavailableBudget => kruise::rule_annotations(object),
+        },
+        is_twin: kind == BudgetKind::DisruptionBudget && is_twin(&object.metadata),
         ledger,
         gone: ledger::gone(&object.status),
         memory: memory::read(&object.status),

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 use quorate_api::budget::StoredBudget;
 use quorate_api::names::kruise::{PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS};
-use quorate_engine::facts::Rules;
+use quorate_engine::basics::Text;
+use quorate_engine::facts::{RuleAnnotations, Rules};
 use serde_json::Value;
 
 use crate::budget::ParsedSpec;
@@ -26,6 +27,14 @@ use crate::field::Field;
 pub(crate) fn read(object: &StoredBudget) -> ParsedSpec {
     let none = BTreeMap::new();
     spec::read(&object.spec, object.metadata.annotations.as_ref().unwrap_or(&none))
+}
+
+/// The annotations that the rules of a budget depend on.
+pub(crate) fn rule_annotations(object: &StoredBudget) -> RuleAnnotations {
+    let annotations = object.metadata.annotations.as_ref();
+    let value = |name: &str| annotations?.get(name).map(|value| Text::from(value.as_str()));
+    let values = [PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS].map(|name| (Text::from(name), value(name)));
+    RuleAnnotations { any: annotations.is_some(), values: values.into() }
 }
 
 /// All problems of a new budget. `neighbours` are the other budgets of its namespace.

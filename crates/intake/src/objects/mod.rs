@@ -16,7 +16,7 @@ pub use controller::{any as any_controller, deployment, replica_set, stateful_se
 pub use group::{own_workload, pod_group, upstream_workload};
 pub use leader_worker_set::leader_worker_set;
 pub use pod::{any_pod, pod};
-pub use twin::{Groups, TooTight, too_tight, twin};
+pub use twin::{Groups, TooTight, is_twin, native_owner, too_tight, twin};
 
 use std::sync::Arc;
 

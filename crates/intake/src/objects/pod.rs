@@ -32,6 +32,7 @@ pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
         link: link(incoming, &pod.spec).map(Box::new),
         group_size: group_size(pod),
         deadline: pod.spec.active_deadline_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+        grace_seconds: grace_seconds(pod),
         resize_infeasible: resize_infeasible(pod),
         containers: containers(pod),
     })
@@ -102,6 +103,12 @@ fn group_size(pod: &slim::Pod) -> Option<u32> {
     let annotations = pod.metadata.annotations.as_ref()?;
     let mut sizes = GroupSource::ALL.iter().filter_map(|source| annotations.get(source.size_annotation?));
     sizes.next()?.parse().ok().filter(|size| *size > 0)
+}
+
+/// Seconds that the containers of a pod may take to stop. The API server sets 30 if the user sets nothing.
+fn grace_seconds(pod: &slim::Pod) -> u32 {
+    let given = pod.spec.termination_grace_period_seconds.unwrap_or(30);
+    u32::try_from(given.max(0)).unwrap_or(u32::MAX)
 }
 
 /// Whether the kubelet reports that its node can never carry out the requested resize.

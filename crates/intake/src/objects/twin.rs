@@ -1,6 +1,6 @@
 //! Twins: the DisruptionBudget of a PodDisruptionBudget that requests groups by annotations.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use quorate_api::DisruptionBudgetSpec;
 use quorate_api::budget::{BudgetScope, PodGroupPolicy, UnhealthyPodEvictionPolicy};
@@ -10,6 +10,21 @@ use quorate_engine::basics::Quantity;
 
 use crate::budget;
 use crate::error::Problem;
+
+/// Whether a budget is the twin of a native budget, which is its controller.
+pub fn is_twin(budget: &ObjectMeta) -> bool {
+    native_owner(budget).is_some()
+}
+
+/// The native budget whose twin a budget is.
+pub fn native_owner(budget: &ObjectMeta) -> Option<&OwnerReference> {
+    let is_native = |owner: &&OwnerReference| {
+        owner.kind == "PodDisruptionBudget"
+            && owner.api_version.starts_with("policy/")
+            && owner.controller == Some(true)
+    };
+    budget.owner_references.iter().flatten().find(is_native)
+}
 
 /// The spec of the twin that a native budget requests by its annotations, or the problem with them; `None` if it
 /// requests none.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use quorate_engine::basics::{Time, Version};
 use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
 use quorate_engine::facts::{BudgetKey, BudgetKind, Operation};
-use quorate_engine::ledger::{Admission, LedgerPatch, PatchTarget, Step};
+use quorate_engine::ledger::{Admission, LedgerPatch, Step};
 use quorate_intake::budget::{self, MissingFields};
 use serde_json::{Value, json};
 
@@ -156,11 +156,7 @@ fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
     let mut written = stored.clone();
     let outcome = json_patch::patch(&mut written, &steps_of(json));
     let mut fact = budget::budget(&seen).unwrap();
-    let holds = patch.apply(&mut PatchTarget {
-        uid: &fact.uid,
-        generation: fact.generation,
-        ledger: &mut fact.ledger,
-    });
+    let holds = patch.apply(&mut fact);
     assert_eq!(outcome.is_ok(), holds, "{outcome:?}");
     match outcome {
         Ok(()) => {
@@ -169,6 +165,16 @@ fn write(stored: &Value, steps: Vec<Step>) -> Result<Value, String> {
         }
         Err(error) => Err(error.to_string()),
     }
+}
+
+#[test]
+fn a_write_that_requires_a_version_is_refused_once_the_budget_has_changed() {
+    let stored = load("budget.json");
+    let version = budget::budget(&stored_budget(stored.clone())).unwrap().version;
+    let steps = |version| vec![Step::TestVersion(version), Step::SetSettled(Version(47000))];
+    let written = write(&stored, steps(version)).unwrap();
+    assert_eq!(ledger(written).settled, Version(47000), "lower than before");
+    assert!(write(&stored, steps(Version(version.0 - 1))).is_err());
 }
 
 #[test]

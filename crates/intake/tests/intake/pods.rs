@@ -97,7 +97,7 @@ fn links_have_a_fixed_precedence() {
 #[test]
 fn each_state_of_a_pod_is_read() {
     type Holds = fn(&Pod) -> bool;
-    let cases: [(&str, Value, Holds); 13] = [
+    let cases: [(&str, Value, Holds); 16] = [
         ("/status/phase", json!("Pending"), |pod| pod.phase == Phase::Pending),
         ("/status/phase", json!("Failed"), |pod| pod.phase == Phase::Failed),
         ("/status/phase", json!("Strange"), |pod| pod.phase == Phase::Unknown),
@@ -114,6 +114,9 @@ fn each_state_of_a_pod_is_read() {
         }),
         ("/spec/nodeName", json!(""), |pod| pod.node.is_none()),
         ("/spec/activeDeadlineSeconds", json!(600), |pod| pod.deadline == Some(600)),
+        ("/spec/terminationGracePeriodSeconds", json!(600), |pod| pod.grace_seconds == 600),
+        ("/spec/terminationGracePeriodSeconds", json!(-1), |pod| pod.grace_seconds == 0),
+        ("/spec/terminationGracePeriodSeconds", json!(i64::MAX), |pod| pod.grace_seconds == u32::MAX),
         (
             "/status/conditions",
             json!([{ "type": "PodResizePending", "status": "True", "reason": "Infeasible" }]),

@@ -109,3 +109,16 @@ fn a_rule_that_allows_fewer_pods_than_a_group_has_is_too_tight() {
         assert_eq!(with_numbers(wide.clone(), json!({})), None, "{wide}");
     }
 }
+
+#[test]
+fn a_budget_is_a_twin_if_a_native_budget_is_its_controller() {
+    let owner = |controller: bool, kind: &str| json!([{ "apiVersion": "policy/v1", "kind": kind, "name": "llm", "uid": "n-1", "controller": controller }]);
+    let is_twin = |owners: Value| {
+        let stored = with(load("budget.json"), "/metadata/ownerReferences", owners);
+        quorate_intake::budget::budget(&object(stored)).unwrap().is_twin
+    };
+    assert!(is_twin(owner(true, "PodDisruptionBudget")));
+    assert!(!is_twin(owner(false, "PodDisruptionBudget")), "another controller states its rules");
+    assert!(!is_twin(owner(true, "Deployment")));
+    assert!(!is_twin(json!([])));
+}

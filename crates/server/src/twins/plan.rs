@@ -1,11 +1,10 @@
 //! Decides what to write for a native budget and the budget of the same name.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use quorate_api::DisruptionBudgetSpec;
 use quorate_api::budget::StoredBudget;
-use quorate_api::names::BUDGET_CONFIGURED;
 use quorate_api::slim::{Condition, PodDisruptionBudget};
 use quorate_engine::condition_reason::ConditionReason;
+use quorate_engine::status::ConditionType;
 use quorate_intake::objects::{self, Groups};
 use serde_json::Value;
 
@@ -33,9 +32,7 @@ pub(super) struct Twin {
 
 impl TwinState {
     pub(super) fn of(budget: &StoredBudget) -> Self {
-        let owners = budget.metadata.owner_references.iter().flatten();
-        let owner = owners.into_iter().find(|owner| is_native(owner));
-        let twin = owner.map(|owner| {
+        let twin = objects::native_owner(&budget.metadata).map(|owner| {
             Box::new(Twin {
                 uid: budget.metadata.uid.clone().unwrap_or_default(),
                 owner: owner.uid.clone(),
@@ -48,15 +45,10 @@ impl TwinState {
     }
 }
 
-fn is_native(owner: &OwnerReference) -> bool {
-    owner.kind == "PodDisruptionBudget"
-        && owner.api_version.starts_with("policy/")
-        && owner.controller == Some(true)
-}
-
 fn configured(status: &Value) -> Option<(String, String, String)> {
     let conditions = status.get("conditions")?.as_array()?;
-    let found = conditions.iter().find(|condition| condition["type"] == BUDGET_CONFIGURED)?;
+    let found =
+        conditions.iter().find(|condition| condition["type"] == ConditionType::BudgetConfigured.name())?;
     let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
     Some((text("status"), text("reason"), text("message")))
 }
@@ -110,7 +102,7 @@ pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&TwinStat
 
 /// The condition that was last written to a native budget.
 pub(super) fn current_condition(native: &PodDisruptionBudget) -> Option<&Condition> {
-    Condition::find(&native.status.conditions, BUDGET_CONFIGURED)
+    Condition::find(&native.status.conditions, ConditionType::BudgetConfigured.name())
 }
 
 /// A change of the condition of a native budget.

@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error};
 use quorate_api::DisruptionBudget;
-use quorate_api::names::BUDGET_CONFIGURED;
 use quorate_api::slim;
 use quorate_engine::basics::ObjectKey;
+use quorate_engine::status::ConditionType;
 use serde_json::json;
 use tracing::info;
 
@@ -74,13 +74,14 @@ impl TwinWriter {
         native: &slim::PodDisruptionBudget,
         change: Change,
     ) -> Result<(), Error> {
+        let kind = ConditionType::BudgetConfigured.name();
         let condition = match &change {
-            Change::Remove => json!({"$patch": "delete", "type": BUDGET_CONFIGURED}),
+            Change::Remove => json!({"$patch": "delete", "type": kind}),
             Change::Set { status, reason, message } => {
                 let before = plan::current_condition(native).filter(|current| current.status == *status);
                 let since = before.and_then(|current| current.last_transition_time.clone());
                 json!({
-                    "type": BUDGET_CONFIGURED,
+                    "type": kind,
                     "status": status,
                     "reason": reason,
                     "message": message,

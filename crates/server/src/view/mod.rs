@@ -12,7 +12,7 @@ use kube::api::Api;
 use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, Text, Time};
 use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason};
-use quorate_engine::facts::{Agent, Budget, BudgetKey, BudgetKind, Input, Node, WorkloadSource};
+use quorate_engine::facts::{Agent, Budget, BudgetKey, BudgetKind, Input, Node, Operation, WorkloadSource};
 use quorate_engine::ledger::Event;
 use quorate_engine::request::Request;
 use quorate_engine::{Engine, Gates, Snapshot};
@@ -48,6 +48,7 @@ pub struct View {
     engine: Engine,
     messages: mpsc::Receiver<Message>,
     servers: Servers,
+    serve_pub: ServePub,
     offset: i64,
     /// The kinds of budgets whose definition does not store what servers write.
     outdated: Vec<BudgetKind>,
@@ -90,6 +91,7 @@ impl View {
             engine: Engine::new(gates),
             messages,
             servers,
+            serve_pub,
             offset,
             outdated: Vec::new(),
             unlisted: Vec::new(),
@@ -152,6 +154,11 @@ impl View {
         Time(clock::now().0.saturating_add(self.offset))
     }
 
+    /// Whether the servers serve OpenKruise's budgets, as their Leases or the user say.
+    pub fn serve_pub(&self) -> ServePub {
+        self.serve_pub
+    }
+
     /// What the servers publish.
     pub fn servers(&self) -> &Servers {
         &self.servers
@@ -164,7 +171,22 @@ impl View {
         if matches!(decision, Decision::Allow(Allow::Exempt(_))) {
             return decision;
         }
-        if let Some(reason) = self.servers.refusal() {
+        let refusal = self.servers.refusal();
+        let decides = !matches!(refusal, Some(DenialReason::NotSynced | DenialReason::NotServing));
+        if decides
+            && self.is_free_relabel(request)
+            && let Some(object) = &request.object
+        {
+            return match decision {
+                Decision::Allow(_) => decision,
+                Decision::Deny(_) => Decision::Allow(Allow::Agreed {
+                    uid: object.uid.clone(),
+                    reasons: Vec::new(),
+                    departures: Vec::new(),
+                }),
+            };
+        }
+        if let Some(reason) = refusal {
             return Decision::Deny(vec![Denial { budget: None, reason }]);
         }
         if let Decision::Deny(denials) = &mut decision {
@@ -184,10 +206,26 @@ impl View {
         uid: &str,
     ) -> Result<AllowReason, Denial> {
         let now = self.now();
-        self.engine.decide_one(key, request, uid, now).map_err(|mut denial| {
+        let decided = self.engine.decide_one(key, request, uid, now);
+        if self.is_free_relabel(request) {
+            return Ok(decided.unwrap_or(AllowReason::Leaves));
+        }
+        decided.map_err(|mut denial| {
             self.name_outdated_definition(&mut denial);
             denial
         })
+    }
+
+    /// Whether a request is a relabel, and no budget of the namespace decides those. A server that serves then admits it,
+    /// even if it has not heard from the API server.
+    fn is_free_relabel(&self, request: &Request) -> bool {
+        let decides = |budget: &Budget| match &budget.spec {
+            Ok(rules) => rules.operations.contains(Operation::Relabel) && !rules.observe,
+            Err(broken) => broken.operations.contains(Operation::Relabel),
+        };
+        let namespace = &request.pod.namespace;
+        let mut budgets = self.engine.budgets().filter(|budget| budget.key.object.namespace == *namespace);
+        request.operation == Operation::Relabel && !budgets.any(decides)
     }
 
     /// A budget that is closed because its definition drops what is written was not just created.

@@ -9,8 +9,9 @@ use kube::Client;
 use kube::core::{ApiResource, Resource};
 use parking_lot::Mutex;
 use quorate_engine::basics::GroupKind;
-use quorate_kit::watch::{Failing, Health, Interruptions, Progress, Source, Why};
+use quorate_kit::watch::{Failing, Health, Interruptions, Source};
 use serde::de::DeserializeOwned;
+use tokio::sync::{Notify, watch};
 
 /// How long to wait, before the first decision, for the first list of a kind that not every cluster has. The wait
 /// starts when the kinds that every cluster has are listed: by then the API server knows the permissions of this
@@ -23,8 +24,18 @@ pub(super) struct SyncTimeout {
     pub(super) failing: Option<Duration>,
 }
 
-/// The kinds of budgets.
-const BUDGETS: [&str; 2] = ["DisruptionBudget", "PodUnavailableBudget"];
+/// The kinds of budgets, as group and kind.
+const BUDGETS: [(&str, &str); 2] =
+    [("policy.quorate.dev", "DisruptionBudget"), ("policy.kruise.io", "PodUnavailableBudget")];
+
+/// The kinds that show which kinds of budgets there are, and which of them this process serves.
+const SERVED: [(&str, &str); 2] = [
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+];
+
+/// Timeout of a list that is requested in between. After it, the watch may be another one.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The state of the watch of a kind.
 #[derive(Clone, Debug)]
@@ -52,6 +63,17 @@ pub(crate) struct WatchScope {
     healths: Arc<Mutex<BTreeMap<GroupKind, Health>>>,
     /// How often the watches lost the API server.
     interruptions: Interruptions,
+    /// Why the initial sync cannot complete, besides kinds that cannot be read.
+    awaited: Arc<Mutex<Option<&'static str>>>,
+    rounds: Arc<Rounds>,
+}
+
+/// Rounds of discovery that are requested in between.
+#[derive(Debug, Default)]
+struct Rounds {
+    wanted: Notify,
+    /// The number of requested rounds that are done.
+    done: watch::Sender<u64>,
 }
 
 impl WatchScope {
@@ -120,25 +142,50 @@ impl WatchScope {
         others.map(|(_, health)| health.clone()).collect()
     }
 
-    /// Lists the budgets of every watched kind again, and waits until they are delivered. Leaves out a kind that may not be
-    /// read: none of its budgets is known, and this process acknowledges none.
+    /// Lists all budgets again that this process serves, and waits until they are delivered. First it reads again which
+    /// kinds of budgets those are: a watch may lag.
     pub(crate) async fn list_budgets_again(&self) {
-        let is_budget = |kind: &GroupKind| BUDGETS.contains(&&*kind.kind);
-        let healths: Vec<Health> = {
-            let healths = self.healths.lock();
-            healths.iter().filter(|(kind, _)| is_budget(kind)).map(|(_, health)| health.clone()).collect()
-        };
-        for health in healths {
-            let refused = |progress: &Progress| {
-                let why = progress.failing.as_ref().map(|failing| &failing.why);
-                progress.listed == 0 && why.is_some_and(Why::is_refusal)
-            };
-            let mut progress = health.follow();
-            tokio::select! {
-                () = health.list_again() => {}
-                _ = progress.wait_for(refused) => {}
+        for (group, kind) in SERVED {
+            self.list_again(&GroupKind::new(group, kind), false).await;
+        }
+        let mut done = self.rounds.done.subscribe();
+        let before = *done.borrow_and_update();
+        self.rounds.wanted.notify_one();
+        // This cannot fail: `self` keeps the sender alive.
+        let _ = done.wait_for(|done| *done > before).await;
+        for (group, kind) in BUDGETS {
+            self.list_again(&GroupKind::new(group, kind), true).await;
+        }
+    }
+
+    /// Lists a kind again, for as long as it is watched. A kind that was never listed is left out unless it is `required`.
+    async fn list_again(&self, kind: &GroupKind, required: bool) {
+        let health = || self.healths.lock().get(kind).cloned();
+        while let Some(health) = health().filter(|health| required || health.progress().listed > 0) {
+            if tokio::time::timeout(LIST_TIMEOUT, health.list_again()).await.is_ok() {
+                return;
             }
         }
+    }
+
+    /// Waits until another round of discovery is requested.
+    pub(super) async fn round_wanted(&self) {
+        self.rounds.wanted.notified().await;
+    }
+
+    /// A requested round of discovery is done.
+    pub(super) fn round_done(&self) {
+        self.rounds.done.send_modify(|done| *done += 1);
+    }
+
+    /// Why the initial sync cannot complete, besides kinds that cannot be read.
+    pub(crate) fn awaited(&self) -> Option<&'static str> {
+        *self.awaited.lock()
+    }
+
+    /// Sets why the initial sync cannot complete.
+    pub(super) fn set_awaited(&self, why: Option<&'static str>) {
+        *self.awaited.lock() = why;
     }
 
     /// All watched kinds.

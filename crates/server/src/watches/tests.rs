@@ -2,6 +2,7 @@
 
 mod ages;
 mod api;
+mod served;
 mod unreadable;
 
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use quorate_engine::Snapshot;
 use quorate_engine::facts::Input;
 use quorate_engine::ledger::Event;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::WatchScope;
 use crate::actor::{Message, ReplicaHandle};
+use crate::kruise::{self, ServePub};
 use crate::raw_budgets::RawBudgets;
 use crate::twins;
 use api::FakeApi;
@@ -27,25 +29,23 @@ const FLEETS: &str = "/apis/example.com/v1/fleets";
 /// Running watches, and the messages that they send to the actor.
 struct Fixture {
     api: FakeApi,
+    scope: WatchScope,
     inbox: mpsc::Receiver<Message>,
     _watches: JoinSet<()>,
 }
 
 impl Fixture {
     fn start(api: FakeApi) -> Self {
+        Self::start_with(api, ServePub::Always)
+    }
+
+    fn start_with(api: FakeApi, serve: ServePub) -> Self {
         let (replica, inbox) = ReplicaHandle::listening();
         let (raw_budgets, unread) = (Arc::new(RawBudgets::default()), twins::Inbox::unread());
-        let kruise = watch::channel(Some(true)).1;
-        let watches = super::start(
-            &api.client(),
-            &WatchScope::everything(),
-            &replica,
-            &raw_budgets,
-            "quorate",
-            &unread,
-            kruise,
-        );
-        Self { api, inbox, _watches: watches }
+        let scope = WatchScope::everything();
+        let kruise = kruise::follow(api.client(), serve, &scope, None);
+        let watches = super::start(&api.client(), &scope, &replica, &raw_budgets, "quorate", &unread, kruise);
+        Self { api, scope, inbox, _watches: watches }
     }
 
     async fn next_of_any_kind(&mut self) -> Event {
@@ -86,6 +86,16 @@ impl Fixture {
                 event => events.push(describe(&event)),
             }
         }
+    }
+
+    /// All events within a number of seconds, as text.
+    async fn events_within(&mut self, seconds: u64) -> Vec<String> {
+        let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        let mut events = Vec::new();
+        while let Ok(event) = tokio::time::timeout_at(end, self.next()).await {
+            events.push(describe(&event));
+        }
+        events
     }
 }
 

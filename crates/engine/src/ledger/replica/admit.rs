@@ -85,7 +85,8 @@ impl Replica {
         }
         let request = pending.request();
         let known = match &request.object {
-            Some(object) => self.engine.pod_by_uid(&object.uid),
+            // A UID has one name for good: with another one, the review is not of the API server.
+            Some(object) => self.engine.pod_by_uid(&object.uid).filter(|pod| pod.key == request.pod),
             None => self.engine.pod(&request.pod).filter(|pod| !pod.terminating),
         };
         let Some(pod) = known else { return true };
@@ -194,6 +195,7 @@ impl Replica {
         match self.engine.decide(pending.request(), self.process.now) {
             Decision::Allow(Allow::Agreed { uid, reasons, .. }) => self.plan(id, uid, &reasons),
             Decision::Allow(Allow::NotCovered { uid }) => {
+                self.set_pod(id, &uid);
                 if let Some(pending) = self.requests.get_mut(id) {
                     pending.set_not_covered(uid);
                 }
@@ -243,23 +245,33 @@ impl Replica {
         if self.is_without(ProtocolRule::SecondRequestWrites) && self.all_hold(&uid, reasons) {
             plan.must_agree.clear();
         }
+        self.set_pod(id, &uid);
         if let Some(pending) = self.requests.get_mut(id) {
             pending.set_plan(uid, plan);
         }
         self.advance(id);
     }
 
+    /// The pod that a request is decided for: its token describes the pod that is known here, not that of the review.
+    fn set_pod(&mut self, id: RequestId, uid: &Uid) {
+        if let (Some(pending), Some(pod)) = (self.requests.get_mut(id), self.engine.pod_by_uid(uid)) {
+            pending.set_pod(pod);
+        }
+    }
+
     /// Sends a request to the next budget that must agree, or admits it when all have its token.
     pub(super) fn advance(&mut self, id: RequestId) {
         let Some(pending) = self.requests.get(id) else { return };
         if let Some(next) = pending.next_budget(|key| self.has_token(pending, key)).cloned() {
-            self.budgets.due.insert(next.clone());
+            self.budgets.work.add(next.clone());
             self.budgets.states.entry(next).or_default().queue.push(id, self.process.now);
             return;
         }
         // Last thing before the answer: a budget that covers the pod since a moment ago was not consulted.
         let covering = pending.uid().map(|uid| self.engine.covering(uid)).unwrap_or_default();
-        let changed = covering.iter().any(|key| !pending.was_consulted(key, self.coverage(key)));
+        // One with a `targetRef` may cover it, if a controller above the pod is not known.
+        let changed = covering.iter().any(|key| !pending.was_consulted(key, self.coverage(key)))
+            || self.unknown_owner(pending.request()).is_some();
         if changed && !self.is_without(ProtocolRule::RecheckCovering) {
             self.decide(id);
         } else {
@@ -293,7 +305,7 @@ impl Replica {
                 what: pending.token(self.process.now),
             };
             for key in pending.observing() {
-                self.budgets.due.insert(key.clone());
+                self.budgets.work.add(key.clone());
                 let state = self.budgets.states.entry(key.clone()).or_default();
                 state.queue.backfill(admission.token.clone(), Backfill::best_effort(&admission));
             }
@@ -316,7 +328,7 @@ impl Replica {
         if let Some(uid) = pending.uid().cloned() {
             let token = pending.token_id().clone();
             for key in pending.into_agreed() {
-                self.budgets.due.insert(key.clone());
+                self.budgets.work.add(key.clone());
                 self.budgets.states.entry(key).or_default().queue.withdraw(token.clone(), uid.clone());
             }
         }

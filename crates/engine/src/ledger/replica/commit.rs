@@ -23,20 +23,20 @@ impl Replica {
     pub(super) fn run_queues(&mut self) {
         // Requests that wait for newer pods are woken by any news of pods.
         let states = &self.budgets.states;
-        let is_behind = |key: &&BudgetKey| states.get(*key).is_some_and(|state| state.lists.is_behind());
-        self.budgets.due.extend(self.budgets.busy.iter().filter(is_behind).cloned());
-        while let Some(key) = self.budgets.due.pop_first() {
+        let is_behind = |key: &BudgetKey| states.get(key).is_some_and(|state| state.lists.is_behind());
+        self.budgets.work.add_busy(is_behind);
+        while let Some(key) = self.budgets.work.pop() {
             self.run_queue(&key);
             let needs_leader = self.needs_leader(&key);
             match self.budgets.states.get(&key) {
                 Some(state) if !state.queue.is_idle() || needs_leader => {
-                    self.budgets.busy.insert(key);
+                    self.budgets.work.looked_at(key, true);
                 }
                 state => {
                     if state.is_some_and(|state| state.coverage.is_none()) {
                         self.budgets.states.remove(&key);
                     }
-                    self.budgets.busy.remove(&key);
+                    self.budgets.work.looked_at(key, false);
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Replica {
         let state = self.budgets.states.get(key);
         let until = state.and_then(|state| state.queue.batch_until(&self.settings));
         let Some(until) = until.filter(|until| self.process.now < *until) else { return false };
-        self.budgets.wakes.insert(until);
+        self.budgets.work.wake_at(until);
         true
     }
 
@@ -83,7 +83,7 @@ impl Replica {
     /// Decides the waiting requests and starts the next write; returns whether there is one.
     fn commit(&mut self, key: &BudgetKey, budget: &Budget) -> bool {
         let Some(state) = self.budgets.states.get_mut(key) else { return false };
-        let tokens = state.queue.take_tokens();
+        let tokens = state.queue.take_tokens(self.process.now, self.settings.recent_for);
         let mut draft = Draft { ledger: budget.ledger.clone(), write: PendingWrite::default() };
         let whole_claim = self.is_without(ProtocolRule::WithdrawOnlyOwn);
         for (token, uid) in &tokens.withdrawals {
@@ -149,7 +149,7 @@ impl Replica {
         }
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         let waiting = state.queue.take_waiting();
-        let (mut need_list, mut need_source) = (VecDeque::new(), VecDeque::new());
+        let (mut need_list, mut need_source, mut replan) = (VecDeque::new(), VecDeque::new(), Vec::new());
         // Each request counts those that are written with it.
         self.engine.set_draft(key, &draft.ledger);
         for id in waiting {
@@ -157,11 +157,13 @@ impl Replica {
             let Some(uid) = pending.uid() else { continue };
             let inherits = draft.ledger.holds(uid) && self.is_without(ProtocolRule::DecideAfresh);
             let decided = match inherits {
-                true => Ok(Passes { reason: AllowReason::Surplus, needs_list: false }),
+                true => Ok(Passes { reason: AllowReason::Surplus, needs_list: false, is_unlisted: false }),
                 false => self.engine.review_one(key, pending.request(), uid, self.process.now),
             };
             match decided {
                 Err(denial) => self.answer(id, Decision::Deny(vec![denial])),
+                // A list that was sent after the request arrived may still be older than the pod that was read for it.
+                Ok(Passes { is_unlisted: true, .. }) => need_list.push_back(id),
                 Ok(Passes { needs_list: true, .. })
                     if !self.has_fresh_list(key, budget, pending.arrived()) =>
                 {
@@ -175,8 +177,13 @@ impl Replica {
                 }
                 Ok(Passes { reason, .. }) => {
                     let agreement = Agreement { budget: budget.uid.clone(), pod: uid.clone(), reason };
-                    if pending.request().dry_run || reason.only_observes() {
+                    if pending.request().dry_run {
                         self.agreed(id, key, agreement);
+                        continue;
+                    }
+                    // The budget has changed since the request was planned. It gets no token, so it has not agreed.
+                    if reason.only_observes() {
+                        replan.push(id);
                         continue;
                     }
                     let token = pending.token_id().clone();
@@ -195,6 +202,7 @@ impl Replica {
             need_list.append(&mut need_source);
             state.queue.put_back(need_list);
         }
+        replan.into_iter().for_each(|id| self.decide(id));
     }
 
     /// A budget agrees to a request.
@@ -262,13 +270,23 @@ impl Replica {
         }
     }
 
+    /// Tests that the rules of a budget are those that were decided on.
+    pub(super) fn test_rules(&self, budget: &Budget) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if !self.is_without(ProtocolRule::TestGeneration) {
+            steps.push(Step::TestGeneration(budget.generation));
+        }
+        if !budget.annotations.values.is_empty() && !self.is_without(ProtocolRule::TestAnnotations) {
+            steps.push(Step::TestAnnotations(budget.annotations.clone()));
+        }
+        steps
+    }
+
     /// The steps that turn the ledger of a budget into the draft's, with what is settled on the way.
     fn commit_steps(&self, budget: &Budget, draft: &mut Draft, settled: Option<Version>) -> Vec<Step> {
         let old = &budget.ledger;
         let mut steps = self.preamble(budget);
-        if !self.is_without(ProtocolRule::TestGeneration) {
-            steps.push(Step::TestGeneration(budget.generation));
-        }
+        steps.extend(self.test_rules(budget));
         if !self.is_without(ProtocolRule::TestNumber) {
             steps.push(Step::TestNumber(old.number));
         }

@@ -32,12 +32,17 @@ impl Replica {
     pub(super) fn needs_leader(&self, key: &BudgetKey) -> bool {
         let has_claims = |budget: &Budget| !budget.ledger.claims.is_empty();
         let unfinished = self.engine.budget(key).is_some_and(has_claims);
-        self.process.leads && (unfinished || self.is_closed(key) || self.is_outdated(key))
+        self.process.leads
+            && (unfinished || self.is_closed(key) || self.is_outdated(key) || self.is_settled_ahead(key))
     }
 
     /// Does the next thing that a budget needs.
     pub(super) fn lead(&mut self, key: &BudgetKey, budget: &Budget) {
-        if is_foreign(&budget.ledger) || self.settle(key, budget) || self.finish_updates(key, budget) {
+        if is_foreign(&budget.ledger)
+            || self.lower_settled(key, budget)
+            || self.settle(key, budget)
+            || self.finish_updates(key, budget)
+        {
             return;
         }
         self.find_expired(key, budget);
@@ -180,11 +185,15 @@ impl Replica {
         tokens.map(|(token, _)| (uid.clone(), token.clone())).collect()
     }
 
-    /// Whether a token has stood for the longest time an admitted request may take, without effect.
+    /// Whether a token has stood for so long that it can be dropped.
     fn is_due(&self, key: &BudgetKey, uid: &Uid, token: &TokenId, what: &Token) -> bool {
-        let first = self.claims.first_seen(key, uid, token);
-        let stood = first.is_some_and(|first| self.process.now >= first.at.after(self.settings.expiry));
-        stood && settle::is_droppable(what, self.engine.pod_by_uid(uid), &self.settings)
+        let Some(first) = self.claims.first_seen(key, uid, token) else { return false };
+        if self.process.now < first.at.after(self.settings.expiry) {
+            return false;
+        }
+        let (pod, available) = (self.engine.pod_by_uid(uid), self.engine.is_available(uid, key));
+        let after = settle::drops_after(what, pod, available, &self.settings);
+        after.is_some_and(|after| self.process.now >= first.at.after(after))
     }
 
     /// The pod of a token that is due was read.
@@ -214,7 +223,7 @@ impl Replica {
     }
 
     fn end_expiry(&mut self, key: &BudgetKey, alive: &BTreeMap<Uid, Version>) {
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         if let Some(state) = self.budgets.states.get_mut(key) {
             state.settlement.end_expiry(alive, self.process.now);
         }
@@ -321,8 +330,8 @@ impl Replica {
 
     /// Lets a budget wait for the next list of the replicas.
     fn await_replicas(&mut self, key: &BudgetKey) {
-        let remembered = self.process.last_replicas.clone();
-        if let Some(mut known) = remembered.filter(|_| self.is_without(ProtocolRule::ListReplicas)) {
+        #[cfg(feature = "mutations")]
+        if let Some(mut known) = self.process.last_replicas.clone() {
             let own = known.iter_mut().filter(|replica| replica.name == self.settings.name);
             own.for_each(|replica| replica.acknowledged = self.acknowledgements.acknowledged());
             self.open_if_acknowledged(key, &known);
@@ -340,7 +349,7 @@ impl Replica {
         let pause = self.settings.list_pause;
         let Some(due_at) = self.budgets.replica_lists.due_at(pause).filter(|_| may_open) else { return };
         if due_at > self.process.now {
-            self.budgets.wakes.insert(due_at);
+            self.budgets.work.wake_at(due_at);
             return;
         }
         let queued = self.budgets.replica_lists.start(self.process.now);
@@ -378,6 +387,7 @@ impl Replica {
             }
         }
         self.budgets.replica_lists.done(gets_on);
+        #[cfg(feature = "mutations")]
         if self.is_without(ProtocolRule::ListReplicas) {
             self.process.last_replicas = listed;
         }
@@ -386,14 +396,10 @@ impl Replica {
     /// Opens the budget if every replica that decides knows it; returns whether that is so.
     fn open_if_acknowledged(&mut self, key: &BudgetKey, replicas: &[ReplicaLease]) -> bool {
         let no_wait = self.is_without(ProtocolRule::WaitForAcknowledgement);
-        let vanished_pass = self.is_without(ProtocolRule::WaitForVanished);
         let crowded = self.outbox.lists_to_open() >= MAX_LISTS_TO_OPEN;
         let Some(state) = self.budgets.states.get_mut(key) else { return false };
         let mut replicas = replicas.iter();
-        let ready = replicas.all(|replica| {
-            let blocks = state.opening.is_blocked_by(replica, key.kind);
-            !blocks || no_wait || (replica.vanished && vanished_pass)
-        });
+        let ready = replicas.all(|replica| no_wait || !state.opening.is_blocked_by(replica, key.kind));
         if !ready || crowded {
             state.opening.wait();
         } else if self.is_without(ProtocolRule::ListAfterAcknowledgement) {
@@ -412,7 +418,7 @@ impl Replica {
 
     /// The pods were listed after the last acknowledgement.
     pub(super) fn pods_listed_to_open(&mut self, key: &BudgetKey, seen_at: Version, reply: Reply) {
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         if !state.opening.pods_listed(seen_at) {
             return;
@@ -436,10 +442,8 @@ impl Replica {
         let Some(state) = self.budgets.states.get_mut(key) else { return false };
         let mut took = false;
         for admission in &self.process.handed_over {
-            // A pod whose owner is not known here may be covered, and a claim that is not needed does no harm.
-            let covers = self.engine.covering(&admission.uid).contains(key)
-                || self.engine.unknown_owner(&admission.uid).is_some();
-            if covers && state.opening.take_token(&admission.token) {
+            // A claim that is not needed does no harm.
+            if self.engine.may_cover(key, &admission.uid) && state.opening.take_token(&admission.token) {
                 state.queue.backfill(admission.token.clone(), Backfill::required(admission));
                 took = true;
             }
@@ -459,8 +463,11 @@ impl Replica {
         };
         let listed = listed.unwrap_or(state.lists.version());
         let mut steps = self.preamble(&budget);
-        if !self.is_without(ProtocolRule::TestGeneration) {
-            steps.push(Step::TestGeneration(budget.generation));
+        steps.extend(self.test_rules(&budget));
+        // Its annotations may have been others and are the same again: a commit from before must not hold.
+        if !budget.annotations.values.is_empty() && !self.is_without(ProtocolRule::OpeningRaisesNumber) {
+            let number = budget.ledger.number;
+            steps.extend([Step::TestNumber(number), Step::SetNumber(number + 1)]);
         }
         self.raise_settled(&budget.ledger, budget.ledger.settled.max(listed), &mut steps);
         steps.push(Step::SetEnforced(coverage, budget.generation));
@@ -473,7 +480,7 @@ impl Replica {
     fn write_generation(&mut self, key: &BudgetKey, budget: &Budget) {
         let Some(coverage) = self.coverage(key) else { return };
         let mut steps = self.preamble(budget);
-        steps.push(Step::TestGeneration(budget.generation));
+        steps.extend(self.test_rules(budget));
         steps.push(Step::SetEnforced(coverage, budget.generation));
         let names = Some(budget.generation);
         self.start_write(key, steps, PendingWrite { names, ..PendingWrite::default() });

@@ -5,10 +5,12 @@
 //! - `commit`: decides the requests that wait for a budget, and writes their tokens.
 //! - `replies`: what came of a write or of a list.
 //! - `lead`: what the leader does for every budget: settle, expire, open.
+//! - `lower`: what the leader does with a `settledVersion` from another time.
 
 mod admit;
 mod commit;
 mod lead;
+mod lower;
 mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,9 @@ use crate::facts::{Budget, BudgetKey, BudgetKind, Input};
 use crate::ledger::claim_index::ClaimIndex;
 use crate::ledger::freshness::Freshness;
 use crate::ledger::lists::FreshLists;
-use crate::ledger::messages::{Admission, Event, Output, ReplicaLease};
+#[cfg(feature = "mutations")]
+use crate::ledger::messages::ReplicaLease;
+use crate::ledger::messages::{Admission, Event, Output};
 use crate::ledger::opening::{Acknowledgements, Opening, ReplicaLists};
 use crate::ledger::outbox::Outbox;
 use crate::ledger::patch::{LedgerPatch, Step};
@@ -31,6 +35,8 @@ use crate::ledger::recent::RecentAdmissions;
 use crate::ledger::requests::PendingRequests;
 use crate::ledger::settings::{ProtocolRule, Settings};
 use crate::ledger::settle::Settlement;
+use crate::ledger::settled_ahead::SettledAhead;
+use crate::ledger::work_queue::WorkQueue;
 use crate::status::Status;
 
 /// One process of many that decide together.
@@ -56,6 +62,7 @@ struct Process {
     /// Whether it holds the Lease that makes it settle, expire and open.
     leads: bool,
     /// What the last list of replicas showed, for the mutation that takes it for the truth.
+    #[cfg(feature = "mutations")]
     last_replicas: Option<Vec<ReplicaLease>>,
     /// What replicas that have ended handed over, as the last list of replicas showed it.
     handed_over: Vec<Admission>,
@@ -76,31 +83,27 @@ struct BudgetState {
 #[derive(Clone, Debug, Default)]
 struct Budgets {
     states: BTreeMap<BudgetKey, BudgetState>,
-    /// To be looked at in this step.
-    due: BTreeSet<BudgetKey>,
-    /// With something to do or to wait for: looked at whenever time passes.
-    busy: BTreeSet<BudgetKey>,
-    /// When batch windows close.
-    wakes: BTreeSet<Time>,
+    work: WorkQueue,
     /// Kinds that are not watched any more. A reply to an earlier call must not bring back a budget of these.
     unwatched: BTreeSet<BudgetKind>,
     /// The lists of the replicas, for the budgets that wait to be opened.
     replica_lists: ReplicaLists,
+    /// The budgets that need newer pods than any that are known.
+    ahead: SettledAhead,
 }
 
 impl Replica {
     /// A replica that knows nothing and decides nothing yet.
     pub fn new(settings: Settings, gates: Gates) -> Self {
         let mut engine = Engine::new(gates);
-        engine.open_all = settings.is_without(ProtocolRule::ClosedDenies);
-        engine.coverage_by_uid = settings.is_without(ProtocolRule::ReopenOnCoverage);
         let ages_count = !settings.is_without(ProtocolRule::StaleKindsDeny);
         engine.set_age_limit(if ages_count { settings.fresh_for } else { Duration::MAX });
-        engine.any_generation = settings.is_without(ProtocolRule::SteadyCoverage);
+        engine.leave_out(settings.left_out());
         let process = Process {
             now: Time(i64::MIN),
             freshness: Freshness::new(),
             leads: false,
+            #[cfg(feature = "mutations")]
             last_replicas: None,
             handed_over: Vec::new(),
         };
@@ -206,7 +209,7 @@ impl Replica {
 
     /// When the next batch window closes: the next tick is due then.
     pub fn wakes_at(&self) -> Option<Time> {
-        self.budgets.wakes.first().copied()
+        self.budgets.work.next_wake()
     }
 
     /// Whether a budget has claims, written or being written: then its status changes again soon.
@@ -218,14 +221,18 @@ impl Replica {
     pub fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.engine.fingerprint(state);
-        let Process { now, freshness, leads, last_replicas, handed_over } = &self.process;
-        (now, freshness, leads, last_replicas, handed_over).hash(state);
+        let process = &self.process;
+        (process.now, &process.freshness, process.leads, &process.handed_over).hash(state);
+        #[cfg(feature = "mutations")]
+        process.last_replicas.hash(state);
         self.budgets.replica_lists.fingerprint(state);
         (&self.requests, &self.reads, &self.recent).hash(state);
+        self.budgets.ahead.fingerprint(self.engine.pods_version(), state);
         self.acknowledgements.fingerprint(state);
         self.outbox.fingerprint(state);
         self.claims.fingerprint(|uid| self.engine.knows(uid), state);
-        (&self.budgets.due, &self.budgets.busy, &self.budgets.unwatched).hash(state);
+        self.budgets.work.fingerprint(state);
+        self.budgets.unwatched.hash(state);
         for (key, budget) in &self.budgets.states {
             let closed = self.is_closed(key);
             (key, budget.coverage, &budget.settlement).hash(state);
@@ -248,18 +255,17 @@ impl Replica {
             Event::Forgotten(kind) => self.engine.forget(&kind),
             Event::BudgetsAt(kind, version) => self.acknowledgements.saw(kind, version),
             Event::Unwatched(kind) => self.unwatched(kind),
-            Event::Synced => self.process.freshness.synced(self.process.now),
+            Event::Synced => self.synced(),
             Event::Serving(serving) => self.process.freshness.set_serving(serving),
             Event::Leader(leads) => {
                 self.process.leads = leads;
-                self.budgets.due.extend(self.budgets.states.keys().cloned());
+                self.budgets.work.extend(self.budgets.states.keys().cloned());
             }
             Event::Request { id, request, deadline } => self.receive(id, *request, deadline),
             Event::Reply(id, reply) => self.reply(id, reply),
             Event::Tick => {
                 let now = self.process.now;
-                self.budgets.wakes.retain(|wake| *wake > now);
-                self.budgets.due.extend(self.budgets.busy.iter().cloned());
+                self.budgets.work.tick(now);
             }
         }
         self.run();
@@ -274,6 +280,7 @@ impl Replica {
         self.recent.forget(now, self.settings.recent_for);
         self.reads.forget(now);
         self.run_queues();
+        self.read_pods_version();
         self.list_replicas();
         let changes = self.engine.advance(now);
         self.outbox.changed(changes);
@@ -367,7 +374,7 @@ impl Replica {
     }
 
     fn wake_claims_of(&mut self, uid: &Uid) {
-        self.budgets.due.extend(self.claims.budgets_of(uid).cloned());
+        self.budgets.work.extend(self.claims.budgets_of(uid).cloned());
     }
 
     /// Takes a budget in from the reply to a call of this replica.
@@ -393,7 +400,7 @@ impl Replica {
             && !self.is_without(ProtocolRule::SteadyCoverage);
         let one_clock = self.is_without(ProtocolRule::ClockPerToken);
         self.claims.update(&budget, self.process.now, one_clock);
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         let coverage = self.engine.coverage_of(&budget);
         let state = self.budgets.states.entry(key.clone()).or_default();
         let changed = state.coverage.replace(coverage) != Some(coverage);
@@ -435,16 +442,30 @@ impl Replica {
             return;
         }
         let Some(state) = self.budgets.states.get_mut(key) else { return };
-        for (token, backfill) in self.recent.backfills(|uid| self.engine.covering(uid).contains(key)) {
+        for (token, backfill) in self.recent.backfills(|uid| self.engine.may_cover(key, uid)) {
             state.queue.backfill(token, backfill);
             self.acknowledgements.start_backfill(key);
         }
     }
 
+    /// Everything was listed. Which budgets cover the pods that an earlier replica of this process admitted is known only
+    /// now, in whatever order the lists came.
+    fn synced(&mut self) {
+        if !self.process.freshness.synced(self.process.now) {
+            return;
+        }
+        let known: Vec<BudgetKey> = self.budgets.states.keys().cloned().collect();
+        for key in known {
+            self.backfill(&key);
+            self.budgets.work.add(key);
+        }
+    }
+
     fn forget_budget(&mut self, key: &BudgetKey) {
         self.claims.remove(key);
+        self.budgets.ahead.clear(key);
         self.acknowledgements.remove(key);
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         if let Some(state) = self.budgets.states.get_mut(key) {
             state.coverage = None;
             state.opening.reset();

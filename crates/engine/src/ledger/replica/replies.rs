@@ -8,7 +8,7 @@ use crate::claims::{Ledger, TokenId};
 use crate::coverage::Coverage;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::facts::{BudgetKey, Input, Pod};
-use crate::ledger::lists::Source;
+use crate::ledger::lists::GroupObject;
 use crate::ledger::messages::{Call, CallId, Note, Reply, WriteOutcome};
 use crate::ledger::outbox::Purpose;
 use crate::ledger::queue::{PendingWrite, Reread};
@@ -26,6 +26,7 @@ impl Replica {
             Some(Purpose::Read(target)) => self.object_read(&target, &reply),
             Some(Purpose::Expire(key, uid)) => self.expire(&key, &uid, reply),
             Some(Purpose::ExpireListed(key, coverage)) => self.expire_listed(&key, coverage, reply),
+            Some(Purpose::PodsVersion) => self.pods_version_read(&reply),
             Some(Purpose::ListReplicas(budgets)) => self.replicas_listed(&budgets, reply),
             Some(Purpose::ListPodsToOpen(key, seen_at)) => self.pods_listed_to_open(&key, seen_at, reply),
             None => {}
@@ -33,7 +34,7 @@ impl Replica {
     }
 
     fn written(&mut self, key: &BudgetKey, reply: Reply) {
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         let Some(write) = state.queue.take_write() else { return };
         match reply {
@@ -78,7 +79,7 @@ impl Replica {
     }
 
     fn reread(&mut self, key: &BudgetKey, reply: Reply) {
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         let state = self.budgets.states.get_mut(key);
         let Some(Reread { write, uid }) = state.and_then(|state| state.queue.take_reread()) else { return };
         match reply {
@@ -116,6 +117,9 @@ impl Replica {
             .collect();
         if let (Some(state), true) = (self.budgets.states.get_mut(key), current) {
             state.queue.confirm(write, ledger, done, |token| !unneeded.contains(token));
+            if done && state.queue.note_pruned(write, self.process.now) {
+                self.outbox.note(Note::NothingSticks(key.clone()));
+            }
             if let Some(named) = write.names.filter(|_| done && ledger.enforced_generation.is_none()) {
                 state.opening.dropped(named);
             }
@@ -181,7 +185,7 @@ impl Replica {
     }
 
     fn pods_listed(&mut self, key: &BudgetKey, coverage: Option<Coverage>, reply: Reply) {
-        self.budgets.due.insert(key.clone());
+        self.budgets.work.add(key.clone());
         let any_coverage = self.is_without(ProtocolRule::ListOfCoverage);
         let Some(state) = self.budgets.states.get_mut(key) else { return };
         let stamp = state.lists.take_list(coverage);
@@ -202,8 +206,8 @@ impl Replica {
     }
 
     /// The object that says how many groups of a budget there should be was read.
-    fn source_read(&mut self, key: &BudgetKey, source: Source, reply: &Reply) {
-        self.budgets.due.insert(key.clone());
+    fn source_read(&mut self, key: &BudgetKey, source: GroupObject, reply: &Reply) {
+        self.budgets.work.add(key.clone());
         let Reply::Controller(shown) = reply else {
             if let Some(state) = self.budgets.states.get_mut(key) {
                 state.lists.source_lost(&source);

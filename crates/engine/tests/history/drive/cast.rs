@@ -80,6 +80,7 @@ pub(super) fn aged_kind(at: u8) -> GroupKind {
         10 => ("scheduling.quorate.dev", "Workload"),
         11 => ("coordination.k8s.io", "Lease"),
         12 => ("", "Node"),
+        13 => ("policy", "PodDisruptionBudget"),
         _ => ("", "Namespace"),
     };
     GroupKind::new(group, kind)

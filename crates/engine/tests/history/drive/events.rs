@@ -24,7 +24,7 @@ impl Drive {
     pub(super) fn events(&mut self, step: &Step) -> Vec<Event> {
         match step {
             Step::Pod(name, edit) => {
-                let mut events = self.bury(*name);
+                let mut events = self.bury();
                 events.push(Event::Apply(Input::Pod(self.change(*name, edit))));
                 events
             }
@@ -33,7 +33,7 @@ impl Drive {
                 Vec::new()
             }
             Step::Deliver(name) => {
-                let mut events = self.bury(*name);
+                let mut events = self.bury();
                 events
                     .extend(self.pods.get(&pod_key(*name)).map(|pod| Event::Apply(Input::Pod(pod.clone()))));
                 events
@@ -45,14 +45,17 @@ impl Drive {
                 let found = self.older.iter().rev().find(|pod| pod.key == pod_key(*name)).cloned();
                 match found {
                     Some(pod) if *learn => vec![Event::Learn(pod)],
+                    Some(pod) if self.unburied.contains(&pod.uid) => Vec::new(),
                     Some(pod) if self.oracle.pods.contains_key(&pod.uid) => {
-                        vec![Event::Apply(Input::Pod(pod))]
+                        let mut events = self.bury();
+                        events.push(Event::Apply(Input::Pod(pod)));
+                        events
                     }
                     _ => Vec::new(),
                 }
             }
             Step::Gone(name) => {
-                let mut events = self.bury(*name);
+                let mut events = self.bury();
                 if let Some(pod) = self.pods.remove(&pod_key(*name)) {
                     let version = self.next_version();
                     events.push(Event::Apply(Input::PodGone(pod.uid, version)));
@@ -72,12 +75,12 @@ impl Drive {
                 let version = self.next_version();
                 let pod = Pod { uid: uid(&key, version), version, terminating: false, ..old.clone() };
                 self.older.push(old.clone());
-                self.pods.insert(key.clone(), pod.clone());
+                self.pods.insert(key, pod.clone());
                 if *learn {
-                    self.unburied.push((key, old.uid));
+                    self.unburied.push(old.uid);
                     return vec![Event::Learn(pod)];
                 }
-                let mut events = self.bury(*name);
+                let mut events = self.bury();
                 events.push(Event::Apply(Input::PodGone(old.uid, version)));
                 events.push(Event::Apply(Input::Pod(pod)));
                 events
@@ -92,12 +95,12 @@ impl Drive {
                 let version = self.next_version();
                 vec![Event::Sync(Snapshot::Pods(self.pods.values().cloned().collect(), version))]
             }
-            Step::Look(slot) => {
+            Step::BudgetPods(slot) => {
                 let Some(budget) = self.known_budget(*slot) else { return Vec::new() };
                 let version = self.next_version();
                 let pods =
                     self.pods.values().filter(|pod| self.oracle.covers(&budget, pod)).cloned().collect();
-                vec![Event::Look(budget.key, pods, version)]
+                vec![Event::BudgetPods(budget.key, pods, version)]
             }
             Step::Time(by) => {
                 self.now = Time(self.now.0 + by);
@@ -146,14 +149,11 @@ impl Drive {
         vec![Event::Apply(Input::Budget(budget))]
     }
 
-    /// The watch delivers the deletion of earlier pods with a name first.
-    fn bury(&mut self, name: u8) -> Vec<Event> {
-        let key = pod_key(name);
-        let (gone, rest) = std::mem::take(&mut self.unburied).into_iter().partition(|(k, _)| *k == key);
-        self.unburied = rest;
+    /// A watch is in order: before anything else it delivers the deletion of pods that were replaced.
+    fn bury(&mut self) -> Vec<Event> {
         let version = Version(self.version);
-        let gone: Vec<(ObjectKey, Uid)> = gone;
-        gone.into_iter().map(|(_, uid)| Event::Apply(Input::PodGone(uid, version))).collect()
+        let gone = std::mem::take(&mut self.unburied).into_iter();
+        gone.map(|uid| Event::Apply(Input::PodGone(uid, version))).collect()
     }
 
     fn budget_events(&mut self, step: &Step) -> Vec<Event> {
@@ -177,6 +177,8 @@ impl Drive {
                     spec: Ok(rules),
                     ledger,
                     gone: Box::default(),
+                    annotations: Default::default(),
+                    is_twin: *slot == 1,
                     memory: quorate_engine::facts::Memory::default(),
                 };
                 vec![Event::Apply(Input::Budget(budget))]

@@ -29,7 +29,7 @@ pub(crate) struct Drive {
     pods: BTreeMap<ObjectKey, Pod>,
     older: Vec<Pod>,
     /// Replaced pods whose deletion the watch has not delivered yet.
-    unburied: Vec<(ObjectKey, Uid)>,
+    unburied: Vec<Uid>,
 }
 
 impl Drive {
@@ -70,7 +70,7 @@ impl Drive {
             Event::Apply(input) => self.engine.apply(input, self.now),
             Event::Sync(snapshot) => self.engine.sync(snapshot, self.now),
             Event::Learn(pod) => self.engine.learn(pod, self.now),
-            Event::Look(budget, pods, version) => {
+            Event::BudgetPods(budget, pods, version) => {
                 self.engine.apply_pod_list(&budget, pods, version, self.now)
             }
             Event::Heard(kinds) => {
@@ -106,6 +106,9 @@ impl Drive {
             return Ok(());
         }
         self.oracle.looks.clear();
+        // A list shows every pod, those that were read before the watch showed them too.
+        let listed = self.oracle.pods.values().map(|seen| seen.pod.version).max();
+        listed.into_iter().for_each(|version| self.oracle.shown_up_to(version));
         let mut fresh = Engine::new(self.oracle.gates);
         let oracle = &self.oracle;
         let mut budgets: Vec<Budget> = oracle.budgets.values().cloned().collect();

@@ -3,6 +3,11 @@
 use super::*;
 use crate::plain;
 
+/// An annotation from which these rules are read.
+pub(super) fn annotated(rules: &Rules) -> RuleAnnotations {
+    RuleAnnotations { any: true, values: [(Text::from("rules"), Some(format!("{rules:?}").into()))].into() }
+}
+
 impl World {
     pub(super) fn new_budget(&mut self, name: &str, uid: Uid, rules: Rules) -> Budget {
         Budget {
@@ -10,6 +15,8 @@ impl World {
             uid,
             generation: 1,
             version: self.counts.next_budget(),
+            annotations: if self.annotated.is_some() { annotated(&rules) } else { Default::default() },
+            is_twin: false,
             spec: Ok(rules),
             ledger: Default::default(),
             gone: Box::default(),
@@ -75,6 +82,11 @@ impl World {
         }
     }
 
+    /// The version of a consistent list of pods.
+    pub(crate) fn pods_version(&self) -> Version {
+        self.counts.pods()
+    }
+
     pub(crate) fn pod_named(&self, name: &str) -> Option<&Part<Pod>> {
         self.pods.values().find(|pod| &*pod.key.name == name)
     }
@@ -106,7 +118,6 @@ impl World {
         let member = ReplicaLease {
             name: name.clone(),
             acknowledged: Acknowledged::default(),
-            vanished: false,
             serves: false,
             admitted: Vec::new(),
         };
@@ -123,7 +134,7 @@ impl World {
     pub(super) fn serve(&mut self, index: usize, scenario: &Scenario) {
         let node = &mut self.nodes[index];
         node.serving = true;
-        let (name, holder) = (node.process(), node.holder);
+        let (name, leader) = (node.process(), node.leader);
         self.leases.change(|leases| {
             if let Some(lease) = leases.get_mut(&name) {
                 lease.member.serves = true;
@@ -133,7 +144,7 @@ impl World {
             self.list_budgets(index);
         }
         self.deliver(index, &News::Serving);
-        self.deliver(index, &News::Holder(holder));
+        self.deliver(index, &News::Leader(leader));
     }
 
     fn list_budgets(&mut self, index: usize) {
@@ -224,16 +235,9 @@ impl World {
                 };
                 let mut budget = Budget::clone(stored);
                 let was_open = self.is_open(&budget);
-                let mut ledger = budget.ledger.clone();
-                let mut stored = PatchTarget {
-                    uid: &budget.uid.clone(),
-                    generation: budget.generation,
-                    ledger: &mut ledger,
-                };
-                if !patch.apply(&mut stored) {
+                if !patch.apply(&mut budget) {
                     return Reply::Written(WriteOutcome::Refused);
                 }
-                budget.ledger = ledger;
                 budget.version = self.counts.next_budget();
                 let opened = !was_open && self.is_open(&budget);
                 let budget = self.put_budget(budget);
@@ -257,8 +261,11 @@ impl World {
                 let pods = self.pods.values().filter(selected).map(|pod| Pod::clone(pod)).collect();
                 Reply::Pods(pods, self.counts.pods())
             }
+            Call::PodsVersion => Reply::PodsVersion(self.counts.pods()),
             Call::ListReplicas => {
-                Reply::Replicas(self.leases.values().map(|lease| lease.member.clone()).collect())
+                let listed =
+                    self.leases.values().filter(|lease| lease.vanished.is_none() || !self.omits_vanished);
+                Reply::Replicas(listed.map(|lease| lease.member.clone()).collect())
             }
         }
     }
@@ -284,7 +291,7 @@ impl World {
         if let Some(uid) = struck.filter(|uid| self.pods.get(uid).is_some_and(|pod| !pod.terminating)) {
             match journey.operation {
                 Operation::Evict | Operation::Delete => self.change_pod(&uid, |pod| pod.terminating = true),
-                // Somebody else has changed the pod since: a conflict.
+                // The pod has been changed since: a conflict.
                 Operation::Update | Operation::Resize | Operation::Relabel
                     if journey.base != self.pods.get(&uid).map(|pod| pod.version) => {}
                 Operation::Update | Operation::Resize | Operation::Relabel => {

@@ -3,7 +3,7 @@
 use quorate_engine::claims::Ledger;
 use quorate_engine::request::Placement;
 
-use super::apiserver::relabelled;
+use super::apiserver::{annotated, relabelled};
 use super::*;
 
 impl World {
@@ -71,11 +71,11 @@ impl World {
             }
         }
         for (uid, pod) in self.pods.iter() {
-            // Where nobody takes its place, a pod that is gone is one that is terminating, to everybody.
+            // Where no pod takes its place, a terminating pod counts as gone for all replicas.
             if pod.terminating && scenario.then != Then::Stays {
                 actions.push(Action::Finish(uid.clone()));
             }
-            if pod.containers.iter().any(|c| c.image != c.spec_image) {
+            if pod.containers.iter().any(|c| c.image != shown_image(c)) {
                 actions.push(Action::Restart(uid.clone()));
             } else if pod.announced {
                 actions.push(Action::Reopen(uid.clone()));
@@ -93,7 +93,7 @@ impl World {
         );
         for (index, node) in self.nodes.iter().enumerate() {
             let closed = self.budgets.values().any(|budget| !self.is_open(budget));
-            if node.mind.is_some() && node.holder && closed && node.calls.is_empty() {
+            if node.mind.is_some() && node.leader && closed && node.calls.is_empty() {
                 actions.push(Action::Tick(index));
             }
         }
@@ -108,18 +108,18 @@ impl World {
         actions
     }
 
-    /// A replica that is shown a pod, and to which that makes no difference any more: it does not tend budgets and
-    /// nobody asks it, now or later. It can only take the news, and whoever does anything else finds the world the same
-    /// before and after; so it takes them at once. (Where pods go for good, a replica also asks whether it still knows
-    /// one before it tells a new budget of it.)
+    /// A replica that is shown a pod, and to which that makes no difference any more: it does not lead and gets no
+    /// request, now or later. It can only take the news, and every other action finds the same world before and after;
+    /// so it takes the news at once. (Where pods are never replaced, a replica also checks whether it still knows a pod
+    /// before it writes its token into a new budget.)
     fn spent(&self, scenario: &Scenario) -> Option<usize> {
         if self.counts.together || scenario.mishaps.timeouts > 0 {
             return None;
         }
         let may_hold = |index: usize| {
             let mut deeds = self.store.iter().map(|deed| &scenario.deeds[*deed]);
-            self.nodes[index].holder
-                || deeds.any(|deed| matches!(deed, Deed::Holder(node, true) if *node == index))
+            self.nodes[index].leader
+                || deeds.any(|deed| matches!(deed, Deed::Leader(node, true) if *node == index))
         };
         let is_stored = |index: usize| {
             self.requests.iter().zip(&scenario.requests).any(|(journey, (_, _, at))| match journey.stage {
@@ -138,11 +138,12 @@ impl World {
         match deed {
             Deed::Heal(name) => self.pod_named(name).is_some_and(|pod| !pod.ready && !pod.terminating),
             Deed::Create(name, _) => self.pod_named(name).is_none(),
-            Deed::Replace(name) => self.pod_named(name).is_some(),
+            Deed::Replace(name) | Deed::Lose(name) => self.pod_named(name).is_some(),
             Deed::MakeBudget(name, _) => !self.budgets.contains_key(&budget_key(name)),
-            Deed::ChangeBudget(name, _) | Deed::DeleteBudget(name) => {
-                self.budgets.contains_key(&budget_key(name))
-            }
+            Deed::ChangeBudget(name, _)
+            | Deed::Annotate(name, _)
+            | Deed::DeleteBudget(name)
+            | Deed::SettleAhead(name, _) => self.budgets.contains_key(&budget_key(name)),
             Deed::Rescale(_) => self.scale.is_some(),
             Deed::Start(node) | Deed::Join(node) => self.nodes[*node].mind.is_none(),
             Deed::Serve(node) => self.nodes[*node].mind.is_some() && !self.nodes[*node].serving,
@@ -150,7 +151,7 @@ impl World {
                 let asked = |journey: &Journey| journey.stage == RequestState::Asked(*node);
                 self.nodes[*node].mind.is_some() && !self.requests.iter().any(asked)
             }
-            Deed::Holder(node, holder) => self.nodes[*node].holder != *holder,
+            Deed::Leader(node, leader) => self.nodes[*node].leader != *leader,
         }
     }
 
@@ -219,7 +220,7 @@ impl World {
             Action::Restart(uid) => {
                 self.change_pod(uid, |pod| {
                     for container in &mut pod.containers {
-                        container.image = container.spec_image;
+                        container.image = shown_image(container);
                         container.id += 1;
                     }
                 });
@@ -293,7 +294,7 @@ impl World {
         let meant = object.as_ref().map(|object| object.uid.clone()).or(precondition.clone());
         let base = object.as_ref().map(|object| object.version);
         if let Some(pod) = object.as_ref().filter(|_| !journey.operation.removes()) {
-            // Nothing changes, so nobody is asked.
+            // Nothing changes, so no webhook is called.
             if journey.change.is_done(pod) {
                 self.over(request);
                 return;
@@ -346,6 +347,12 @@ impl World {
                     self.create_pod(name, format!("{uid}'").into(), Phase::Running, true);
                 }
             }
+            Deed::Lose(name) => {
+                if let Some(uid) = self.pod_named(name).map(|pod| pod.uid.clone()) {
+                    self.remove_pod(&uid);
+                    self.note_lost();
+                }
+            }
             Deed::MakeBudget(name, rules) => {
                 let budget = self.new_budget(name, format!("{name}.{deed}").into(), rules.clone());
                 self.put_budget(budget);
@@ -364,15 +371,32 @@ impl World {
                 self.put_budget(budget);
                 self.note_change(&budget_key(name));
             }
+            Deed::Annotate(name, rules) => {
+                let Some(stored) = self.budgets.get(&budget_key(name)) else { return };
+                let mut budget = Budget::clone(stored);
+                self.annotated = self.annotated.map(|changes| changes + 1);
+                budget.annotations = annotated(rules);
+                budget.spec = Ok(rules.clone());
+                budget.version = self.counts.next_budget();
+                self.put_budget(budget);
+                self.note_change(&budget_key(name));
+            }
             Deed::DeleteBudget(name) => self.remove_budget(&budget_key(name)),
             Deed::Rescale(replicas) => self.rescale(*replicas),
             Deed::Start(node) => self.start(*node, scenario),
             Deed::Join(node) => self.join(*node, scenario),
             Deed::Serve(node) => self.serve(*node, scenario),
             Deed::End(node) => self.end(*node),
-            Deed::Holder(node, holder) => {
-                self.nodes[*node].holder = *holder;
-                self.deliver(*node, &News::Holder(*holder));
+            Deed::Leader(node, leader) => {
+                self.nodes[*node].leader = *leader;
+                self.deliver(*node, &News::Leader(*leader));
+            }
+            Deed::SettleAhead(name, ahead) => {
+                let Some(stored) = self.budgets.get(&budget_key(name)) else { return };
+                let mut budget = Budget::clone(stored);
+                budget.ledger.settled = Version(self.counts.pods().0 + ahead);
+                budget.version = self.counts.next_budget();
+                self.put_budget(budget);
             }
         }
     }
@@ -386,7 +410,6 @@ impl World {
         let clock = self.clock;
         self.leases.change(|leases| {
             if let Some(lease) = leases.get_mut(&name) {
-                lease.member.vanished = true;
                 lease.vanished = Some(clock);
             }
         });
@@ -415,8 +438,8 @@ impl World {
         }
     }
 
-    /// Lets everything that is under way come to its end, and then enough time pass, a few times over. Whoever holds
-    /// the lease has then had every chance to tidy up.
+    /// Lets everything that is under way end, and then enough time pass, several times. The leader has then had every
+    /// chance to clean up.
     pub(crate) fn run_out(&mut self, scenario: &Scenario) {
         for _ in 0..5 {
             self.mishaps = Mishaps { time: 1, ..Mishaps::default() };
@@ -471,7 +494,7 @@ impl World {
             && self
                 .pods
                 .values()
-                .all(|pod| !pod.announced && pod.containers.iter().all(|c| c.image == c.spec_image))
+                .all(|pod| !pod.announced && pod.containers.iter().all(|c| c.image == shown_image(c)))
     }
 }
 

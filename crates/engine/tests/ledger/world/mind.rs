@@ -1,4 +1,4 @@
-//! A replica as the search sees it, and what it did before when it was told the same in the same state.
+//! A replica as the search sees it, and what it did before when it got the same event in the same state.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -18,7 +18,7 @@ use super::scale::set_kind;
 const REMEMBERED: usize = 150_000;
 
 /// A replica, and the calls it waits for in the order in which it made them. Their names only count up, so states are
-/// told apart by that order instead.
+/// distinguished by that order instead.
 #[derive(Clone, Debug)]
 pub(crate) struct Mind {
     /// Its name goes into the tokens it makes.
@@ -34,7 +34,7 @@ impl Hash for Mind {
     }
 }
 
-/// What a replica is told.
+/// What a replica learns.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum News {
     Pod(Part<Pod>),
@@ -52,7 +52,7 @@ pub(crate) enum News {
     /// The reply to one of the calls it waits for, by their order.
     Reply(usize, Part<Reply>),
     Serving,
-    Holder(bool),
+    Leader(bool),
     Tick,
 }
 
@@ -99,7 +99,7 @@ impl Mind {
                 vec![Event::Reply(self.calls.remove(place), Reply::clone(&reply))]
             }
             News::Serving => vec![Event::Synced, Event::Serving(true)],
-            News::Holder(holder) => vec![Event::Leader(holder)],
+            News::Leader(leader) => vec![Event::Leader(leader)],
             // A bookmark comes with every tick.
             News::Tick => vec![fact(Input::PodsAt(self.replica.engine().pods_version())), Event::Tick],
         };
@@ -116,7 +116,7 @@ impl Mind {
     }
 }
 
-/// What replicas did before. A replica does the same whenever it is told the same in the same state, whatever the rest
+/// What replicas did before. A replica does the same whenever it gets the same event in the same state, whatever the rest
 /// of the world looks like, and there are far fewer states of a replica than of the world.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Habits(Rc<RefCell<FxHashMap<(u64, u64), Habit>>>);

@@ -17,10 +17,11 @@ use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Uid, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{ContainerChange, Target};
 use quorate_engine::decision::Decision;
-use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Covers, Operation, Phase, Pod, Rules};
+use quorate_engine::facts::{
+    Budget, BudgetKey, BudgetKind, Container, Covers, Operation, Phase, Pod, RuleAnnotations, Rules,
+};
 use quorate_engine::ledger::{
-    Acknowledged, Call, Output, PatchTarget, PodRead, ProtocolRule, ReplicaLease, Reply, Settings,
-    WriteOutcome,
+    Acknowledged, Call, Output, PodRead, ProtocolRule, ReplicaLease, Reply, Settings, WriteOutcome,
 };
 use quorate_engine::request::Request;
 use quorate_engine::selector::Selector;
@@ -59,6 +60,10 @@ pub(crate) struct World {
     always_open: bool,
     /// The rule is left out that a budget is opened again when it covered other pods in between.
     any_generation: bool,
+    /// A list of the replicas omits those that vanished.
+    omits_vanished: bool,
+    /// How often annotations have changed, where the rules of budgets are annotations.
+    pub(crate) annotated: Option<i64>,
     /// Since which generation each budget has its coverage; those that have it since they were made are left out.
     steady: Part<BTreeMap<BudgetKey, i64>>,
     habits: Habits,
@@ -66,8 +71,8 @@ pub(crate) struct World {
 
 /// The revisions of the last writes. An API server counts all kinds together. What a replica does depends on the order
 /// of a pod's and a budget's version only where it has to know whether a pod that it never saw is older than a claim;
-/// where every pod is there from the start and stays, each kind is counted by itself, and states differ no more by the
-/// order of writes that nobody compares.
+/// where every pod is there from the start and stays, each kind is counted by itself, and states do not differ by the
+/// order of writes that no replica compares.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Counts {
     pods: u64,
@@ -125,7 +130,7 @@ pub(crate) struct Node {
     pub(crate) mind: Option<Part<Mind>>,
     place: usize,
     incarnation: u8,
-    holder: bool,
+    leader: bool,
     serving: bool,
     /// What its watches have not shown yet.
     pods: Part<VecDeque<News>>,
@@ -136,12 +141,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn new(place: usize, holder: bool) -> Self {
+    fn new(place: usize, leader: bool) -> Self {
         Self {
             mind: None,
             place,
             incarnation: 0,
-            holder,
+            leader,
             serving: false,
             pods: Part::new(VecDeque::new()),
             budgets: Part::new(VecDeque::new()),
@@ -170,14 +175,14 @@ impl Node {
         (known.uid == budget.uid && known.version >= budget.version).then_some(budget.version)
     }
 
-    pub(crate) fn is_holder(&self) -> bool {
-        self.holder && self.mind.is_some()
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leader && self.mind.is_some()
     }
 }
 
 impl Hash for Node {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.incarnation, self.holder, self.serving).hash(state);
+        (self.incarnation, self.leader, self.serving).hash(state);
         (&self.mind, &self.pods, &self.budgets, &self.sets, &self.calls).hash(state);
     }
 }
@@ -210,10 +215,21 @@ pub(crate) struct Journey {
     pub(crate) base: Option<Version>,
     /// It was under way already when time last passed.
     aged: bool,
-    /// The budgets that were open when it was sent, and their generations.
+    /// The budgets that were open when it was sent, and how often their rules had changed.
     pub(crate) bound: Vec<(BudgetKey, i64)>,
     /// The pod, if it was healthy when it was sent and has been since.
     pub(crate) healthy: Option<Uid>,
+}
+
+/// An image that the runtime shows by another name: `docs/ledger.md#settling-and-expiry`.
+pub(crate) const ALIAS: u64 = 100;
+
+/// The image that a pod shows once its container runs what the spec has.
+pub(crate) fn shown_image(container: &Container) -> u64 {
+    match container.spec_image {
+        ALIAS => ALIAS + 1,
+        image => image,
+    }
 }
 
 /// What an update changes.
@@ -229,7 +245,7 @@ pub(crate) enum Change {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RequestState {
-    /// Nobody has sent it yet.
+    /// It has not been sent yet.
     Planned,
     /// A replica is thinking about it.
     Asked(usize),
@@ -266,10 +282,14 @@ pub(crate) enum Deed {
     Create(&'static str, bool),
     /// A pod goes at once, and another one comes under its name, ready.
     Replace(&'static str),
+    /// A pod is lost with its node.
+    Lose(&'static str),
     /// A budget is made, or made anew after it was deleted.
     MakeBudget(&'static str, Rules),
     /// A budget's rules are changed.
     ChangeBudget(&'static str, Rules),
+    /// The annotation with a budget's rules is changed, which does not change the generation.
+    Annotate(&'static str, Rules),
     /// A budget is deleted.
     DeleteBudget(&'static str),
     /// The set that owns the pods wants so many.
@@ -282,8 +302,10 @@ pub(crate) enum Deed {
     Serve(usize),
     /// A replica that gets no more requests ends, and hands over what it admitted.
     End(usize),
-    /// A replica becomes holder, or stops being one.
-    Holder(usize, bool),
+    /// A replica becomes the leader, or stops being one.
+    Leader(usize, bool),
+    /// A status from another time is written: decisions need pods that are so many versions ahead of the store.
+    SettleAhead(&'static str, u64),
 }
 
 /// What may happen next.
@@ -320,7 +342,7 @@ pub(crate) struct Scenario {
     pub(crate) pods: Vec<(&'static str, Phase, bool)>,
     /// Budgets that are there and open.
     pub(crate) budgets: Vec<(&'static str, Rules)>,
-    /// Replicas: whether each runs from the start, and is holder.
+    /// Replicas: whether each runs from the start, and is the leader.
     pub(crate) replicas: Vec<(bool, bool)>,
     /// What is asked, and of which replica.
     pub(crate) requests: Vec<(Operation, &'static str, At)>,
@@ -358,7 +380,7 @@ impl World {
             bound: Vec::new(),
             healthy: None,
         };
-        let creates = scenario.deeds.iter().any(|deed| matches!(deed, Deed::Create(..)));
+        let creates = scenario.deeds.iter().any(|deed| matches!(deed, Deed::Create(..) | Deed::Lose(_)));
         let mut world = Self {
             counts: Counts { pods: 0, budgets: 0, together: scenario.then != Then::Stays || creates },
             clock: Time(0),
@@ -373,6 +395,8 @@ impl World {
             floors: Part::new(Floors::default()),
             always_open: scenario.without.contains(&ProtocolRule::ReopenOnCoverage),
             any_generation: scenario.without.contains(&ProtocolRule::SteadyCoverage),
+            omits_vanished: scenario.without.contains(&ProtocolRule::WaitForVanished),
+            annotated: scenario.deeds.iter().any(|deed| matches!(deed, Deed::Annotate(..))).then_some(0),
             steady: Part::new(BTreeMap::new()),
             habits: Habits::default(),
         };
@@ -388,8 +412,8 @@ impl World {
             world.budgets.change(|budgets| budgets.insert(key.clone(), Part::new(budget)));
             world.note_open(&key);
         }
-        for (index, (runs, holder)) in scenario.replicas.iter().enumerate() {
-            world.nodes.push(Node::new(index, *holder));
+        for (index, (runs, leader)) in scenario.replicas.iter().enumerate() {
+            world.nodes.push(Node::new(index, *leader));
             if *runs {
                 world.start(index, scenario);
             }
@@ -418,12 +442,12 @@ impl World {
         self.forgive(request);
     }
 
-    /// Tells apart what nobody who is about to do anything would.
+    /// A hash of what is stored and known: equal where no action could find a difference.
     pub(crate) fn stored_and_known(&self) -> u64 {
         digest(&(self.counts, self.clock, &self.pods, &self.budgets, &self.leases, self.scale, &self.nodes))
     }
 
-    /// Tells apart what must be told apart.
+    /// A hash of the whole state.
     pub(crate) fn fingerprint(&self) -> u64 {
         digest(&(
             (self.counts, self.clock, &self.pods, &self.budgets, &self.leases, self.scale),

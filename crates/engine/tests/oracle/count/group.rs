@@ -54,8 +54,16 @@ impl Oracle {
         healthy: &BTreeSet<Uid>,
     ) -> Group {
         let facts: Vec<&Pod> = pods.iter().map(|uid| &self.pods[uid].pod).collect();
-        let alive = facts.iter().filter(|pod| !pod.phase.is_terminal()).count() as u32;
-        let told = facts.iter().filter_map(|pod| pod.group_size).max();
+        let is_alive = |uid: &&Uid| {
+            let seen = &self.pods[*uid];
+            seen.absent.is_none() && !seen.pod.phase.is_terminal()
+        };
+        let alive = pods.iter().filter(is_alive).count() as u32;
+        let shown = |uid: &&Uid| {
+            let seen = &self.pods[*uid];
+            seen.absent.is_none() || seen.pod.phase.is_terminal()
+        };
+        let labelled = pods.iter().filter(shown).filter_map(|uid| self.pods[uid].pod.group_size).max();
         let asked = asked(rules);
         let mut stated = None;
         let min = match &id {
@@ -70,8 +78,8 @@ impl Oracle {
             Id::LeaderWorker(set, _) => {
                 let set = self.leader_worker_set(ns, set);
                 let (size, falls_whole) = match set.map(|set| set.counts) {
-                    Some(Counts::Groups { size, falls_whole }) => (size.or(told), falls_whole),
-                    _ => (told, true),
+                    Some(Counts::Groups { size, falls_whole }) => (size.or(labelled), falls_whole),
+                    _ => (labelled, true),
                 };
                 stated = size;
                 Some(match size {

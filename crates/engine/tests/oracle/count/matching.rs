@@ -87,7 +87,7 @@ impl Oracle {
         let makes_pods = controller.templates.is_some() || (is_target && !has_children());
         match by_owners {
             Match::Yes if !makes_pods => Match::CannotTell,
-            told => told,
+            found => found,
         }
     }
 

@@ -12,9 +12,11 @@ mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_engine::basics::{Quantity, Uid};
+use quorate_engine::basics::{Quantity, Time, Uid};
 use quorate_engine::decision::Numbers;
-use quorate_engine::facts::{Budget, Controller, HealthRule, MAX_SOURCES, Phase, Pod, Rules, Units};
+use quorate_engine::facts::{
+    Agent, Budget, Controller, HealthRule, MAX_SOURCES, Phase, Pod, Probe, Rules, Units,
+};
 
 use super::{Oracle, Seen};
 use expected::asks_sources;
@@ -56,11 +58,11 @@ impl Count {
 
 impl Oracle {
     pub(crate) fn count(&self, budget: &Budget) -> Count {
-        self.count_without(budget, None)
+        self.count_without(budget, &[])
     }
 
-    /// Counts as if this pod had no claim.
-    pub(crate) fn count_without(&self, budget: &Budget, claim_of: Option<&Uid>) -> Count {
+    /// Counts as if these pods had no claims, and were seen by the watch.
+    pub(crate) fn count_without(&self, budget: &Budget, claims_of: &[Uid]) -> Count {
         let (rules, downgraded) = self.rules(budget);
         let namespace = &budget.key.object.namespace;
         let members = self.covered(budget);
@@ -74,7 +76,11 @@ impl Oracle {
                 (_, None) => singles.push(uid.clone()),
             }
         }
-        let held = |uid: &Uid| budget.ledger.holds(uid) && claim_of != Some(uid);
+        // A pod that was read alone may be healthy later than another one was.
+        let listed = self.looks.get(&budget.key).filter(|look| look.0 == self.coverage(budget));
+        let shown = listed.map_or(self.pods_version, |look| look.1.max(self.pods_version));
+        let ahead = |uid: &Uid| self.pods[uid].pod.version > shown;
+        let held = |uid: &Uid| (budget.ledger.holds(uid) || ahead(uid)) && !claims_of.contains(uid);
         let healthy: BTreeSet<Uid> = members
             .iter()
             .filter(|uid| {
@@ -131,6 +137,9 @@ impl Oracle {
         let probe = pod.probe.as_ref()?;
         let node = pod.node.as_ref();
         let agent = node.and_then(|node| self.agents.get(node));
+        if self.trusted.contains(&pod.uid) && self.may_be_trusted(probe, agent) {
+            return None;
+        }
         let Some(agent) = agent.filter(|_| probe.malformed.is_none()) else {
             return Some(if probe.malformed.is_some() { "Malformed" } else { "NoAgent" });
         };
@@ -147,6 +156,17 @@ impl Oracle {
             Some(true) if !young => Some("Outdated"),
             Some(true) => None,
         }
+    }
+
+    /// Whether a probe may say yes by now: the agent may be back, unless it was silent for longer than a watch may lag.
+    fn may_be_trusted(&self, probe: &Probe, agent: Option<&Agent>) -> bool {
+        let Some(at) = probe.probed.filter(|_| probe.disruptable == Some(true)) else { return false };
+        let after = |start: Option<Time>| start.is_none_or(|start| at >= start);
+        let lapsed = |agent: &Agent| self.now.0 - agent.renewed.0 - agent.holds.as_millis() as i64;
+        probe.malformed.is_none()
+            && after(probe.started)
+            && after(agent.map(|agent| agent.started))
+            && agent.is_none_or(|agent| lapsed(agent) < 90_000)
     }
 
     fn unresolved(

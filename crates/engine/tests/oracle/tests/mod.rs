@@ -67,6 +67,8 @@ impl World {
         let uid: Uid = "uid-b".into();
         let enforced = Some(quorate_engine::Coverage::of(&uid, &rules));
         let budget = Budget {
+            annotations: Default::default(),
+            is_twin: false,
             key: key(),
             uid,
             generation: 1,

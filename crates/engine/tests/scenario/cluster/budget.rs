@@ -85,8 +85,11 @@ impl Cluster {
         };
         let gone = known.map(|budget| budget.gone.clone()).unwrap_or_default();
         let memory = known.map(|budget| budget.memory.clone()).unwrap_or_default();
-        let budget = Budget { key: key.clone(), uid, generation, version, spec, ledger, gone, memory };
-        self.budgets.insert(key, budget.clone());
+        let annotations = Default::default();
+        let is_twin = words.flag("twin");
+        let budget =
+            Budget { key, uid, generation, version, spec, annotations, is_twin, ledger, gone, memory };
+        self.budgets.insert(budget.key.clone(), budget.clone());
         self.apply(Input::Budget(budget));
         Ok(())
     }

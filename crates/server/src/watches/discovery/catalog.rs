@@ -1,6 +1,7 @@
 //! The kinds that the API server serves, as far as they matter here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource};
@@ -126,6 +127,8 @@ fn versions(group: &APIGroup) -> Vec<String> {
 pub(super) struct Definitions {
     /// By name of the definition.
     defined: Mutex<BTreeMap<String, Defined>>,
+    /// The definitions were listed.
+    listed: AtomicBool,
     /// Notified when the set of served kinds may have changed.
     pub(super) changed: Notify,
 }
@@ -142,6 +145,7 @@ impl Definitions {
             watch::WatchEvent::Listed(listed) => {
                 let all = listed.objects.iter().map(|definition| (definition.name_any(), read(definition)));
                 *self.defined.lock() = all.collect();
+                self.listed.store(true, Ordering::Relaxed);
             }
             watch::WatchEvent::Applied(definition) => {
                 self.defined.lock().insert(definition.name_any(), read(definition));
@@ -153,6 +157,11 @@ impl Definitions {
             watch::WatchEvent::Bookmark(_) => return,
         }
         self.changed.notify_one();
+    }
+
+    /// Whether the definitions were listed. Until then, a kind that discovery omits may exist.
+    pub(super) fn are_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
     }
 
     /// The path of the number of replicas in a kind.

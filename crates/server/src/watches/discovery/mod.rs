@@ -57,6 +57,14 @@ const ABSENT: (u32, Duration) = (3, Duration::from_secs(60));
 /// Timeout for the lists of all other kinds before a kind is dropped. After a timeout, the next round retries.
 const RELIST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Why the initial sync waits for the webhooks of OpenKruise.
+const UNKNOWN_SERVER: &str = "cannot find out whether OpenKruise serves PodUnavailableBudgets: this server needs to read \
+    ValidatingWebhookConfigurations, unless --serve-pub is always or never";
+
+/// Why the initial sync waits for definitions.
+const UNKNOWN_KIND: &str = "cannot find out whether there are PodUnavailableBudgets: discovery does not show the kind, and \
+    this server needs to read CustomResourceDefinitions, unless --serve-pub is never";
+
 /// A running watch.
 struct Watched {
     /// The resource, and for a referred kind with a scale, the path of its replicas.
@@ -125,7 +133,8 @@ impl Discovery {
     }
 
     /// Finds and watches kinds; never returns. The pending list is dropped once every kind that is served now has been
-    /// listed or cannot be read; kinds of budgets must have been listed. A kind that comes later does not delay the initial sync.
+    /// listed or cannot be read; kinds of budgets must have been listed. A kind that comes later does not delay the initial
+    /// sync, but the list of all budgets that follows it.
     pub(super) async fn run(mut self, pending_list: PendingList) {
         let (_definitions, defined) = self.watch_definitions();
         let mut kruise = self.kruise.clone();
@@ -144,14 +153,7 @@ impl Discovery {
         if let Err(failing) = first_list(&defined, timeout).await {
             warn!(why = %failing.why, "cannot read CustomResourceDefinitions: changes are noticed late");
         }
-        if tokio::time::timeout(timeout.refused.unwrap_or(REFUSED), kruise.wait_for(Option::is_some))
-            .await
-            .is_err()
-        {
-            warn!(
-                "cannot find out whether OpenKruise serves PodUnavailableBudgets: Quorate ignores them until then"
-            );
-        }
+        self.await_served(&mut kruise).await;
         self.round_until_determined().await;
         self.settle().await;
         self.round_until_determined().await;
@@ -161,6 +163,12 @@ impl Discovery {
         loop {
             let next = due.pop_front().unwrap_or_else(|| Instant::now() + POLL);
             tokio::select! {
+                () = self.scope.round_wanted() => {
+                    due.push_front(next);
+                    self.round_until_determined().await;
+                    self.scope.round_done();
+                    continue;
+                }
                 () = tokio::time::sleep_until(next) => {}
                 () = self.definitions.changed.notified() => {
                     due = FOLLOW_UPS.iter().map(|after| Instant::now() + *after).collect();
@@ -178,6 +186,23 @@ impl Discovery {
             tokio::time::sleep(DEBOUNCE).await;
             self.round_until_done().await;
         }
+    }
+
+    /// Waits until it is known whether this process serves OpenKruise's budgets, without a limit: other servers may report
+    /// them as enforced.
+    async fn await_served(&self, kruise: &mut ServedHere) {
+        self.scope.set_awaited(Some(UNKNOWN_SERVER));
+        let known = async {
+            if kruise.wait_for(Option::is_some).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::pin!(known);
+        if tokio::time::timeout(REFUSED, &mut known).await.is_err() {
+            warn!("{UNKNOWN_SERVER}");
+            known.await;
+        }
+        self.scope.set_awaited(None);
     }
 
     fn watch_definitions(&self) -> (AbortOnDropHandle<()>, Health) {
@@ -210,6 +235,7 @@ impl Discovery {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         loop {
             self.round_until_done().await;
+            self.report_unknown_budgets();
             let is_waited_for = |slot: &Slot| {
                 let limit = self.scope.sync_timeout(slot.sync_timeout()).refused;
                 limit.is_none_or(|limit| began.elapsed() < limit)
@@ -219,6 +245,17 @@ impl Discovery {
             }
             tokio::time::sleep(backoff.failed()).await;
         }
+    }
+
+    /// Reports that it is not known whether there are budgets of a kind, if a server waits for that.
+    fn report_unknown_budgets(&self) {
+        let slot = Slot::UnavailableBudgets;
+        let waits = self.scope.sync_timeout(slot.sync_timeout()).refused.is_none();
+        let is_unknown = waits && self.undetermined.contains(&slot);
+        if is_unknown && self.scope.awaited().is_none() {
+            warn!("{UNKNOWN_KIND}");
+        }
+        self.scope.set_awaited(is_unknown.then_some(UNKNOWN_KIND));
     }
 
     /// Waits until every watched kind has been listed, or cannot be read.
@@ -255,10 +292,9 @@ impl Discovery {
         for slot in wanted {
             match catalog.find(&slot.kind(), slot.versions()) {
                 Found::Unknown => drop(self.undetermined.insert(slot)),
-                // A definition serves the kind: discovery is behind.
+                // A definition serves the kind, or may serve it: discovery is behind.
                 Found::Nowhere
-                    if !SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out()
-                        && self.definitions.serve(&slot.kind(), slot.versions()) =>
+                    if !SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out() && self.may_exist(&slot) =>
                 {
                     self.undetermined.insert(slot);
                 }
@@ -275,6 +311,13 @@ impl Discovery {
             }
         }
         Ok(())
+    }
+
+    /// Whether a kind that discovery omits may exist all the same, as far as definitions say. Without definitions, only
+    /// budgets are presumed to exist: what depends on any other kind is unknown.
+    fn may_exist(&self, slot: &Slot) -> bool {
+        let is_unknown = *slot == Slot::UnavailableBudgets && !self.definitions.are_listed();
+        is_unknown || self.definitions.serve(&slot.kind(), slot.versions())
     }
 
     /// Whether the API server forbids to read a watched kind.

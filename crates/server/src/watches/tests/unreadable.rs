@@ -73,18 +73,6 @@ fn cluster(row: &Row) -> FakeApi {
     api
 }
 
-impl Fixture {
-    /// All events within a number of seconds, as text.
-    async fn events_within(&mut self, seconds: u64) -> Vec<String> {
-        let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
-        let mut events = Vec::new();
-        while let Ok(event) = tokio::time::timeout_at(end, self.next()).await {
-            events.push(describe(&event));
-        }
-        events
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_forbidden_keeps_its_objects() {
     for row in rows() {

@@ -25,6 +25,8 @@ fn budget(kind: BudgetKind, version: u64) -> Budget {
         spec: Ok(keeps(1, ALL)),
         ledger: Default::default(),
         gone: Box::default(),
+        annotations: Default::default(),
+        is_twin: false,
         memory: quorate_engine::facts::Memory::default(),
     }
 }
@@ -49,11 +51,11 @@ fn acknowledged(outputs: &[Output]) -> Option<Acknowledged> {
 #[test]
 fn each_kind_is_acknowledged_by_itself() {
     let mut replica = replica();
-    let told = replica.step(Event::BudgetsAt(BudgetKind::DisruptionBudget, Version(9)), Time(0));
-    let known = acknowledged(&told).expect("it says how far it has come");
+    let outputs = replica.step(Event::BudgetsAt(BudgetKind::DisruptionBudget, Version(9)), Time(0));
+    let known = acknowledged(&outputs).expect("it says how far it has come");
     assert_eq!((known.budgets, known.unavailable_budgets), (Version(9), Version(0)));
-    let told = replica.step(Event::BudgetsAt(BudgetKind::PodUnavailableBudget, Version(5)), Time(0));
-    let known = acknowledged(&told).expect("it says how far it has come");
+    let outputs = replica.step(Event::BudgetsAt(BudgetKind::PodUnavailableBudget, Version(5)), Time(0));
+    let known = acknowledged(&outputs).expect("it says how far it has come");
     assert_eq!((known.budgets, known.unavailable_budgets), (Version(9), Version(5)));
 }
 
@@ -70,13 +72,8 @@ fn a_budget_stays_closed_while_a_replica_knows_only_those_of_the_other_kind() {
             Output::Call(id, Call::ListReplicas) => Some(*id),
             _ => None,
         });
-        let member = ReplicaLease {
-            name: "r1".into(),
-            acknowledged: known,
-            vanished: false,
-            serves: true,
-            admitted: Vec::new(),
-        };
+        let member =
+            ReplicaLease { name: "r1".into(), acknowledged: known, serves: true, admitted: Vec::new() };
         let reply = Event::Reply(lists.expect("the replicas are listed"), Reply::Replicas(vec![member]));
         let goes_on = replica.step(reply, Time(0)).iter().any(|output| {
             matches!(output, Output::Call(_, Call::ListPods(of)) if *of == key(BudgetKind::PodUnavailableBudget))
@@ -103,8 +100,8 @@ fn a_kind_that_is_no_longer_watched_is_no_longer_acknowledged() {
     let kind = BudgetKind::PodUnavailableBudget;
     replica.step(Event::List(Snapshot::Budgets(kind, vec![budget(kind, 2)])), Time(0));
     replica.step(Event::BudgetsAt(kind, Version(5)), Time(0));
-    let told = replica.step(Event::Unwatched(kind), Time(0));
-    assert_eq!(acknowledged(&told), Some(Acknowledged::default()));
+    let outputs = replica.step(Event::Unwatched(kind), Time(0));
+    assert_eq!(acknowledged(&outputs), Some(Acknowledged::default()));
     assert_eq!(replica.engine().budgets().count(), 0);
 }
 
@@ -122,8 +119,7 @@ fn the_reply_to_an_earlier_write_does_not_bring_back_a_kind_that_is_no_longer_wa
     let outputs = replica.step(fact, Time(0));
     let lists = call(&outputs, |call| matches!(call, Call::ListReplicas)).expect("the replicas are listed");
     let acknowledged = Acknowledged::default().with(kind, Version(9));
-    let member =
-        ReplicaLease { name: "r1".into(), acknowledged, vanished: false, serves: true, admitted: Vec::new() };
+    let member = ReplicaLease { name: "r1".into(), acknowledged, serves: true, admitted: Vec::new() };
     let outputs = replica.step(Event::Reply(lists, Reply::Replicas(vec![member])), Time(0));
     let pods = call(&outputs, |call| matches!(call, Call::ListPods(_))).expect("the pods are listed");
     let outputs = replica.step(Event::Reply(pods, Reply::Pods(Vec::new(), Version(9))), Time(0));
