@@ -10,9 +10,9 @@ use crate::workspace;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds to run for
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
+    /// Seconds to run for, 60 by default; with --every-rule, seconds for each rule, 600 by default
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Seed of a run to replay
     #[arg(long)]
     seed: Option<u64>,
@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Rule of the servers to leave out
     #[arg(long)]
     without: Option<String>,
+    /// Leave out each rule that has a provocation, or only that of --without, until a run shows it
+    #[arg(long, conflicts_with_all = ["seed", "tier"])]
+    every_rule: bool,
     /// Stop at the first run that is not clean
     #[arg(long)]
     stop_at_first: bool,
@@ -54,7 +57,9 @@ pub(crate) enum Cluster {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut more = vec![format!("--seconds={}", args.seconds), format!("--first-seed={}", args.first_seed)];
+    let mut more = vec![format!("--first-seed={}", args.first_seed)];
+    more.extend(args.seconds.map(|seconds| format!("--seconds={seconds}")));
+    more.extend(args.every_rule.then(|| "--every-rule".to_owned()));
     more.extend(args.seed.map(|seed| format!("--seed={seed}")));
     more.extend(args.without.as_ref().map(|rule| format!("--without={rule}")));
     more.extend(args.stop_at_first.then(|| "--stop-at-first".to_owned()));

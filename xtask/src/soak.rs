@@ -14,6 +14,9 @@ const ADMISSIONS: u64 = 100_000;
 /// The time of the runs of real processes on each cluster, in seconds.
 const PROCESS_SECONDS: u64 = 900;
 
+/// So many random histories of the engine are compared with the oracle.
+const HISTORIES: &str = "40000";
+
 pub(crate) fn run() -> Result<()> {
     // The lint suite checks alone only the crates whose direct dependencies differ; this checks all of them.
     for name in workspace::crates()? {
@@ -31,12 +34,19 @@ pub(crate) fn run() -> Result<()> {
         "--",
         "ledger",
         "simulation",
+        "histories",
         "--nocapture",
     ]);
-    workspace::run(command.env("QUORATE_SOAK", "1"))?;
+    let mut outcome = workspace::run(command.env("QUORATE_SOAK", "1").env("HISTORIES", HISTORIES));
     println!("==> robustness: simulated runs");
-    let simulation = [format!("--seconds={SIMULATION_SECONDS}"), format!("--admissions={ADMISSIONS}")];
-    let mut outcome = robustness::simulate(&simulation);
+    let simulation = [
+        "--replay".to_owned(),
+        format!("--seconds={SIMULATION_SECONDS}"),
+        format!("--admissions={ADMISSIONS}"),
+    ];
+    outcome = robustness::simulate(&simulation).and(outcome);
+    println!("==> robustness: each rule left out");
+    outcome = robustness::simulate(&["--every-rule".to_owned()]).and(outcome);
     for (cluster, name) in
         [(Cluster::Embedded, "the embedded API server"), (Cluster::Real, "a real control plane")]
     {

@@ -142,8 +142,9 @@ const PROCESS_SECONDS: u64 = 60;
 
 /// Each tier counts as one test: either no run breaks a budget, or it fails.
 fn robust(counts: &mut Counts) -> Result<()> {
-    let simulation =
-        step("robustness", || robustness::simulate(&[format!("--seconds={ROBUSTNESS_SECONDS}")]));
+    let simulation = step("robustness", || {
+        robustness::simulate(&["--replay".to_owned(), format!("--seconds={ROBUSTNESS_SECONDS}")])
+    });
     let processes = step("robustness of processes", || {
         let seconds = [format!("--seconds={PROCESS_SECONDS}")];
         robustness::in_real_time(robustness::Cluster::Embedded, false, &seconds)

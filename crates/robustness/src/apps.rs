@@ -1,12 +1,18 @@
 //! The applications of a simulated run: a workload, and the budgets over its pods.
 
+use quorate_devcluster::apiserver::WorkloadApi;
 use rand::Rng;
-use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 /// The label that forms the groups of LeaderWorkerSets.
 const LWS_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-index";
+
+/// The annotation with what a PodUnavailableBudget protects against.
+const OPERATIONS: &str = "kruise.io/pub-protect-operations";
+
+/// The annotation with a disruption probe of the container.
+const PROBE: &str = "quorate.dev/disruption-probe.main";
 
 /// A kind of application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +35,15 @@ pub enum Kind {
     Kruise,
     /// A LeaderWorkerSet under an annotated PodDisruptionBudget.
     Native,
+    /// A StatefulSet or a Deployment whose pods have disruption probes.
+    Probed,
+    /// PodGroups of the Workload API, each with the pods of a StatefulSet.
+    PodGroups,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Deployment,
         Self::Target,
         Self::StatefulSet,
@@ -43,7 +53,14 @@ impl Kind {
         Self::LabelGroups,
         Self::Kruise,
         Self::Native,
+        Self::Probed,
+        Self::PodGroups,
     ];
+
+    /// Whether only a simulated run has what such an application needs: agents, or the Workload API.
+    pub fn is_only_simulated(self) -> bool {
+        matches!(self, Self::Probed | Self::PodGroups)
+    }
 }
 
 /// An object to create, and where.
@@ -113,6 +130,12 @@ fn budget(namespace: &str, name: &str, spec: &Value) -> Manifest {
     Manifest::new(namespace, "policy.quorate.dev/v1alpha1", "DisruptionBudget", name, json!({"spec": spec}))
 }
 
+/// Annotations with a disruption probe.
+pub(crate) fn probe() -> Value {
+    let probe = json!({"httpGet": {"path": "/disruptable", "port": 8484}, "periodSeconds": 1});
+    json!({PROBE: probe.to_string()})
+}
+
 /// One of the two rules, with room for about one unit of `expected`.
 fn rule(random: &mut ChaCha8Rng, expected: u32) -> (&'static str, Value) {
     match random.random_range(0..4) {
@@ -123,15 +146,34 @@ fn rule(random: &mut ChaCha8Rng, expected: u32) -> (&'static str, Value) {
     }
 }
 
+/// What a budget protects against: evictions, and some more.
+fn operations(random: &mut ChaCha8Rng) -> Value {
+    let mut operations = vec!["Evict"];
+    match random.random_range(0..3) {
+        0 => {}
+        1 => operations.push("Delete"),
+        _ => operations.extend(["Delete", "Update"]),
+    }
+    if random.random_bool(0.5) {
+        operations.push("Relabel");
+    }
+    json!(operations)
+}
+
 impl App {
-    /// A random application of this kind.
-    pub fn random(kind: Kind, namespace: &str, name: &str, random: &mut ChaCha8Rng) -> Self {
+    /// A random application of this kind, for a cluster that serves the Workload API in this version.
+    pub fn random(
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        api: WorkloadApi,
+        random: &mut ChaCha8Rng,
+    ) -> Self {
         let count = random.random_range(3..=6);
         let size = random.random_range(2..=3);
         let selector = json!({"matchLabels": {"app": name}});
         let (amount, value) = rule(random, count);
-        let operations = [json!(["Evict"]), json!(["Evict", "Delete"]), json!(["Evict", "Delete", "Update"])];
-        let operations = operations.choose(random).cloned().unwrap_or_default();
+        let operations = operations(random);
         let plain = template(name, &json!({}));
         let grouped = |key: &str| {
             json!({"selector": selector, amount: value, "operations": operations,
@@ -147,7 +189,9 @@ impl App {
             }
             Kind::Target => {
                 let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
-                let spec = json!({"targetRef": target, amount: value, "operations": ["Evict", "Delete"]});
+                let decided: &[&str] = if random.random_bool(0.5) { &["Relabel"] } else { &[] };
+                let operations = [&["Evict", "Delete"], decided].concat();
+                let spec = json!({"targetRef": target, amount: value, "operations": operations});
                 (
                     vec![set(namespace, "Deployment", name, count, &plain)],
                     vec![budget(namespace, name, &spec)],
@@ -171,7 +215,7 @@ impl App {
                     "podGroupPolicy": {"groupLabelKey": LWS_GROUP}});
                 (sets.into(), vec![budget(namespace, name, &spec)])
             }
-            Kind::Workload => Self::workload(namespace, name, random),
+            Kind::Workload => Self::workload(namespace, name, &operations, random),
             Kind::LabelGroups => {
                 let sets = (0..count).map(|group| {
                     let template = template(name, &json!({"shard": group.to_string()}));
@@ -187,8 +231,11 @@ impl App {
             Kind::Kruise => {
                 let spec = json!({"selector": selector, "maxUnavailable": random.random_range(1..=2)});
                 let version = "policy.kruise.io/v1alpha1";
-                let budget =
-                    Manifest::new(namespace, version, "PodUnavailableBudget", name, json!({"spec": spec}));
+                let mut object = json!({"spec": spec});
+                if random.random_bool(0.5) {
+                    object["metadata"]["annotations"] = json!({OPERATIONS: "DELETE,UPDATE,EVICT,RELABEL"});
+                }
+                let budget = Manifest::new(namespace, version, "PodUnavailableBudget", name, object);
                 (vec![set(namespace, "Deployment", name, count, &plain)], vec![budget])
             }
             Kind::Native => {
@@ -200,12 +247,69 @@ impl App {
                 let budget = Manifest::new(namespace, "policy/v1", "PodDisruptionBudget", name, object);
                 (vec![workload], vec![budget])
             }
+            Kind::Probed => {
+                let mut template = plain;
+                template["metadata"]["annotations"] = probe();
+                let workload = if random.random_bool(0.5) { "StatefulSet" } else { "Deployment" };
+                let spec = json!({"selector": selector, amount: value, "operations": operations});
+                let budget = budget(namespace, name, &spec);
+                (vec![set(namespace, workload, name, count, &template)], vec![budget])
+            }
+            Kind::PodGroups => {
+                let spec = json!({"selector": selector, amount: value, "operations": operations,
+                    "budgetScope": "Workload"});
+                let groups = Self::pod_groups(namespace, name, api, (count, size), random);
+                (groups, vec![budget(namespace, name, &spec)])
+            }
         };
         Self { namespace: namespace.to_owned(), name: name.to_owned(), kind, workloads, budgets }
     }
 
+    /// A Workload with one template, its PodGroups and their pods. The loss of a pod may take its group down.
+    fn pod_groups(
+        namespace: &str,
+        name: &str,
+        api: WorkloadApi,
+        (count, size): (u32, u32),
+        random: &mut ChaCha8Rng,
+    ) -> Vec<Manifest> {
+        let falls_whole = random.random_bool(0.5);
+        let needs = if falls_whole { size } else { random.random_range(1..=size) };
+        let policy = json!({"gang": {"minCount": needs}});
+        let (version, (link, reference), [single, whole]) = if api == WorkloadApi::V1Alpha2 {
+            let reference = json!({"workload": {"workloadName": name, "podGroupTemplateName": "group"}});
+            ("v1alpha2", ("podGroupTemplateRef", reference), [json!("Pod"), json!("PodGroup")])
+        } else {
+            let reference = json!({"workloadName": name, "templateName": "group"});
+            ("v1beta1", ("workloadRef", reference), [json!({"single": {}}), json!({"all": {}})])
+        };
+        let version = format!("scheduling.k8s.io/{version}");
+        let mode = if falls_whole { whole } else { single };
+        let described = json!({"name": "group", "schedulingPolicy": policy, "disruptionMode": mode});
+        let object = json!({"spec": {"podGroupTemplates": [described]}});
+        let mut manifests = vec![Manifest::new(namespace, &version, "Workload", name, object)];
+        for group in 0..count {
+            let object =
+                json!({"spec": {"schedulingPolicy": policy, "disruptionMode": mode, link: reference}});
+            let group = format!("{name}-{group}");
+            manifests.push(Manifest::new(namespace, &version, "PodGroup", &group, object));
+        }
+        for group in 0..count {
+            let own = format!("{name}-{group}");
+            let mut template = template(name, &json!({"gang": own}));
+            template["spec"]["schedulingGroup"] = json!({"podGroupName": own});
+            manifests.push(set(namespace, "StatefulSet", &own, size, &template));
+        }
+        manifests
+    }
+
     /// Pod groups of one Workload: one or two replicas each, so that all pods of a group can be gone at once.
-    fn workload(namespace: &str, name: &str, random: &mut ChaCha8Rng) -> (Vec<Manifest>, Vec<Manifest>) {
+    fn workload(
+        namespace: &str,
+        name: &str,
+        operations: &Value,
+        random: &mut ChaCha8Rng,
+    ) -> (Vec<Manifest>, Vec<Manifest>) {
         let size = random.random_range(1..=2);
         let groups: Vec<(&str, u32)> =
             ["ps", "worker", "eval"].iter().map(|group| (*group, random.random_range(1..=2))).collect();
@@ -230,7 +334,8 @@ impl App {
                 ));
             }
         }
-        let spec = json!({"selector": {"matchLabels": {"app": name}}, "maxUnavailable": 1, "budgetScope": "Workload"});
+        let spec = json!({"selector": {"matchLabels": {"app": name}}, "maxUnavailable": 1, "budgetScope": "Workload",
+            "operations": operations});
         (workloads, vec![budget(namespace, name, &spec)])
     }
 }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::apps::{App, Kind};
 use crate::fleet::Fleet;
 use crate::http::Http;
+use crate::provocations::Reserved;
 use crate::recorder::Recorder;
 use crate::servers::OWN;
-use crate::stories::Reserved;
 
 /// The kinds that every server reads.
 const KINDS: &[&str] = &["pods", "pods", "disruptionbudgets", "namespaces", "nodes", "leases"];
@@ -29,11 +29,14 @@ fn kinds_of(app: &App) -> &'static [&'static str] {
         Kind::Workload => &["workloads", "workloads"],
         Kind::Kruise => &["podunavailablebudgets", "podunavailablebudgets", "deployments"],
         Kind::Native => &["poddisruptionbudgets", "leaderworkersets"],
+        Kind::PodGroups => &["podgroups", "podgroups", "statefulsets"],
+        Kind::Probed => &["leases", "leases", "nodes", "statefulsets", "deployments"],
     }
 }
 
 /// The groups that discovery may leave out.
-const GROUPS: &[&str] = &["leaderworkerset.x-k8s.io", "policy.kruise.io", "scheduling.quorate.dev", "batch"];
+const GROUPS: &[&str] =
+    &["leaderworkerset.x-k8s.io", "policy.kruise.io", "scheduling.quorate.dev", "scheduling.k8s.io", "batch"];
 
 /// How long an administrator's change of the ledger is pardoned.
 const PARDON: Duration = Duration::from_secs(150);
@@ -56,8 +59,10 @@ pub struct Chaos<F> {
     pub active: Arc<tokio::sync::Semaphore>,
     /// The longest pause between two faults.
     pub pause: Duration,
-    /// The applications that a story is about: their claims are left alone.
+    /// The applications that a provocation is about: their claims are left alone.
     pub reserved: Reserved,
+    /// Whether servers are killed. For two minutes after that, no budget can be opened.
+    pub kills: bool,
 }
 
 impl<F: Fleet> Chaos<F> {
@@ -112,7 +117,7 @@ impl<F: Fleet> Chaos<F> {
         let kinds: Vec<&str> = self.apps.iter().flat_map(kinds_of).chain(KINDS).copied().collect();
         let kind = kinds.choose(&mut self.random).copied().unwrap_or("pods");
         tracing::debug!(place, kind, ?lasts, "a fault begins");
-        match self.random.random_range(0..100) {
+        match self.random.random_range(0..104) {
             0..14 => vec![self.faults().watches(which.resource(kind), WatchFault::Hold)],
             14..18 => {
                 let delay = Duration::from_millis(self.random.random_range(10..20_000));
@@ -161,11 +166,11 @@ impl<F: Fleet> Chaos<F> {
                 self.servers.set_cut(place, true);
                 Vec::new()
             }
-            80..87 => {
+            80..87 if self.kills => {
                 self.servers.kill(place);
                 Vec::new()
             }
-            87..91 => {
+            80..91 => {
                 self.servers.stop(place).await;
                 Vec::new()
             }
@@ -177,6 +182,11 @@ impl<F: Fleet> Chaos<F> {
             94..98 => {
                 self.forge(place);
                 Vec::new()
+            }
+            98..102 => {
+                // Of one kind, as from an aggregated API server, or of all.
+                let which = if self.random.random_bool(0.5) { which.resource(kind) } else { which };
+                vec![self.faults().watches(which, WatchFault::NoBookmarks)]
             }
             _ => {
                 let app = self.apps.choose(&mut self.random);

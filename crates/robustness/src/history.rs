@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fnv::FnvHasher;
 use serde_json::{Value, json};
 
 /// The history of a run. All times are measured from its start.
@@ -42,7 +43,7 @@ impl History {
                 "user": request.user, "verb": request.verb, "subresource": request.subresource,
                 "namespace": request.namespace, "name": request.name, "dryRun": request.dry_run,
                 "receivedAt": request.received_at, "endedAt": request.ended_at, "code": request.code,
-                "message": request.message});
+                "message": request.message, "failedOpen": request.failed_open});
             lines.push((request.ended, line));
         }
         for span in &self.faults {
@@ -57,9 +58,10 @@ impl History {
         file.flush()
     }
 
-    /// A fingerprint of everything in it. Equal runs have equal fingerprints.
+    /// A fingerprint of everything in it. Equal runs have equal fingerprints, in every release of Rust: the hash of the
+    /// standard library may change.
     pub fn fingerprint(&self) -> u64 {
-        let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+        let mut hasher = FnvHasher::default();
         for change in &self.changes {
             change.revision.hash(&mut hasher);
             change.at.hash(&mut hasher);
@@ -69,21 +71,6 @@ impl History {
             (&request.name, request.ended, request.code, &request.message).hash(&mut hasher);
         }
         hasher.finish()
-    }
-}
-
-/// FNV-1a: the hash of the standard library may change between releases.
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
     }
 }
 
@@ -131,6 +118,8 @@ pub struct Request {
     pub code: u16,
     /// The message of the answer, if it failed.
     pub message: String,
+    /// Whether an admission webhook did not answer, and its failure policy let the request pass.
+    pub failed_open: bool,
 }
 
 impl Request {

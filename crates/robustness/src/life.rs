@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::apps::{App, Kind, Manifest};
 use crate::http::Http;
+use crate::provocations::Reserved;
 use crate::recorder::{Recorder, StoredPod};
-use crate::stories::Reserved;
 
 /// Changes the applications at random.
 pub struct Life {
@@ -28,7 +28,7 @@ pub struct Life {
     pub random: ChaCha8Rng,
     /// The names of the nodes.
     pub nodes: Vec<String>,
-    /// The applications that a story is about: they only fail.
+    /// The applications that a provocation is about: they only fail.
     pub reserved: Reserved,
 }
 
@@ -103,27 +103,40 @@ impl Life {
 
     async fn scale(&mut self, app: &App) {
         let Some(workload) = self.workload_of(app) else { return };
-        let patch = if workload.object["kind"] == "Workload" {
-            let mut groups = workload.object["spec"]["podGroups"].clone();
-            if let Some(group) = groups.get_mut(0) {
-                group["replicas"] = json!(self.random.random_range(0..3));
+        let spec = &workload.object["spec"];
+        let patch = match workload.object["kind"].as_str() {
+            Some("Workload") => {
+                let mut groups = spec["podGroups"].clone();
+                if let Some(group) = groups.get_mut(0) {
+                    group["replicas"] = json!(self.random.random_range(0..3));
+                }
+                json!({"spec": {"podGroups": groups}})
             }
-            json!({"spec": {"podGroups": groups}})
-        } else {
-            json!({"spec": {"replicas": self.random.random_range(1..9)}})
+            // Not every version of the API allows that.
+            Some("PodGroup") => {
+                let needs = spec["schedulingPolicy"]["gang"]["minCount"].as_u64().unwrap_or(1);
+                let needs = self.random.random_range(1..=needs);
+                json!({"spec": {"schedulingPolicy": {"gang": {"minCount": needs}}}})
+            }
+            _ => json!({"spec": {"replicas": self.random.random_range(1..9)}}),
         };
         self.admin.merge(&workload.own_path(), &patch).await;
     }
 
-    /// All pods of a workload go at once, and come back later.
+    /// All pods of a workload go at once, and come back later. A PodGroup goes itself.
     async fn scale_away(&mut self, app: &App) {
         let Some(workload) = self.workload_of(app) else { return };
-        if workload.object["kind"] == "Workload" {
-            return;
+        let admin = self.admin.clone();
+        match workload.object["kind"].as_str() {
+            Some("Workload") => return,
+            Some("PodGroup") => {
+                self.admin.delete(&workload.own_path(), &json!({})).await;
+                return self.later(5..100, async move { create(&admin, &[workload]).await });
+            }
+            _ => {}
         }
         let before = workload.object["spec"]["replicas"].clone();
         self.admin.merge(&workload.own_path(), &json!({"spec": {"replicas": 0}})).await;
-        let admin = self.admin.clone();
         self.later(5..240, async move {
             admin.merge(&workload.own_path(), &json!({"spec": {"replicas": before}})).await;
         });
@@ -137,7 +150,7 @@ impl Life {
             Some("LeaderWorkerSet") => {
                 json!({"spec": {"leaderWorkerTemplate": {"workerTemplate": template}}})
             }
-            Some("Workload") => return,
+            Some("Workload" | "PodGroup") => return,
             _ => json!({"spec": {"template": template}}),
         };
         self.admin.merge(&workload.own_path(), &patch).await;
@@ -162,7 +175,14 @@ impl Life {
 
     /// Another number in the budget.
     async fn edit(&mut self, app: &App) {
-        let Some(budget) = self.budget_of(app).filter(|_| app.kind != Kind::Native) else { return };
+        let Some(budget) = self.budget_of(app) else { return };
+        if app.kind == Kind::Native {
+            // What its twin keeps.
+            let most = self.random.random_range(0..3).to_string();
+            let patch = json!({"metadata": {"annotations": {"quorate.dev/max-unavailable": most}}});
+            self.admin.merge(&budget.own_path(), &patch).await;
+            return;
+        }
         let rule =
             if budget.object["spec"]["minAvailable"].is_null() { "maxUnavailable" } else { "minAvailable" };
         let value: Value = match rule {

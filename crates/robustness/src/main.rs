@@ -10,18 +10,19 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use quorate_robustness::campaign::{self, Campaign};
+use quorate_robustness::every_rule::{self, Limits};
 use quorate_robustness::process;
 use quorate_robustness::process::run::{Cluster, Plan};
 use quorate_robustness::run::Shape;
-use quorate_robustness::{determinism, judge};
+use quorate_robustness::{determinism, verdict};
 use tracing_subscriber::EnvFilter;
 
 /// Simulate clusters that live and fail at random, and judge every admitted disruption
 #[derive(Parser)]
 #[command(name = "quorate-robustness")]
 struct Args {
-    /// Seconds to run for; with --seed, only that run is made
-    #[arg(long, default_value_t = 60)]
+    /// Seconds to run for; with --seed, only that run is made; with --every-rule, seconds for each rule
+    #[arg(long, default_value_t = 60, default_value_if("every_rule", "true", "600"))]
     seconds: u64,
     /// Number of admissions after which no run begins
     #[arg(long)]
@@ -44,6 +45,15 @@ struct Args {
     /// Stop at the first run that is not clean
     #[arg(long)]
     stop_at_first: bool,
+    /// Make the first run again at the end, and fail if its history is another one
+    #[arg(long, conflicts_with_all = ["seed", "every_rule"])]
+    replay: bool,
+    /// Leave out each rule that has a provocation, or only that of --without, until a run shows it
+    #[arg(long, conflicts_with_all = ["seed", "stop_at_first", "admissions"])]
+    every_rule: bool,
+    /// Number of seeds in which each rule must be found
+    #[arg(long, default_value_t = 50, requires = "every_rule")]
+    seeds: u64,
     /// File to write the history of the run to, as lines of JSON
     #[arg(long, requires = "seed")]
     dump: Option<PathBuf>,
@@ -59,9 +69,9 @@ struct Args {
     /// Folder for the histories and the logs of the runs in real time
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Print the stories of this many seeds, without a run
+    /// Print the provocations of this many seeds, without a run
     #[arg(long)]
-    stories: Option<u64>,
+    provocations: Option<u64>,
     /// Print one line of JSON instead of a report
     #[arg(long, hide = true)]
     json: bool,
@@ -81,11 +91,15 @@ fn main() -> Result<ExitCode> {
     if args.tier == Tier::Process {
         return in_real_time(args);
     }
-    if let Some(count) = args.stories {
+    if let Some(count) = args.provocations {
         for seed in args.first_seed..args.first_seed + count {
-            println!("seed={seed} stories={:?}", quorate_robustness::run::stories(seed));
+            println!("seed={seed} provocations={:?}", quorate_robustness::provocations::of_seed(seed));
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.every_rule {
+        let Args { seeds, seconds, at_once, life, .. } = args;
+        return every_rule::run(&Limits { seeds, seconds, at_once, life }, args.without.as_deref());
     }
     let shape = Shape { life: Duration::from_secs(args.life), ..Shape::default() };
     let Some(seed) = args.seed else {
@@ -97,12 +111,13 @@ fn main() -> Result<ExitCode> {
             life: args.life,
             without: args.without,
             stop_at_first: args.stop_at_first,
+            replay: args.replay,
         };
         return campaign::run(&campaign);
     };
     determinism::begin(seed);
     log(EnvFilter::from_default_env());
-    let verdict = judge::run(seed, shape, args.without.as_deref(), args.dump.as_deref())?;
+    let verdict = verdict::run(seed, shape, args.without.as_deref(), args.dump.as_deref())?;
     if args.json {
         println!("{}", verdict.to_json());
     } else {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quorate_api::names::{AGENT, COMPONENT, LEADER_LEASE};
 use quorate_devcluster::apiserver::{ObservedChange, ObservedRequest, Observer};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -28,6 +29,9 @@ const RECORDED: &[&str] = &[
     "disruptionbudgets.policy.quorate.dev",
     "podunavailablebudgets.policy.kruise.io",
 ];
+
+/// The resource of the Leases. Only those of agents matter.
+const LEASES: &str = "leases.coordination.k8s.io";
 
 /// A pod as it is stored now.
 #[derive(Clone, Debug)]
@@ -55,6 +59,8 @@ pub struct Recorder {
 struct State {
     history: History,
     pods: BTreeMap<(String, String), StoredPod>,
+    /// The user that last wrote the Lease of the leader.
+    leader: String,
 }
 
 impl Default for Recorder {
@@ -72,6 +78,11 @@ impl Recorder {
     /// The pods that are stored now, by namespace and name.
     pub fn pods(&self) -> Vec<StoredPod> {
         self.state.lock().pods.values().cloned().collect()
+    }
+
+    /// The user of the server that leads, or led last.
+    pub fn leader(&self) -> String {
+        self.state.lock().leader.clone()
     }
 
     /// Records that a fault was active from `from` until now.
@@ -102,7 +113,9 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 
 impl Observer for Recorder {
     fn changed(&self, change: &ObservedChange<'_>) {
-        if !RECORDED.contains(&change.resource) {
+        let is_of_agent =
+            || change.resource == LEASES && change.object["metadata"]["labels"][COMPONENT] == AGENT;
+        if !RECORDED.contains(&change.resource) && !is_of_agent() {
             return;
         }
         let at = self.now();
@@ -138,6 +151,9 @@ impl Observer for Recorder {
 
     fn executed(&self, request: &ObservedRequest<'_>) {
         let info = &request.info;
+        if info.resource == "leases" && info.name == LEADER_LEASE && request.code < 300 {
+            info.user.clone_into(&mut self.state.lock().leader);
+        }
         // Kubelets report the status of their pods, and the scheduler binds them: neither is a disruption.
         if info.resource != "pods" || info.user.starts_with("system:node:") || info.subresource == "binding" {
             return;
@@ -162,6 +178,7 @@ impl Observer for Recorder {
             ended_at: request.ended_at,
             code: request.code,
             message: request.message.to_owned(),
+            failed_open: request.failed_open,
         };
         self.state.lock().history.requests.push(request);
     }

@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::http::{Http, Response};
+use crate::provocations::Reserved;
 use crate::recorder::{Recorder, StoredPod};
-use crate::stories::Reserved;
 
 /// A client that disrupts pods.
 pub struct Disruptor {
@@ -54,10 +54,16 @@ impl Disruptor {
                     drop(self.http.delete(&pod_path(pod), &options).await);
                 }
                 89..91 => drop(self.http.delete(&pod_path(pod), &json!({"dryRun": ["All"]})).await),
-                91..99 => {
+                91..97 => {
                     let image = format!("app:{}", self.random.random_range(0..1000));
                     let patch = json!({"spec": {"containers": [{"name": "main", "image": image}]}});
                     drop(self.http.strategic(&pod_path(pod), &patch).await);
+                }
+                97..99 => {
+                    let cpu = format!("{}m", self.random.random_range(1..1000));
+                    let resources = json!({"requests": {"cpu": cpu}});
+                    let patch = json!({"spec": {"containers": [{"name": "main", "resources": resources}]}});
+                    drop(self.http.strategic(&format!("{}/resize", pod_path(pod)), &patch).await);
                 }
                 _ => {
                     let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);

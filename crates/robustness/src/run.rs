@@ -7,23 +7,26 @@ use anyhow::{Context, Result};
 use quorate_devcluster::actors::{
     ActorOptions, Actors, Identities, Timing, groups_of, install_leader_worker_sets,
 };
-use quorate_devcluster::apiserver::{self, Clock, Server};
+use quorate_devcluster::apiserver::{self, Clock, Server, WorkloadApi};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::agents::{Agents, Orders, SharedOrders};
 use crate::apps::{App, Kind};
 use crate::chaos::Chaos;
 use crate::history::History;
 use crate::http::Http;
 use crate::life::{self, Life};
+use crate::movers::Mover;
+use crate::provocations::{self, FAULTS_AT_ONCE, Provocation, Provoker, Reserved, dedicated_apps};
 use crate::recorder::Recorder;
 use crate::requests::Disruptor;
 use crate::servers::{OWN, Servers};
-use crate::slow_hook::SlowHook;
-use crate::stories::{Reserved, Story, Storyteller};
+use crate::slow_hook::{self, SlowHook};
 
 /// The shape of a run.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +50,10 @@ impl Default for Shape {
 pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let recorder = Arc::new(Recorder::default());
+    let workload_api = if random.random_bool(0.5) { WorkloadApi::V1Alpha2 } else { WorkloadApi::V1Beta1 };
     let options = apiserver::Options {
         clock: Clock::system(),
+        workload_api,
         observer: Some(recorder.clone()),
         // A real API server sends bookmarks about once a minute.
         bookmark_every: Duration::from_secs(random.random_range(10..60)),
@@ -73,30 +78,40 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     for node in &nodes {
         actors.nodes().add(node).await?;
     }
-    for namespace in [OWN, "apps-0", "apps-1"] {
+    let provocations = provocations::of_seed(seed);
+    if !provocations.is_empty() {
+        for node in dedicated_apps::NODES {
+            actors.nodes().add_like(node, &dedicated_apps::node()).await?;
+        }
+    }
+    for namespace in [OWN, "apps-0", "apps-1"].iter().chain(&dedicated_apps::NAMESPACES) {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         admin.post("/api/v1/namespaces", &object).await;
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
         admin.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await;
     }
 
-    let count = random.random_range(1..=3);
+    let least = provocations.iter().map(|provocation| provocation.servers()).max().unwrap_or(1);
+    let count = random.random_range(least..=3);
     let servers = Arc::new(Servers::new(api.clone(), recorder.clone(), admin.clone(), count));
     let mut background = JoinSet::new();
     background.spawn(servers.clone().publish());
     for place in 0..count {
         servers.start(place).await?;
     }
-    let stories = stories(seed);
-    let apps = applications(&stories, &mut random);
+    let apps = applications(&provocations, workload_api, &mut random);
+    let dedicated =
+        if provocations.is_empty() { Vec::new() } else { dedicated_apps::apps(workload_api, &mut random) };
     let slow_hook = SlowHook::start(&api, &admin, random.random()).await;
-    for app in &apps {
+    for app in apps.iter().chain(&dedicated) {
         life::create(&admin, &app.workloads).await;
         life::create(&admin, &app.budgets).await;
     }
     tokio::time::sleep(Duration::from_secs(20)).await;
 
     let (reserved, quiet) = (Reserved::default(), Reserved::default());
+    quiet.lock().extend(dedicated.iter().map(|app| app.name.clone()));
+    let faults = Arc::new(Semaphore::new(FAULTS_AT_ONCE as usize));
     let mut fork = || ChaCha8Rng::seed_from_u64(random.random());
     let disruptor = |number: usize, pause: Duration, random: ChaCha8Rng| Disruptor {
         http: Http::new(api.local_client_as(&format!("client-{number}"), &["system:authenticated"])),
@@ -104,6 +119,13 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         random,
         pause,
         quiet: quiet.clone(),
+    };
+    let mover = |number: usize, pause: Duration, random: ChaCha8Rng| Mover {
+        http: Http::new(api.local_client_as(&format!("client-mover-{number}"), &["system:authenticated"])),
+        recorder: recorder.clone(),
+        random,
+        pause,
+        reserved: reserved.clone(),
     };
     let living = |random: ChaCha8Rng| Life {
         apps: apps.clone(),
@@ -114,47 +136,67 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         nodes: nodes.clone(),
         reserved: reserved.clone(),
     };
+    let account = format!("system:serviceaccount:{OWN}:quorate-agent");
+    let orders = SharedOrders::default();
+    let agents = |random: ChaCha8Rng| Agents {
+        http: Http::new(api.local_client_as(&account, &["system:serviceaccounts"])),
+        recorder: recorder.clone(),
+        random,
+        nodes: nodes.clone(),
+        dedicated_nodes: dedicated_apps::NODES.map(str::to_owned).into(),
+        orders: orders.clone(),
+    };
     let collector = "system:serviceaccount:kube-system:pod-garbage-collector";
-    let storyteller = |number: usize, random: ChaCha8Rng| Storyteller {
+    let provoker = |number: usize, random: ChaCha8Rng| Provoker {
         api: api.clone(),
         servers: servers.clone(),
+        actors: actors.clone(),
         admin: admin.clone(),
         collector: Http::new(api.local_client_as(collector, &["system:serviceaccounts"])),
         client: Http::new(api.local_client_as(&format!("client-story-{number}"), &["system:authenticated"])),
         recorder: recorder.clone(),
         slow_hook: slow_hook.clone(),
-        apps: apps.clone(),
+        apps: apps.iter().chain(&dedicated).cloned().collect(),
         reserved: reserved.clone(),
         quiet: quiet.clone(),
+        faults: faults.clone(),
+        orders: orders.clone(),
         random,
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(living(fork()).run(false));
+    tasks.spawn(agents(fork()).run(false));
     for number in 0..4 {
         tasks.spawn(disruptor(number, Duration::from_millis(1500), fork()).run());
     }
+    tasks.spawn(mover(0, Duration::from_secs(8), fork()).run());
     let chaos = Chaos {
         api: api.clone(),
         servers: servers.clone(),
         admin: admin.clone(),
         apps: apps.clone(),
         random: fork(),
-        longest: Duration::from_secs(240),
-        active: Arc::new(tokio::sync::Semaphore::new(2)),
-        // Two faults at once seldom leave a story what it needs.
-        pause: Duration::from_secs(if stories.is_empty() { 15 } else { 90 }),
+        // Provocations wait for the faults that have begun, and have faults of their own.
+        longest: Duration::from_secs(if provocations.is_empty() { 240 } else { 40 }),
+        active: faults.clone(),
+        pause: Duration::from_secs(if provocations.is_empty() { 15 } else { 60 }),
         reserved: reserved.clone(),
+        kills: provocations.is_empty(),
     };
-    let active = chaos.active.clone();
     tasks.spawn(chaos.run());
-    for number in 0..2.min(stories.len()) {
-        tasks.spawn(storyteller(number, fork()).run(stories.clone()));
+    let (calm, others): (Vec<Provocation>, Vec<Provocation>) =
+        provocations.into_iter().partition(|provocation| provocation.needs_calm());
+    for (number, provocations) in
+        [calm, others].into_iter().enumerate().filter(|(_, provocations)| !provocations.is_empty())
+    {
+        tasks.spawn(provoker(number, fork()).repeat(provocations));
     }
     tokio::time::sleep(shape.life).await;
     tasks.shutdown().await;
 
     // All faults end, all servers run, and the applications are what they were meant to be.
-    let _ended = active.acquire_many(2).await?;
+    let _ended = faults.acquire_many(FAULTS_AT_ONCE).await?;
+    *orders.lock() = Orders::default();
     for place in 0..count {
         servers.start(place).await?;
     }
@@ -162,12 +204,26 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         let _ = actors.nodes().revive(node).await;
         admin.merge(&format!("/api/v1/nodes/{node}"), &json!({"spec": {"unschedulable": null}})).await;
     }
-    for app in &apps {
+    for app in apps.iter().chain(&dedicated) {
         life::create(&admin, &app.workloads).await;
         life::create(&admin, &app.budgets).await;
     }
+    for pod in
+        recorder.pods().iter().filter(|pod| dedicated_apps::NAMESPACES.contains(&pod.namespace.as_str()))
+    {
+        let _ = actors.kubelets().set_ready(&pod.namespace, &pod.name, true);
+    }
+    // The claims of one application must end by themselves: no client evicts its pods after this.
+    let left_alone = dedicated.choose(&mut fork()).cloned();
+    quiet.lock().retain(|name| left_alone.as_ref().is_some_and(|app| app.name == *name));
     let mut calm = JoinSet::new();
+    calm.spawn(agents(fork()).run(true));
     calm.spawn(disruptor(9, Duration::from_secs(8), fork()).run());
+    calm.spawn(mover(1, Duration::from_secs(20), fork()).run());
+    if let Some(app) = left_alone {
+        let client = Http::new(api.local_client_as("client-last", &["system:authenticated"]));
+        calm.spawn(leave_claims(app, client, recorder.clone(), slow_hook.clone()));
+    }
     tokio::time::sleep(shape.recovery).await;
     calm.shutdown().await;
     background.shutdown().await;
@@ -179,26 +235,32 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     Ok(recorder.finish())
 }
 
-/// The stories of a run. A third of the runs has none: faults come more often there.
-pub fn stories(seed: u64) -> Vec<Story> {
-    let random = &mut ChaCha8Rng::seed_from_u64(!seed);
-    if random.random_bool(0.35) {
-        return Vec::new();
+/// Evicts pods of an application until a budget has an unused claim: another webhook refuses the eviction.
+async fn leave_claims(app: App, client: Http, recorder: Arc<Recorder>, hook: SlowHook) {
+    // A budget may be closed for a while after a server was killed.
+    for _ in 0..40 {
+        let mut pods = recorder.pods();
+        pods.retain(|pod| pod.namespace == app.namespace && pod.name.starts_with(&app.name));
+        for pod in pods {
+            let refused = hook.refuse(&pod.namespace, &pod.name);
+            let answer = provocations::evict(&client, &pod, &json!({})).await;
+            drop(refused);
+            if answer.body["message"].as_str().is_some_and(|text| text.contains(slow_hook::NAME)) {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    let mut stories = Story::ALL.to_vec();
-    stories.shuffle(random);
-    stories.truncate(4);
-    stories
 }
 
-/// Some applications of different kinds, in two namespaces: those that the stories need, and others.
-fn applications(stories: &[Story], random: &mut ChaCha8Rng) -> Vec<App> {
+/// Some applications of different kinds, in two namespaces: those that the provocations need, and others.
+fn applications(provocations: &[Provocation], api: WorkloadApi, random: &mut ChaCha8Rng) -> Vec<App> {
     let mut kinds = Kind::ALL.to_vec();
     kinds.shuffle(random);
     let mut chosen: Vec<Kind> = Vec::new();
-    for story in stories {
-        if !story.kinds().iter().any(|kind| chosen.contains(kind)) {
-            chosen.extend(story.kinds().choose(random));
+    for provocation in provocations.iter().filter(|provocation| !provocation.needs_dedicated_apps()) {
+        if !provocation.kinds().iter().any(|kind| chosen.contains(kind)) {
+            chosen.extend(provocation.kinds().choose(random));
         }
     }
     let count = random.random_range(3..=5).max(chosen.len());
@@ -208,7 +270,7 @@ fn applications(stories: &[Story], random: &mut ChaCha8Rng) -> Vec<App> {
     let mut apps = Vec::new();
     for (number, kind) in chosen.into_iter().enumerate() {
         let namespace = format!("apps-{}", random.random_range(0..2));
-        apps.push(App::random(kind, &namespace, &format!("app{number}"), random));
+        apps.push(App::random(kind, &namespace, &format!("app{number}"), api, random));
     }
     apps
 }

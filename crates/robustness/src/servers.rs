@@ -14,6 +14,7 @@ use quorate_server::certificates::{Rotation, Source};
 use quorate_server::webhooks::{Endpoint, ManagedBy};
 use quorate_server::{Gates, InProcess, Options, ServePub};
 use serde_json::json;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::Http;
@@ -45,6 +46,18 @@ struct Process {
     cut: Option<FaultGuard>,
 }
 
+/// Sends all reviews to one server while it lives.
+#[must_use = "dropping it ends the route"]
+pub struct Route {
+    servers: Arc<Servers>,
+}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        self.servers.wanted_route.send_replace(None);
+    }
+}
+
 /// All servers of a run.
 pub struct Servers {
     api: Arc<Server>,
@@ -52,6 +65,9 @@ pub struct Servers {
     admin: Http,
     options: Options,
     slots: Mutex<Vec<Slot>>,
+    /// The only place that the API server shall send reviews to, and the one that it sends reviews to.
+    wanted_route: watch::Sender<Option<usize>>,
+    route: watch::Sender<Option<usize>>,
     /// The connections of killed servers, which stay cut.
     dead: Mutex<Vec<FaultGuard>>,
 }
@@ -68,7 +84,22 @@ impl Servers {
             serve_pub: ServePub::Always,
             ..Options::here(api.config_as("nobody", &[]), OWN)
         };
-        Self { api, recorder, admin, options, slots: Mutex::new(slots), dead: Mutex::default() }
+        Self {
+            api,
+            recorder,
+            admin,
+            options,
+            slots: Mutex::new(slots),
+            wanted_route: watch::Sender::new(None),
+            route: watch::Sender::new(None),
+            dead: Mutex::default(),
+        }
+    }
+
+    /// Sets whether the servers serve OpenKruise's budgets. They do unless this says otherwise.
+    #[must_use]
+    pub fn with_serve_pub(self, serve_pub: ServePub) -> Self {
+        Self { options: Options { serve_pub, ..self.options }, ..self }
     }
 
     /// The number of places.
@@ -85,9 +116,11 @@ impl Servers {
         self.admin.post(&format!("/api/v1/namespaces/{OWN}/services"), &service).await;
         let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{OWN}/endpointslices");
         let mut published = None;
+        let mut wanted = self.wanted_route.subscribe();
         loop {
             self.restart_ended().await;
-            let ready = self.ready();
+            let route = *wanted.borrow_and_update();
+            let ready = self.ready(route);
             if published.as_ref() != Some(&ready) {
                 let endpoints: Vec<_> = ready
                     .iter()
@@ -107,7 +140,9 @@ impl Servers {
                     published = Some(ready);
                 }
             }
-            tokio::time::sleep(READINESS_PERIOD).await;
+            self.route.send_replace(route);
+            // At the next probe, or when the route changes.
+            let _ = tokio::time::timeout(READINESS_PERIOD, wanted.changed()).await;
         }
     }
 
@@ -127,10 +162,26 @@ impl Servers {
         }
     }
 
-    /// The hosts of the servers that are ready and can be reached.
-    fn ready(&self) -> Vec<String> {
+    /// Sends all reviews to the server in this place for a while, as a Service does whose other endpoints are not ready.
+    pub async fn route(self: &Arc<Self>, place: usize) -> Route {
+        self.wanted_route.send_replace(Some(place));
+        let route = Route { servers: self.clone() };
+        // This cannot fail: `self` keeps the sender alive.
+        let _ = self.route.subscribe().wait_for(|now| *now == Some(place)).await;
+        route
+    }
+
+    /// The place of the server that leads.
+    pub fn leader(&self) -> Option<usize> {
+        let leader = self.recorder.leader();
+        (0..self.count()).find(|place| self.user(*place).is_some_and(|user| user == leader))
+    }
+
+    /// The hosts of the servers that are ready and can be reached: all of them, or the one in the only place.
+    fn ready(&self, only: Option<usize>) -> Vec<String> {
         let slots = self.slots.lock();
-        let processes = slots.iter().filter_map(|slot| slot.process.as_ref());
+        let places = slots.iter().enumerate().filter(|(place, _)| only.is_none_or(|only| *place == only));
+        let processes = places.filter_map(|(_, slot)| slot.process.as_ref());
         let ready = processes.filter(|process| process.cut.is_none() && process.server.unready().is_none());
         ready.filter_map(|process| Some(process.address.split_once(':')?.0.to_owned())).collect()
     }

@@ -1,6 +1,9 @@
-//! Who asks, and for what.
+//! Callers, and the operation of each request.
 
-use super::decode::{Disruption, Operation};
+use std::rc::Rc;
+
+use super::decode::{Disruption, LWS_NAME, Operation, Pod};
+use super::states::Effect;
 use crate::history::Request;
 
 /// Controllers whose requests always pass, whatever they are.
@@ -11,6 +14,15 @@ const DELETES: [&str; 3] =
     ["taint-eviction-controller", "device-taint-eviction-controller", "node-controller"];
 
 const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+
+/// The controllers of Kubernetes, with the API group and the kind whose pods each of them manages.
+const CONTROLLERS: [(&str, &str, &str); 5] = [
+    ("replicaset-controller", "apps", "ReplicaSet"),
+    ("statefulset-controller", "apps", "StatefulSet"),
+    ("daemon-set-controller", "apps", "DaemonSet"),
+    ("job-controller", "batch", "Job"),
+    ("replication-controller", "", "ReplicationController"),
+];
 
 /// Whether the request is of a caller that always passes.
 ///
@@ -46,6 +58,40 @@ pub(super) fn operation(request: &Request) -> Option<Operation> {
     }
 }
 
+/// What the request asks for, if it had this effect.
+pub(super) fn operation_of(request: &Request, effect: Disruption) -> Option<Operation> {
+    match effect {
+        Disruption::Relabelled => Some(Operation::Relabel),
+        _ => operation(request),
+    }
+}
+
+/// Whether the request may move a pod whatever the budgets say. A change of labels passes if no server answers. A
+/// controller of Kubernetes adopts and releases pods, and a pod's own controller does with it what it wants.
+pub(super) fn moves_freely(request: &Request, effect: &Effect) -> bool {
+    let user = request.user.as_str();
+    let manager = user == "system:kube-controller-manager";
+    let after = effect.after.as_ref();
+    let only_owners = after.is_some_and(|after| after.meta.labels == effect.pod.meta.labels);
+    let own = |pod: &Rc<Pod>| {
+        let owner = pod.meta.controller();
+        let of = |(name, group, kind): &(&str, &str, &str)| {
+            user.strip_prefix(ACCOUNT) == Some(*name)
+                && owner.is_some_and(|owner| owner.group == *group && owner.kind == *kind)
+        };
+        CONTROLLERS.iter().any(of)
+            || (manager && owner.is_some())
+            || (user == "system:serviceaccount:lws-system:lws-controller-manager"
+                && pod.label(LWS_NAME).is_some())
+            || (user.ends_with(":kruise-manager")
+                && owner.is_some_and(|owner| owner.group == "apps.kruise.io"))
+    };
+    request.failed_open
+        || (only_owners && (manager || user.starts_with(ACCOUNT)))
+        || own(&effect.pod)
+        || after.is_some_and(own)
+}
+
 /// Whether a request like this one can have had this effect.
 pub(super) fn can_cause(request: &Request, effect: Disruption) -> bool {
     match (effect, operation(request)) {
@@ -53,6 +99,7 @@ pub(super) fn can_cause(request: &Request, effect: Disruption) -> bool {
         (Disruption::Updated | Disruption::Labelled, Some(Operation::Update)) => {
             request.subresource.is_empty()
         }
+        (Disruption::Relabelled, Some(Operation::Update)) => true,
         (Disruption::Announced | Disruption::Paused, Some(Operation::Update)) => {
             request.subresource == "status"
         }
@@ -71,13 +118,14 @@ pub(super) fn denied_by_native(request: &Request) -> bool {
 }
 
 /// What the request did, in words.
-pub(super) fn describe(request: &Request) -> &'static str {
-    match operation(request) {
+pub(super) fn describe(request: &Request, effect: Disruption) -> &'static str {
+    match operation_of(request, effect) {
         Some(Operation::Evict) => "evicted",
         Some(Operation::Delete) => "deleted",
         Some(Operation::Update) if request.subresource == "status" => "announced an update of",
         Some(Operation::Update) => "updated",
         Some(Operation::Resize) => "resized",
+        Some(Operation::Relabel) => "relabelled",
         None => "changed",
     }
 }

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::coverage::{Family, covers, group_of, scaled_by};
+use super::coverage::{ExpectedFrom, covers, group_of, scaled_by};
 use super::decode::{Amount, Budget, Detail, Grouping, Id, LWS_GROUP, Source, Spec};
 use super::memory::Memory;
-use super::world::State;
+use super::states::State;
 
 /// The counts of a budget in one state.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub(super) struct Sample {
     pub(super) pods: Vec<Healthy>,
     /// Groups with pods.
     pub(super) groups: BTreeMap<String, Group>,
+    /// How many groups each source surely wants, unless the budget states the number of all.
+    pub(super) wanted: BTreeMap<ExpectedFrom, u32>,
     /// Expected units: pods, or groups if the budget counts groups.
     pub(super) expected: Bounds,
     /// Desired units.
@@ -47,6 +49,8 @@ pub(super) struct Group {
     pub(super) needs_all: bool,
     /// Whether it has completed.
     pub(super) complete: bool,
+    /// What wants it.
+    pub(super) source: Option<ExpectedFrom>,
 }
 
 /// The smallest and the largest number that the rules can mean.
@@ -67,14 +71,14 @@ impl Group {
 /// Counts the units of a budget. `budget` is the budget in this state, if it existed then.
 pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<&Budget>) -> Sample {
     let mut sample = Sample::default();
-    let mut families = BTreeSet::new();
+    let mut sources = BTreeSet::new();
     let mut single = 0;
     for pod in state.pods.iter().filter(|pod| covers(spec, pod, state)) {
         let healthy = pod.healthy(spec.kruise).then(|| Healthy { pod: pod.id(), surely: !pod.probe });
         if spec.grouping == Grouping::Pods {
             sample.pods.extend(healthy);
             match scaled_by(pod, state) {
-                Some(source) => families.extend([Family::Controller(source.meta.id)]),
+                Some(source) => sources.extend([ExpectedFrom::Controller(source.meta.id)]),
                 None => sample.unsure = true,
             }
             continue;
@@ -91,13 +95,18 @@ pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<
             minimum: usize::MAX,
             needs_all: of.needs_all,
             complete: memory.completed(&of.name),
+            source: Some(of.expected_from.clone()),
             ..Group::default()
         });
         group.healthy.extend(healthy);
         group.existing += usize::from(!pod.finished());
         group.minimum = group.minimum.min(of.minimum.unwrap_or(usize::MAX));
-        sample.unsure |= of.minimum.is_none() || matches!(of.family, Family::Orphaned(_));
-        families.insert(of.family);
+        sample.unsure |= of.minimum.is_none() || matches!(of.expected_from, ExpectedFrom::Orphaned(_));
+        sources.insert(of.expected_from);
+    }
+    if spec.expected.is_none() {
+        let wanted = |source: &ExpectedFrom| (source.clone(), wants(state, memory, source, true));
+        sample.wanted = sources.iter().map(wanted).collect();
     }
     let by_number = spec.grouping == Grouping::Pods && spec.max.is_none();
     sample.expected = match (spec.expected, spec.min) {
@@ -109,7 +118,7 @@ pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             Bounds { low: number, high: number }
         }
-        _ => expected(state, spec, memory, budget, &families, &mut sample.unsure),
+        _ => expected(state, spec, memory, budget, &sources, &mut sample.unsure),
     };
     sample.desired = desired(spec, sample.expected);
     sample.desired_single = desired(spec, Bounds { low: single.min(sample.expected.low), high: single });
@@ -133,7 +142,7 @@ fn expected(
     spec: &Spec,
     memory: &Memory,
     budget: Option<&Budget>,
-    present: &BTreeSet<Family>,
+    present: &BTreeSet<ExpectedFrom>,
     unsure: &mut bool,
 ) -> Bounds {
     let by_pods = spec.grouping == Grouping::Pods;
@@ -143,42 +152,41 @@ fn expected(
         let found = state.sources.values().find(|it| it.is(&target.group, &target.kind, &target.name));
         *unsure |= found.is_none_or(|it| it.wants.is_none() || it.meta.deleting)
             || (by_pods && target.group == LWS_GROUP);
-        let complete = found.map_or(0, |it| memory.completed_of(&Family::LeaderWorkerSet(it.meta.id)));
+        let complete = found.map_or(0, |it| memory.completed_of(&ExpectedFrom::LeaderWorkerSet(it.meta.id)));
         let number = |surely| found.map_or(0, |it| wanted(it, surely)).saturating_sub(complete);
         return Bounds { low: number(true), high: number(false) };
     }
     let sum = |surely: bool| {
-        let mut families = present.clone();
+        let mut sources = present.clone();
         if spec.target.is_none() {
-            families.extend(templates(state, spec, by_pods));
+            sources.extend(templates(state, spec, by_pods));
         }
-        families.extend(memory.remembered(state.at, budget, surely).into_iter().filter(|family| {
+        sources.extend(memory.remembered(state.at, budget, surely).into_iter().filter(|source| {
             // The template of a controller says whether its pods are covered.
-            !matches!(family, Family::Controller(id) | Family::LeaderWorkerSet(id)
+            !matches!(source, ExpectedFrom::Controller(id) | ExpectedFrom::LeaderWorkerSet(id)
                 if state.sources.get(id).is_some_and(|source| !source.templates.is_empty()))
         }));
-        families.iter().map(|family| wants(state, memory, family, surely)).sum()
+        sources.iter().map(|source| wants(state, memory, source, surely)).sum()
     };
-    *unsure |= present.iter().any(
-        |family| matches!(family, Family::Controller(id) if state.sources.get(id).is_none_or(|it| it.wants.is_none())),
-    );
+    let unknown = |id: &Id| state.sources.get(id).is_none_or(|it| it.wants.is_none());
+    *unsure |= present.iter().any(|source| matches!(source, ExpectedFrom::Controller(id) if unknown(id)));
     Bounds { low: sum(true), high: sum(false) }
 }
 
 /// The sources whose pods the budget would cover.
-fn templates(state: &State, spec: &Spec, by_pods: bool) -> Vec<Family> {
+fn templates(state: &State, spec: &Spec, by_pods: bool) -> Vec<ExpectedFrom> {
     let leads = |source: &&Rc<Source>| {
         let owner = source.meta.controller();
         !(source.kind == "ReplicaSet" && owner.is_some_and(|owner| owner.kind == "Deployment"))
     };
     let matches = |source: &&Rc<Source>| source.templates.iter().any(|labels| spec.selector.matches(labels));
     let lws_index = matches!(&spec.grouping, Grouping::Label(key) if key.ends_with("/group-index"));
-    let family = |source: &Rc<Source>| match source.detail {
-        Detail::Controller if by_pods => Some(Family::Controller(source.meta.id)),
-        Detail::LeaderWorkerSet { .. } if lws_index => Some(Family::LeaderWorkerSet(source.meta.id)),
+    let expected_from = |source: &Rc<Source>| match source.detail {
+        Detail::Controller if by_pods => Some(ExpectedFrom::Controller(source.meta.id)),
+        Detail::LeaderWorkerSet { .. } if lws_index => Some(ExpectedFrom::LeaderWorkerSet(source.meta.id)),
         _ => None,
     };
-    state.sources.values().filter(leads).filter(matches).filter_map(family).collect()
+    state.sources.values().filter(leads).filter(matches).filter_map(expected_from).collect()
 }
 
 /// What a source wants. One that is being deleted surely wants nothing.
@@ -186,12 +194,14 @@ fn wanted(source: &Source, surely: bool) -> u32 {
     if surely && source.meta.deleting { 0 } else { source.wants.unwrap_or(0) }
 }
 
-/// The units of a family that are expected. Complete ones are not.
-fn wants(state: &State, memory: &Memory, family: &Family, surely: bool) -> u32 {
+/// The units of a source that are expected. Complete ones are not.
+fn wants(state: &State, memory: &Memory, expected_from: &ExpectedFrom, surely: bool) -> u32 {
     let source = |id: &Id| state.sources.get(id).filter(|source| !surely || !source.meta.deleting);
-    let all = match family {
-        Family::Controller(id) | Family::LeaderWorkerSet(id) => source(id).map_or(0, |it| wanted(it, surely)),
-        Family::PodGroup(id, name) => source(id).map_or(0, |workload| match &workload.detail {
+    let all = match expected_from {
+        ExpectedFrom::Controller(id) | ExpectedFrom::LeaderWorkerSet(id) => {
+            source(id).map_or(0, |it| wanted(it, surely))
+        }
+        ExpectedFrom::PodGroup(id, name) => source(id).map_or(0, |workload| match &workload.detail {
             Detail::Workload(parts) => parts
                 .iter()
                 .find(|(part, ..)| part == name)
@@ -199,12 +209,12 @@ fn wants(state: &State, memory: &Memory, family: &Family, surely: bool) -> u32 {
                 .unwrap_or(0),
             _ => 0,
         }),
-        Family::Template(workload, template) => pod_groups(state, workload, template, surely),
-        Family::Alone(id) => u32::from(source(id).is_some()),
-        Family::Observed(_) => 1,
-        Family::Orphaned(_) => u32::from(!surely),
+        ExpectedFrom::Template(workload, template) => pod_groups(state, workload, template, surely),
+        ExpectedFrom::Alone(id) => u32::from(source(id).is_some()),
+        ExpectedFrom::Observed(_) => 1,
+        ExpectedFrom::Orphaned(_) => u32::from(!surely),
     };
-    all.saturating_sub(memory.completed_of(family))
+    all.saturating_sub(memory.completed_of(expected_from))
 }
 
 /// The number of PodGroups of a template; not more than a LeaderWorkerSet that owns them wants.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::decode::{Detail, Grouping, Id, LWS_GROUP, LWS_NAME, Owner, Pod, Source, Spec};
-use super::world::State;
+use super::states::State;
 
 const LWS_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 const WORKLOAD: &str = "quorate.dev/workload";
@@ -17,7 +17,7 @@ const DEPTH: usize = 8;
 
 /// What says how many units there should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Family {
+pub(super) enum ExpectedFrom {
     /// A controller that wants pods.
     Controller(Id),
     /// A LeaderWorkerSet.
@@ -38,7 +38,7 @@ pub(super) enum Family {
 #[derive(Clone, Debug)]
 pub(super) struct GroupRef {
     pub(super) name: String,
-    pub(super) family: Family,
+    pub(super) expected_from: ExpectedFrom,
     /// How many healthy pods it needs. Nothing if the object that says so does not exist.
     pub(super) minimum: Option<usize>,
     /// Whether the loss of a pod takes the whole group down, and no object says how many pods it has.
@@ -104,8 +104,8 @@ pub(super) fn group_of(spec: &Spec, pod: &Pod, state: &State) -> Option<GroupRef
 }
 
 fn observed(name: String, spec: &Spec) -> GroupRef {
-    let family = Family::Observed(name.clone());
-    GroupRef { name, family, minimum: Some(spec.min_ready.unwrap_or(1)), needs_all: false }
+    let expected_from = ExpectedFrom::Observed(name.clone());
+    GroupRef { name, expected_from, minimum: Some(spec.min_ready.unwrap_or(1)), needs_all: false }
 }
 
 /// Whether the group of a pod is one that its LeaderWorkerSet does not want any more, so that nothing keeps it.
@@ -120,7 +120,12 @@ fn set_group(name: String, spec: &Spec, pod: &Pod, state: &State) -> GroupRef {
     let set = leader_worker_set(pod, state);
     let Some((set, Detail::LeaderWorkerSet { size, falls_whole })) = set.map(|set| (set, &set.detail)) else {
         let minimum = spec.min_ready.or(pod.lws_size).or(Some(1));
-        return GroupRef { family: Family::Orphaned(name.clone()), name, minimum, needs_all: false };
+        return GroupRef {
+            expected_from: ExpectedFrom::Orphaned(name.clone()),
+            name,
+            minimum,
+            needs_all: false,
+        };
     };
     let size = pod.lws_size.unwrap_or(*size);
     let minimum = match spec.min_ready {
@@ -128,8 +133,8 @@ fn set_group(name: String, spec: &Spec, pod: &Pod, state: &State) -> GroupRef {
         Some(minimum) => minimum,
         None => size,
     };
-    let family = Family::LeaderWorkerSet(set.meta.id);
-    GroupRef { name, family, minimum: Some(minimum), needs_all: false }
+    let expected_from = ExpectedFrom::LeaderWorkerSet(set.meta.id);
+    GroupRef { name, expected_from, minimum: Some(minimum), needs_all: false }
 }
 
 fn workload_group(pod: &Pod, state: &State) -> Option<GroupRef> {
@@ -141,12 +146,12 @@ fn workload_group(pod: &Pod, state: &State) -> Option<GroupRef> {
         let Some((source, Detail::PodGroup(group))) = group.map(|group| (group, &group.detail)) else {
             return Some(orphaned(name.clone()));
         };
-        let family = match &group.template {
-            Some((workload, template)) => Family::Template(workload.clone(), template.clone()),
-            None => Family::Alone(source.meta.id),
+        let expected_from = match &group.template {
+            Some((workload, template)) => ExpectedFrom::Template(workload.clone(), template.clone()),
+            None => ExpectedFrom::Alone(source.meta.id),
         };
         let minimum = Some(group.minimum);
-        return Some(GroupRef { name: name.clone(), family, minimum, needs_all: group.falls_whole });
+        return Some(GroupRef { name: name.clone(), expected_from, minimum, needs_all: group.falls_whole });
     }
     let labelled = || {
         let label = |key| pod.label(key).unwrap_or_default().to_owned();
@@ -163,13 +168,13 @@ fn workload_group(pod: &Pod, state: &State) -> Option<GroupRef> {
     let Some((_, replicas, minimum)) = parts.iter().find(|(name, ..)| name == &part) else {
         return Some(orphaned(name));
     };
-    let family = match replicas {
-        Some(_) => Family::PodGroup(source.meta.id, part),
-        None => Family::Observed(name.clone()),
+    let expected_from = match replicas {
+        Some(_) => ExpectedFrom::PodGroup(source.meta.id, part),
+        None => ExpectedFrom::Observed(name.clone()),
     };
-    Some(GroupRef { name, family, minimum: Some(*minimum), needs_all: false })
+    Some(GroupRef { name, expected_from, minimum: Some(*minimum), needs_all: false })
 }
 
 fn orphaned(name: String) -> GroupRef {
-    GroupRef { family: Family::Orphaned(name.clone()), name, minimum: None, needs_all: false }
+    GroupRef { expected_from: ExpectedFrom::Orphaned(name.clone()), name, minimum: None, needs_all: false }
 }

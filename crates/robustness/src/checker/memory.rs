@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::coverage::{Family, covers, group_of, scaled_by};
+use super::coverage::{ExpectedFrom, covers, group_of, scaled_by};
 use super::decode::{Budget, Grouping, Pod, Spec};
-use super::world::State;
+use super::states::State;
 
 /// How old the view of a server may be.
 pub(super) const LAG: Duration = Duration::from_secs(90);
@@ -19,8 +19,8 @@ const OBSERVED: Duration = Duration::from_secs(15 * 60);
 /// What a budget has seen of the units that it covers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Memory {
-    families: BTreeMap<Family, Seen>,
-    complete: BTreeMap<String, Family>,
+    sources: BTreeMap<ExpectedFrom, Seen>,
+    complete: BTreeMap<String, ExpectedFrom>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,9 @@ impl Memory {
     ) -> bool {
         let (Some(before), Some(after)) = (before, after) else { return false };
         let old = unit(spec, before, state);
-        let seen = |(_, family): &(_, Family)| self.families.get(family).is_some_and(|it| it.gone.is_none());
+        let seen = |(_, expected_from): &(_, ExpectedFrom)| {
+            self.sources.get(expected_from).is_some_and(|it| it.gone.is_none())
+        };
         before.completed == after.completed
             && old == unit(spec, after, state)
             && old.as_ref().is_none_or(seen)
@@ -60,8 +62,9 @@ impl Memory {
         let unit = |pod: &Pod| unit(spec, pod, state);
         let old = before.and_then(unit);
         let new = after.and_then(unit);
-        if let Some((_, family)) = &new {
-            let seen = self.families.entry(family.clone()).or_insert(Seen { first: state.at, gone: None });
+        if let Some((_, expected_from)) = &new {
+            let seen =
+                self.sources.entry(expected_from.clone()).or_insert(Seen { first: state.at, gone: None });
             seen.gone = None;
         }
         let moved = old != new;
@@ -69,11 +72,11 @@ impl Memory {
         if !moved && !ended {
             return;
         }
-        let left: Vec<(&Pod, (Option<String>, Family))> =
+        let left: Vec<(&Pod, (Option<String>, ExpectedFrom))> =
             state.pods.iter().filter_map(|pod| unit(pod).map(|unit| (&**pod, unit))).collect();
-        for (group, family) in [old, new].into_iter().flatten() {
-            if !left.iter().any(|(_, (_, other))| *other == family)
-                && let Some(seen) = self.families.get_mut(&family)
+        for (group, expected_from) in [old, new].into_iter().flatten() {
+            if !left.iter().any(|(_, (_, other))| *other == expected_from)
+                && let Some(seen) = self.sources.get_mut(&expected_from)
             {
                 seen.gone.get_or_insert(state.at);
             }
@@ -83,7 +86,7 @@ impl Memory {
                 continue;
             }
             if pods.all(|(pod, _)| pod.completed) {
-                self.complete.insert(group, family);
+                self.complete.insert(group, expected_from);
             } else {
                 self.complete.remove(&group);
             }
@@ -95,43 +98,50 @@ impl Memory {
         self.complete.contains_key(group)
     }
 
-    /// How many groups of a family have completed.
-    pub(super) fn completed_of(&self, family: &Family) -> u32 {
-        let count = self.complete.values().filter(|other| *other == family).count();
+    /// How many groups of a source have completed.
+    pub(super) fn completed_of(&self, expected_from: &ExpectedFrom) -> u32 {
+        let count = self.complete.values().filter(|other| *other == expected_from).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// The families without pods that servers surely remember at this time, or may remember.
+    /// The sources without pods that servers surely remember at this time, or may remember.
     ///
     /// Surely: the status lists them, or they had pods for longer than a view may be old.
-    pub(super) fn remembered(&self, at: Duration, budget: Option<&Budget>, surely: bool) -> BTreeSet<Family> {
-        let listed = |family: &Family| {
+    pub(super) fn remembered(
+        &self,
+        at: Duration,
+        budget: Option<&Budget>,
+        surely: bool,
+    ) -> BTreeSet<ExpectedFrom> {
+        let listed = |expected_from: &ExpectedFrom| {
             budget.is_some_and(|budget| {
-                budget.sources.iter().any(|(id, part)| match family {
-                    Family::Controller(own) | Family::LeaderWorkerSet(own) | Family::Alone(own) => own == id,
-                    Family::PodGroup(own, name) => own == id && name == part,
+                budget.sources.iter().any(|(id, part)| match expected_from {
+                    ExpectedFrom::Controller(own)
+                    | ExpectedFrom::LeaderWorkerSet(own)
+                    | ExpectedFrom::Alone(own) => own == id,
+                    ExpectedFrom::PodGroup(own, name) => own == id && name == part,
                     _ => false,
                 })
             })
         };
-        let known = |(family, seen): &(&Family, &Seen)| {
+        let known = |(expected_from, seen): &(&ExpectedFrom, &Seen)| {
             let Some(gone) = seen.gone else { return false };
-            let long = !surely || gone.saturating_sub(seen.first) >= LAG || listed(family);
+            let long = !surely || gone.saturating_sub(seen.first) >= LAG || listed(expected_from);
             let until = if surely { OBSERVED.saturating_sub(LAG) } else { OBSERVED + LAG };
-            let recent = !matches!(family, Family::Observed(_)) || at < gone + until;
+            let recent = !matches!(expected_from, ExpectedFrom::Observed(_)) || at < gone + until;
             long && recent
         };
-        self.families.iter().filter(known).map(|(family, _)| family.clone()).collect()
+        self.sources.iter().filter(known).map(|(expected_from, _)| expected_from.clone()).collect()
     }
 }
 
-/// The group and the family of a pod, if the budget covers it.
-fn unit(spec: &Spec, pod: &Pod, state: &State) -> Option<(Option<String>, Family)> {
+/// The group of a pod, and what says how many units there should be, if the budget covers the pod.
+fn unit(spec: &Spec, pod: &Pod, state: &State) -> Option<(Option<String>, ExpectedFrom)> {
     if !covers(spec, pod, state) {
         return None;
     }
     if spec.grouping == Grouping::Pods {
-        return scaled_by(pod, state).map(|source| (None, Family::Controller(source.meta.id)));
+        return scaled_by(pod, state).map(|source| (None, ExpectedFrom::Controller(source.meta.id)));
     }
-    group_of(spec, pod, state).map(|group| (Some(group.name), group.family))
+    group_of(spec, pod, state).map(|group| (Some(group.name), group.expected_from))
 }

@@ -49,6 +49,8 @@ pub enum Breach {
     TooFew(Arithmetic),
     /// The disruption probe of the pod said no since this time.
     PodSaidNo(Duration),
+    /// No result of the disruption probe of the pod counted since this time.
+    NoResultCounts(Duration),
     /// The budget was enforced, and its claims never had the pod: no server had decided for this budget.
     NotRecorded,
 }
@@ -129,6 +131,13 @@ impl fmt::Display for Breach {
             Self::TooFew(arithmetic) => write!(f, "{arithmetic}"),
             Self::PodSaidNo(since) => {
                 write!(f, "the pod was Ready and its disruption probe said no since {}", Seconds(*since))
+            }
+            Self::NoResultCounts(since) => {
+                write!(
+                    f,
+                    "the pod was Ready and no result of its disruption probe counted since {}",
+                    Seconds(*since)
+                )
             }
             Self::NotRecorded => write!(f, "the pod was healthy, and the budget had no claim for it"),
         }

@@ -1,15 +1,16 @@
 //! What does not go on although nothing is in its way.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::callers::{self, denied_by_native, operation};
-use super::count::{Group, Sample};
-use super::coverage::{covers, group_of};
-use super::decode::{Grouping, Id, Operation};
+use super::count::{Group, Healthy, Sample};
+use super::coverage::{ExpectedFrom, covers, group_of};
+use super::decode::{Grouping, Id, Operation, Pod};
 use super::report::{Seconds, Stuck};
+use super::states::{ClusterHistory, Entry, State};
 use super::taken::Taken;
-use super::world::{Entry, State, World};
 use crate::history::{History, Request, Span};
 
 /// For how long the truth must allow a request before its denial is an error, and how old a claim may become.
@@ -19,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 const RECOVERY: Duration = Duration::from_secs(240);
 
 /// Whether a request was denied although the truth allowed it for long enough.
-pub(super) fn denied(history: &History, world: &World, request: &Request) -> Option<Stuck> {
+pub(super) fn denied(history: &History, cluster: &ClusterHistory, request: &Request) -> Option<Stuck> {
     let operation = operation(request).filter(|it| matches!(it, Operation::Evict | Operation::Delete))?;
     let from = request.received.checked_sub(PATIENCE)?;
     let overlaps = |span: &Span| span.from <= request.ended && from <= span.to;
@@ -29,19 +30,22 @@ pub(super) fn denied(history: &History, world: &World, request: &Request) -> Opt
     if request.dry_run || request.name.is_empty() || excused || !callers::denied(request) {
         return None;
     }
-    let space = world.space(&request.namespace)?;
-    let states: Vec<&Rc<State>> = space.since(from, request.ended_at).collect();
+    let namespace = cluster.namespace(&request.namespace)?;
+    let states: Vec<&Rc<State>> = namespace.since(from, request.ended_at).collect();
     let (first, last) = (states.first()?, states.last()?);
     let pod = last.pods.iter().find(|pod| pod.meta.name == request.name)?.id();
+    let believed = |pod: &Pod| cluster.trust().must(pod, from, request.ended);
+    let left = |state: &State, entry: &Entry| left(state, entry, pod, &believed);
     // Mostly the last state explains the denial, and then the others need no look.
-    let explains = |entry: &Entry| covering(last, entry, pod, operation) && left(last, entry, pod).is_none();
+    let explains = |entry: &Entry| covering(last, entry, pod, operation) && left(last, entry).is_none();
     if first.at > from || last.budgets.iter().any(explains) {
         return None;
     }
-    if !states.iter().rev().all(|state| serves(state, pod)) {
+    if !states.iter().rev().all(|state| serves(state, pod, &believed)) {
         return None;
     }
     let mut room = Vec::new();
+    let mut scarce = i64::MAX;
     for entry in last.budgets.iter() {
         let id = entry.budget.meta.id;
         let touches = |state: &&&Rc<State>| -> bool {
@@ -59,14 +63,19 @@ pub(super) fn denied(history: &History, world: &World, request: &Request) -> Opt
             {
                 return None;
             }
-            let left = left(state, now, pod)?;
+            let left = left(state, now)?;
             if least.is_none_or(|(fewest, _)| left < fewest) {
                 least = Some((left, state.at));
             }
         }
         let (left, at) = least?;
+        scarce = scarce.min(left);
         let budget = &entry.budget.meta;
         room.push(format!("{}/{} had room for {left} (at {})", budget.namespace, budget.name, Seconds(at)));
+    }
+    // Checked last: it looks at every request.
+    if rivals(history, request) >= scarce {
+        return None;
     }
     let room = if room.is_empty() { "no budget covered the pod".to_owned() } else { room.join(", ") };
     let Request { user, namespace, name, message, .. } = request;
@@ -79,9 +88,26 @@ pub(super) fn denied(history: &History, world: &World, request: &Request) -> Opt
     })
 }
 
-/// Whether the pod is healthy by every rule. A probe's result may be stale, so a pod with a probe is not.
-fn serves(state: &State, pod: Id) -> bool {
-    !state.ending && state.pod(pod).is_some_and(|pod| pod.healthy(true) && !pod.probe)
+/// How many pods other requests of the same moment may have taken. A server denies a request while it writes the claim of
+/// another one, which is not in the budget yet.
+fn rivals(history: &History, request: &Request) -> i64 {
+    let is_rival = |other: &&Request| {
+        other.received <= request.ended
+            && request.received <= other.ended
+            && other.namespace == request.namespace
+            && other.name != request.name
+            && !other.dry_run
+            && operation(other).is_some()
+            && other.may_have_acted()
+    };
+    let takes = |other: &Request| if other.name.is_empty() { i64::MAX } else { 1 };
+    history.requests.iter().filter(is_rival).map(takes).fold(0, i64::saturating_add)
+}
+
+/// Whether the pod is healthy by every rule. `believed`: whether servers must believe the yes of its probe.
+fn serves(state: &State, pod: Id, believed: &dyn Fn(&Pod) -> bool) -> bool {
+    let surely = |pod: &Pod| !pod.probe || (pod.ready && believed(pod));
+    !state.ending && state.pod(pod).is_some_and(|pod| pod.healthy(true) && surely(pod))
 }
 
 /// Whether a budget can have been the reason for a denial.
@@ -93,14 +119,15 @@ fn covering(state: &State, entry: &Entry, pod: Id, operation: Operation) -> bool
 }
 
 /// How many more units may go, if that is at least one and certain.
-fn left(state: &State, entry: &Entry, pod: Id) -> Option<i64> {
+fn left(state: &State, entry: &Entry, pod: Id, believed: &dyn Fn(&Pod) -> bool) -> Option<i64> {
     let spec = entry.budget.spec.as_ref()?;
     let sample = state.sample(entry.budget.meta.id, spec);
     if sample.unsure || entry.budget.configured == "Invalid" || sample.expected.low == 0 {
         return None;
     }
     let healthy = if spec.grouping == Grouping::Pods {
-        sample.pods.iter().filter(|healthy| healthy.surely).count()
+        let surely = |it: &&Healthy| it.surely || state.pod(it.pod).is_some_and(|pod| believed(pod));
+        sample.pods.iter().filter(surely).count()
     } else {
         group_of(spec, state.pod(pod)?, state)?;
         whole(&sample).min(sample.expected.low as usize)
@@ -110,21 +137,28 @@ fn left(state: &State, entry: &Entry, pod: Id) -> Option<i64> {
     (left >= 1).then_some(left)
 }
 
-/// Groups that are whole by every rule.
+/// Groups that are whole by every rule. One that its source does not want replaces none of another source.
 fn whole(sample: &Sample) -> usize {
     let unsure = |group: &Group| group.healthy.iter().any(|healthy| !healthy.surely);
-    sample.groups.values().filter(|group| !unsure(group) && group.whole(group.minimum, |_| false)).count()
+    let is_whole = |group: &&Group| !unsure(group) && group.whole(group.minimum, |_| false);
+    let mut by_source: BTreeMap<Option<&ExpectedFrom>, usize> = BTreeMap::new();
+    for group in sample.groups.values().filter(is_whole) {
+        *by_source.entry(group.source.as_ref()).or_default() += 1;
+    }
+    let wanted = |source: Option<&ExpectedFrom>| sample.wanted.get(source?).map(|wanted| *wanted as usize);
+    by_source.into_iter().map(|(source, whole)| whole.min(wanted(source).unwrap_or(whole))).sum()
 }
 
 /// What is not well at the end of a run, long enough after the last fault.
-pub(super) fn at_the_end(history: &History, world: &mut World, taken: &Taken) -> Vec<Stuck> {
+pub(super) fn at_the_end(history: &History, cluster: &mut ClusterHistory, taken: &Taken) -> Vec<Stuck> {
     let calm = history.faults.iter().map(|span| span.to).max().unwrap_or_default();
     let Some(wait) = history.length.checked_sub(calm).filter(|wait| *wait >= RECOVERY) else {
         return Vec::new();
     };
     let mut found = Vec::new();
     let mut held = Vec::new();
-    let entries = world.spaces().filter_map(|(_, space)| space.latest()).filter(|state| !state.ending);
+    let entries =
+        cluster.namespaces().filter_map(|(_, namespace)| namespace.latest()).filter(|state| !state.ending);
     for (state, entry) in entries.flat_map(|state| state.budgets.iter().map(move |entry| (state, entry))) {
         let budget = &entry.budget;
         let name = format!("{} {}/{}", budget.kind, budget.meta.namespace, budget.meta.name);
@@ -152,7 +186,7 @@ pub(super) fn at_the_end(history: &History, world: &mut World, taken: &Taken) ->
         }
     }
     for (uid, in_place, what, state) in held {
-        let pod = world.id(&uid);
+        let pod = cluster.id(&uid);
         let unfinished = state.pod(pod).is_some_and(|it| !it.healthy(true)) || taken.updating(pod);
         if !(in_place && unfinished) {
             found.push(what);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quorate_devcluster::actors::{Actors, install_leader_worker_sets};
+use quorate_devcluster::apiserver::WorkloadApi;
 use quorate_testbed::User;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -27,11 +28,11 @@ use crate::checker;
 use crate::fleet::Fleet as _;
 use crate::history::History;
 use crate::http::Http;
-use crate::judge::Verdict;
 use crate::life::{self, Life};
+use crate::provocations::Reserved;
 use crate::recorder::Recorder;
 use crate::requests::Disruptor;
-use crate::stories::Reserved;
+use crate::verdict::Verdict;
 
 /// The number of servers.
 const SERVERS: usize = 3;
@@ -228,6 +229,7 @@ impl Run {
                     active: active.clone(),
                     pause: Duration::from_secs(15),
                     reserved: Reserved::default(),
+                    kills: true,
                 };
                 tasks.spawn(chaos.run());
             }
@@ -323,12 +325,13 @@ fn arguments(plan: &Plan) -> Vec<String> {
     args
 }
 
-/// An application of every kind, in two namespaces.
+/// An application of every kind that needs no simulation, in two namespaces.
 fn applications(random: &mut ChaCha8Rng) -> Vec<App> {
     let mut apps = Vec::new();
-    for (number, kind) in Kind::ALL.into_iter().enumerate() {
+    let kinds = Kind::ALL.into_iter().filter(|kind| !kind.is_only_simulated());
+    for (number, kind) in kinds.enumerate() {
         let namespace = NAMESPACES[random.random_range(0..NAMESPACES.len())];
-        apps.push(App::random(kind, namespace, &format!("app{number}"), random));
+        apps.push(App::random(kind, namespace, &format!("app{number}"), WorkloadApi::Off, random));
     }
     apps
 }

@@ -1,6 +1,6 @@
 //! Every admitted disruption has a claim in the budgets that are enforced.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::groups::shards;
 use crate::pods::{keeps, three};
@@ -19,17 +19,25 @@ fn one_shard_down(run: &mut Run) -> (String, String) {
     (run.uid("pods", "b-0"), run.uid("pods", "b-1"))
 }
 
+/// Shards of which one may be down, whatever the operation. Returns the UIDs of a pod of one shard, and of another.
+fn shards_decided_late(run: &mut Run) -> [String; 2] {
+    shards(run).respec(|spec| spec["operations"] = json!(["Evict", "Delete"])).enforce(DBU).ledger();
+    ["a-0", "b-1"].map(|pod| run.uid("pods", pod))
+}
+
+fn claim_of(pod: &str) -> Value {
+    json!({"pod": pod, "tokens": {"t": {"operation": "Evict"}}})
+}
+
 impl Run {
     /// Servers write the ledger of the budget.
-    fn ledger(&mut self) -> &mut Self {
+    pub(crate) fn ledger(&mut self) -> &mut Self {
         self.edit(DBU, "b", |budget| budget["status"]["protocol"] = json!(1))
     }
 
     /// A server writes a claim.
-    fn claim(&mut self, uid: &str, pod: &str) -> &mut Self {
-        self.edit(DBU, "b", |budget| {
-            budget["status"]["claims"][uid] = json!({"pod": pod, "tokens": {"t": {"operation": "Evict"}}});
-        })
+    pub(crate) fn claim(&mut self, uid: &str, pod: &str) -> &mut Self {
+        self.edit(DBU, "b", |budget| budget["status"]["claims"][uid] = claim_of(pod))
     }
 
     /// A user evicts a pod, and something happens before it is terminated.
@@ -91,10 +99,27 @@ fn admissions() {
             judged: 0,
         },
         Scenario {
-            name: "a pod that was not ready when the request was received",
+            name: "a pod that was not ready when the request was received, and is ready when it goes",
             play: |run| {
                 recorded(run).ready("web-0", false);
                 run.evict_with("web-0", |run| run.ready("web-0", true));
+            },
+            violations: 1,
+            judged: 1,
+        },
+        Scenario {
+            name: "the same, with its claim",
+            play: |run| {
+                let uid = recorded(run).ready("web-0", false).uid("pods", "web-0");
+                run.evict_with("web-0", |run| run.claim(&uid, "web-0").ready("web-0", true));
+            },
+            violations: 0,
+            judged: 1,
+        },
+        Scenario {
+            name: "a pod that is not ready when it goes",
+            play: |run| {
+                recorded(run).ready("web-0", false).evict("web-0");
             },
             violations: 0,
             judged: 1,
@@ -112,12 +137,12 @@ fn admissions() {
             judged: 1,
         },
         Scenario {
-            name: "a group that another claim takes in any case",
+            name: "a group with another claim, of which nothing has come",
             play: |run| {
                 let (first, second) = one_shard_down(run);
                 run.claim(&first, "b-0").evict_with("b-1", |run| run.claim(&second, "b-1"));
             },
-            violations: 0,
+            violations: 1,
             judged: 2,
         },
         Scenario {
@@ -125,6 +150,45 @@ fn admissions() {
             play: |run| {
                 let (_, second) = one_shard_down(run);
                 run.evict_with("b-1", |run| run.claim(&second, "b-1"));
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "decided while there was room, and carried out after another group broke by itself and was removed",
+            play: |run| {
+                let [first, other] = shards_decided_late(run);
+                let open = run.receive("alice", "create", "eviction", "a-0");
+                run.claim(&first, "a-0").ready("b-0", false);
+                let second = run.receive("bob", "delete", "", "b-1");
+                run.claim(&other, "b-1").terminate("b-1").done(second).terminate("a-0").done(open);
+            },
+            violations: 0,
+            judged: 2,
+        },
+        Scenario {
+            name: "decided after another claim that is carried out last",
+            play: |run| {
+                let [first, other] = shards_decided_late(run);
+                let open = run.receive("alice", "create", "eviction", "a-0");
+                run.claim(&first, "a-0").evict_with("b-1", |run| run.claim(&other, "b-1"));
+                run.terminate("a-0").done(open);
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "two claims in one write",
+            play: |run| {
+                let [first, other] = shards_decided_late(run);
+                let open = run.receive("alice", "create", "eviction", "a-0");
+                let second = run.receive("bob", "create", "eviction", "b-1");
+                run.edit(DBU, "b", |budget| {
+                    for (uid, pod) in [(&first, "a-0"), (&other, "b-1")] {
+                        budget["status"]["claims"][uid] = claim_of(pod);
+                    }
+                });
+                run.terminate("b-1").terminate("a-0").done(open).done(second);
             },
             violations: 1,
             judged: 2,

@@ -70,6 +70,36 @@ fn what_is_stuck() {
             &[],
         ),
         (
+            "a denial while another request takes the room",
+            |run| {
+                let other = three(run).at(200.0).receive("bob", "create", "eviction", "web-2");
+                run.denied("web-0");
+                claim(run, "Evict");
+                run.terminate("web-2").done(other);
+            },
+            &[],
+        ),
+        (
+            "a denial while another request fails",
+            |run| {
+                let mut other = three(run).at(200.0).receive("bob", "create", "eviction", "web-2");
+                other.request.code = 409;
+                run.denied("web-0").done(other);
+            },
+            &["alice was denied shop/web-0"],
+        ),
+        (
+            "a denial while another request takes a part of the room",
+            |run| {
+                three(run).respec(|spec| spec["minAvailable"] = json!(1)).enforce(DBU);
+                let other = run.at(200.0).receive("bob", "create", "eviction", "web-2");
+                run.denied("web-0");
+                claim(run, "Evict");
+                run.terminate("web-2").done(other);
+            },
+            &["shop/b had room for 2"],
+        ),
+        (
             "a denial after an edit",
             |run| {
                 three(run).at(100.0).respec(|spec| spec["minAvailable"] = json!(1)).enforce(DBU);
@@ -117,6 +147,29 @@ fn what_is_stuck() {
                 run.at(200.0).denied("a");
             },
             &["shop/b had room for 1"],
+        ),
+        (
+            "a denial because a group that one source does not want replaces none of another",
+            |run| {
+                let parts = json!([{"name": "worker", "replicas": 1, "policy": {"gang": {"minCount": 1}}},
+                    {"name": "eval", "replicas": 2, "policy": {"gang": {"minCount": 1}}}]);
+                run.put(
+                    "workloads.scheduling.quorate.dev",
+                    json!({"metadata": {"name": "train"}, "spec": {"podGroups": parts}}),
+                );
+                for (name, part, replica) in
+                    [("w0", "worker", "0"), ("e0", "eval", "0"), ("w1", "worker", "1")]
+                {
+                    run.bare(
+                        name,
+                        json!({"quorate.dev/workload": "train", "quorate.dev/pod-group": part,
+                        "quorate.dev/pod-group-replica": replica}),
+                    );
+                }
+                run.budget(json!({"selector": {}, "maxUnavailable": 1, "budgetScope": "Workload"}));
+                run.at(200.0).denied("w0");
+            },
+            &[],
         ),
         (
             "a denial because a surge group buys nothing",
@@ -199,6 +252,22 @@ fn what_is_stuck() {
                 three(run).at(60.0);
                 claim(run, "Update");
                 run.at(300.0);
+            },
+            &["holds token t1"],
+        ),
+        (
+            "a claim of a relabel: it ends with the next change of the pod, whether that is ready or not",
+            |run| {
+                three(run).at(60.0);
+                claim(run, "Update");
+                run.edit(DBU, "b", |budget| {
+                    let claims = budget["status"]["claims"].as_object_mut().unwrap();
+                    for claim in claims.values_mut() {
+                        claim["tokens"]["t1"]["target"] =
+                            json!({"base": "7", "label": "quorate.dev/relabelled"});
+                    }
+                });
+                run.ready("web-2", false).at(300.0);
             },
             &["holds token t1"],
         ),

@@ -146,6 +146,17 @@ fn admissions() {
             judged: 2,
         },
         Scenario {
+            name: "a claim of a group that has recovered does not make its other pods free",
+            play: |run| {
+                shards(run).ready("b-0", false);
+                let (first, second) = (run.uid("pods", "a-0"), run.uid("pods", "a-1"));
+                run.ledger().claim(&first, "a-0").claim(&second, "a-1");
+                run.at(400.0).evict("a-1");
+            },
+            violations: 1,
+            judged: 1,
+        },
+        Scenario {
             name: "a group with a pod to spare",
             play: |run| {
                 shards(run).bare("b-2", json!({"app": "db", "shard": "b"})).evict("a-0").evict("b-0");
@@ -428,6 +439,51 @@ fn admissions() {
             play: |run| {
                 pod_groups(run, 2, json!({"all": {}}));
                 run.evict("g0-0").evict("g1-0");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "a PodGroup has just gone: servers may count its pods and not expect it",
+            play: |run| {
+                pod_groups(run, 3, json!("Pod"));
+                run.evict("g0-0").at(201.0).remove(POD_GROUPS, "g2").evict("g1-0");
+            },
+            violations: 0,
+            judged: 2,
+        },
+        Scenario {
+            name: "a PodGroup less is desired once its object is gone",
+            play: |run| {
+                pod_groups(run, 3, json!("Pod"));
+                for number in 0..3 {
+                    run.remove("pods", &format!("g2-{number}"));
+                }
+                run.remove(POD_GROUPS, "g2").at(400.0).evict("g0-0");
+            },
+            violations: 0,
+            judged: 1,
+        },
+        Scenario {
+            name: "a PodGroup that is there without pods is desired",
+            play: |run| {
+                pod_groups(run, 3, json!("Pod"));
+                for number in 0..3 {
+                    run.remove("pods", &format!("g2-{number}"));
+                }
+                run.at(400.0).evict("g0-0");
+            },
+            violations: 1,
+            judged: 1,
+        },
+        Scenario {
+            name: "PodGroups without a template count one by one",
+            play: |run| {
+                pod_groups(run, 3, json!("Pod"));
+                for group in 0..3 {
+                    run.edit(POD_GROUPS, &format!("g{group}"), |it| it["spec"]["workloadRef"] = json!(null));
+                }
+                run.at(400.0).evict("g0-0").evict("g1-0");
             },
             violations: 1,
             judged: 2,

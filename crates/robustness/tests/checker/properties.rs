@@ -5,30 +5,16 @@ use std::time::Duration;
 
 use quorate_robustness::checker::{Violation, check};
 use quorate_robustness::history::{History, Request};
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 use crate::run::{DBU, RS_CONTROLLER, Run};
 
-/// A small random number generator: the same seed gives the same history.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-
-    fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
-        let bound = u64::try_from(all.len()).unwrap();
-        (bound > 0).then(|| &all[usize::try_from(self.below(bound)).unwrap()])
-    }
-}
-
 /// A careless server: everything is admitted. Pods crash, recover, are evicted, deleted, updated and replaced.
 fn history(seed: u64, steps: u32) -> History {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let mut run = Run::default();
     run.deployment("web", 4);
     let mut pods: Vec<String> = Vec::new();
@@ -46,17 +32,17 @@ fn history(seed: u64, steps: u32) -> History {
     }
     let mut spec = json!({"selector": {"matchLabels": {"app": "web"}}, "operations": ["Evict", "Update"]});
     spec[["minAvailable", "maxUnavailable"][usize::from(seed.is_multiple_of(2))]] =
-        json!(1 + random.below(3));
+        json!(random.random_range(1..=3));
     if seed.is_multiple_of(3) {
         spec["podGroupPolicy"] = json!({"groupLabelKey": "shard"});
     }
     run.budget(spec);
     let mut time = 0.0;
     for _ in 0..steps {
-        time += 0.1 + f64::from(u32::try_from(random.below(400)).unwrap()) / 10.0;
+        time += f64::from(random.random_range(1..=400)) / 10.0;
         run.at(time);
-        let pod = random.pick(&pods).cloned();
-        match (random.below(10), pod) {
+        let pod = pods.choose(random).cloned();
+        match (random.random_range(0..10), pod) {
             (0..=1, Some(pod)) => drop(run.ready(&pod, false)),
             (2..=3, Some(pod)) => drop(run.ready(&pod, true)),
             (4..=5, Some(pod)) => {
@@ -65,22 +51,22 @@ fn history(seed: u64, steps: u32) -> History {
                 leaving.push(pod);
             }
             (6, Some(pod)) => {
-                run.delete(if random.below(2) == 0 { RS_CONTROLLER } else { "bob" }, &pod);
+                run.delete(if random.random() { RS_CONTROLLER } else { "bob" }, &pod);
                 pods.retain(|other| *other != pod);
                 leaving.push(pod);
             }
             (7, Some(pod)) => {
                 let open = run.receive("bob", "patch", "", &pod);
-                let image = format!("app:{}", random.below(3));
+                let image = format!("app:{}", random.random_range(0..3));
                 run.edit("pods", &pod, |pod| pod["spec"]["containers"][0]["image"] = json!(image)).done(open);
-                if random.below(2) == 0 {
+                if random.random() {
                     run.edit("pods", &pod, |pod| {
                         pod["status"]["containerStatuses"][0]["image"] =
                             pod["spec"]["containers"][0]["image"].clone();
                     });
                 }
             }
-            (8, _) => drop(run.scale("deployments.apps", "web", 2 + u32::try_from(random.below(4)).unwrap())),
+            (8, _) => drop(run.scale("deployments.apps", "web", random.random_range(2..6))),
             _ => {
                 for gone in leaving.drain(..) {
                     run.remove("pods", &gone);

@@ -232,6 +232,7 @@ impl Run {
             ended_at: self.revision,
             code: 200,
             message: String::new(),
+            failed_open: false,
         };
         self.tick();
         Open { request }

@@ -9,6 +9,9 @@ use super::selector::Selector;
 use super::source::owner_kind;
 use super::{Id, Ids, Meta, api_group, condition, list, number, text};
 
+/// Stands for a relabel in the label of a token whose operation is an update.
+const RELABELLED: &str = "quorate.dev/relabelled";
+
 /// A budget as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::checker) struct Budget {
@@ -88,6 +91,7 @@ pub(in crate::checker) enum Operation {
     Delete,
     Update,
     Resize,
+    Relabel,
 }
 
 impl Amount {
@@ -117,6 +121,7 @@ impl Operation {
             "DELETE" => Some(Self::Delete),
             "UPDATE" => Some(Self::Update),
             "RESIZE" => Some(Self::Resize),
+            "RELABEL" => Some(Self::Relabel),
             _ => None,
         }
     }
@@ -154,10 +159,14 @@ impl Budget {
 
 fn claims(value: &Value) -> BTreeMap<String, Claim> {
     let Some(claims) = value.as_object() else { return BTreeMap::new() };
+    let operation = |token: &Value| match token["target"]["label"] == RELABELLED {
+        true => "Relabel".to_owned(),
+        false => text(&token["operation"]),
+    };
     let tokens = |claim: &Value| {
         let tokens = claim["tokens"].as_object();
         tokens
-            .map(|all| all.iter().map(|(key, token)| (key.clone(), text(&token["operation"]))).collect())
+            .map(|all| all.iter().map(|(key, token)| (key.clone(), operation(token))).collect())
             .unwrap_or_default()
     };
     claims

@@ -94,6 +94,12 @@ impl Meta {
     }
 }
 
+/// A time of an object, without fractions of a second. Such texts sort as the times do.
+pub(super) fn whole_second(value: &Value) -> String {
+    let time = value.as_str().unwrap_or_default();
+    time.get(..19).unwrap_or(time).to_owned()
+}
+
 /// The group of an API version: `apps` of `apps/v1`, nothing of `v1`.
 pub(super) fn api_group(version: &str) -> &str {
     version.split_once('/').map_or("", |(group, _)| group)
@@ -105,7 +111,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// Whether a condition is True or False. Unknown is neither.
-fn condition_status(object: &Value, kind: &str) -> Option<bool> {
+pub(super) fn condition_status(object: &Value, kind: &str) -> Option<bool> {
     match condition(object, kind)?["status"].as_str() {
         Some("True") => Some(true),
         Some("False") => Some(false),
@@ -124,10 +130,10 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn number(value: &Value) -> Option<u32> {
+pub(super) fn number(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|number| u32::try_from(number).ok())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Id, Ids, Meta, condition_status, list, text};
+use super::{Id, Ids, Meta, condition, condition_status, list, text, whole_second};
 
 /// The label with the name of the LeaderWorkerSet.
 pub(in crate::checker) const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
@@ -15,10 +15,14 @@ const UNAVAILABLE: &str = "unavailable-pod.kruise.io/";
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::checker) struct Pod {
     pub(in crate::checker) meta: Meta,
+    /// The name of its node.
+    pub(in crate::checker) node: String,
     phase: String,
-    ready: bool,
-    /// The condition Disruptable.
+    pub(in crate::checker) ready: bool,
+    /// The condition Disruptable, if it is about the containers that run.
     pub(in crate::checker) disruptable: Option<bool>,
+    /// The second in which its disruption probe was last executed, if the condition says so.
+    pub(in crate::checker) probed: String,
     /// Whether it declares a disruption probe.
     pub(in crate::checker) probe: bool,
     /// The condition InPlaceUpdateReady, if it is one of the pod's readiness gates.
@@ -59,6 +63,8 @@ pub(in crate::checker) enum Disruption {
     Paused,
     /// A label makes it unavailable for PodUnavailableBudgets.
     Labelled,
+    /// Its labels or owners changed, which may have taken it out of a budget or a group.
+    Relabelled,
 }
 
 impl Pod {
@@ -76,9 +82,14 @@ impl Pod {
         let completed = before.is_some_and(|pod| pod.completed) || (phase == "Succeeded" && !meta.deleting);
         let group = &object["spec"]["schedulingGroup"]["podGroupName"];
         let workload = &object["spec"]["workloadRef"];
+        let probed = condition(object, "Disruptable").map(|it| whole_second(&it["lastProbeTime"]));
+        let probed = probed.unwrap_or_default();
         Self {
+            node: text(&object["spec"]["nodeName"]),
             ready: condition_status(object, "Ready") == Some(true),
-            disruptable: condition_status(object, "Disruptable"),
+            disruptable: condition_status(object, "Disruptable")
+                .filter(|yes| !yes || runs_since(object, &probed)),
+            probed,
             probe: annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(PROBE))),
             in_place_ready: gate("InPlaceUpdateReady"),
             kruise_ready: gate("KruisePodReady"),
@@ -124,13 +135,17 @@ impl Pod {
         self.active() && available && kruise
     }
 
-    /// Whether its disruption probe says no while it serves.
-    pub(in crate::checker) fn says_no(&self) -> bool {
-        self.active() && self.probe && self.ready && self.disruptable == Some(false)
+    /// Whether it serves and has a disruption probe, which decides then.
+    pub(in crate::checker) fn asks_probe(&self) -> bool {
+        self.active() && self.probe && self.ready
     }
 
     fn marked(&self) -> bool {
         self.meta.labels.keys().any(|key| key.starts_with(UNAVAILABLE))
+    }
+
+    fn moves(&self, after: &Self) -> bool {
+        self.meta.labels != after.meta.labels || self.meta.owners != after.meta.owners
     }
 
     /// How the change from this pod to `after` disrupts it.
@@ -148,6 +163,7 @@ impl Pod {
             (Disruption::Announced, lost(self.in_place_ready, after.in_place_ready)),
             (Disruption::Paused, lost(self.kruise_ready, after.kruise_ready)),
             (Disruption::Labelled, !self.marked() && after.marked()),
+            (Disruption::Relabelled, !self.meta.deleting && self.moves(after)),
         ]
         .into_iter()
         .filter_map(|(kind, happened)| happened.then_some(kind))
@@ -164,6 +180,15 @@ impl Pod {
         };
         self.healthy(true) && self.kruise_ready != Some(false) && self.containers.iter().all(runs)
     }
+}
+
+/// Whether all containers run, and have since a probe in this second. A container that does not say so does.
+fn runs_since(object: &Value, probed: &str) -> bool {
+    list(&object["status"]["containerStatuses"]).iter().all(|status| {
+        let state = &status["state"];
+        let started = whole_second(&state["running"]["startedAt"]);
+        (state.is_null() || state["running"].is_object()) && (probed.is_empty() || *started <= *probed)
+    })
 }
 
 fn containers(object: &Value) -> Vec<Container> {

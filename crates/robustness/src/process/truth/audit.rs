@@ -19,6 +19,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// here, and the log shows the impersonated user only when the request ends. The checker judges no request of a kubelet.
 const UNKNOWN: &str = "system:node:unknown";
 
+/// The API server annotates a request so for each webhook that did not answer, if the failure policy let the request pass.
+const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io/";
+
 /// All requests to disrupt a pod, without revisions.
 ///
 /// A request that has no end in the log was under way when the API server was killed. It may have been carried out, by any
@@ -94,6 +97,9 @@ fn request(event: &Value, epoch: SystemTime) -> Result<Option<Request>> {
         ended_at: 0,
         code: u16::try_from(event["responseStatus"]["code"].as_u64().unwrap_or(0)).unwrap_or(0),
         message: text(&event["responseStatus"]["message"]),
+        failed_open: event["annotations"]
+            .as_object()
+            .is_some_and(|all| all.keys().any(|key| key.starts_with(FAILED_OPEN))),
     }))
 }
 
@@ -127,6 +133,18 @@ mod tests {
         assert_eq!((request.namespace.as_str(), request.name.as_str(), request.dry_run), ("a", "web", false));
         assert_eq!(request.received, Duration::from_millis(9_995));
         assert_eq!(request.ended, Duration::from_millis(12_505));
+    }
+
+    #[test]
+    fn a_webhook_that_did_not_answer_is_noticed() {
+        let mut open = event("1", "ResponseComplete", 12);
+        open["annotations"] =
+            json!({"failed-open.validating.webhook.admission.k8s.io/round_0_index_2": "a.b"});
+        let found: Vec<bool> = read(&[open, event("2", "ResponseComplete", 12)])
+            .iter()
+            .map(|request| request.failed_open)
+            .collect();
+        assert_eq!(found, [true, false]);
     }
 
     /// As the API server logs it: without the impersonated user.

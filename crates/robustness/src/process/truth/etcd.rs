@@ -33,14 +33,14 @@ pub(super) struct Etcd {
 
 /// A change of a recorded object.
 #[derive(Debug, PartialEq)]
-pub(super) struct Stored {
+pub(super) struct RecordedChange {
     resource: &'static str,
     revision: u64,
     deleted: bool,
     object: Value,
 }
 
-impl Stored {
+impl RecordedChange {
     /// Records the change.
     pub(super) fn record(&self, observer: &dyn Observer) {
         let Self { resource, revision, deleted, object } = self;
@@ -75,7 +75,7 @@ impl Etcd {
     }
 
     /// Shows all changes since the first revision, and the revision up to which that is all. Never ends without an error.
-    pub(super) async fn watch(&self, mut each: impl FnMut(u64, Vec<Stored>)) -> Result<()> {
+    pub(super) async fn watch(&self, mut each: impl FnMut(u64, Vec<RecordedChange>)) -> Result<()> {
         let create = json!({"create_request": {"key": base64("/registry/"), "range_end": base64("/registry0"),
             "start_revision": "1", "prev_kv": true}});
         let request = http::Request::post("/v3/watch").body(create.to_string().into_bytes())?;
@@ -96,7 +96,7 @@ impl Etcd {
             for event in result["events"].as_array().into_iter().flatten() {
                 revision =
                     revision.max(number(&event["kv"]["mod_revision"]).context("an event without revision")?);
-                changes.extend(stored(event)?);
+                changes.extend(recorded_change(event)?);
             }
             if revision > 0 {
                 each(revision, changes);
@@ -106,7 +106,7 @@ impl Etcd {
 }
 
 /// The change that an event shows, if its resource is recorded.
-fn stored(event: &Value) -> Result<Option<Stored>> {
+fn recorded_change(event: &Value) -> Result<Option<RecordedChange>> {
     let kv = &event["kv"];
     let key = bytes(&kv["key"])?;
     let key = String::from_utf8_lossy(&key);
@@ -119,7 +119,7 @@ fn stored(event: &Value) -> Result<Option<Stored>> {
     let mut object: Value =
         serde_json::from_slice(&bytes(value)?).with_context(|| format!("{key} is not stored as JSON"))?;
     object["metadata"]["resourceVersion"] = json!(revision.to_string());
-    Ok(Some(Stored { resource, revision, deleted, object }))
+    Ok(Some(RecordedChange { resource, revision, deleted, object }))
 }
 
 /// Numbers of 64 bits are strings in the JSON of etcd.
@@ -144,19 +144,19 @@ mod tests {
         let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "namespace": "a"}})
             .to_string();
         let put = json!({"kv": {"key": base64("/registry/pods/a/web"), "mod_revision": "7", "value": base64(&pod)}});
-        let change = stored(&put).expect("an event").expect("a pod");
+        let change = recorded_change(&put).expect("an event").expect("a pod");
         assert_eq!((change.resource, change.revision, change.deleted), ("pods", 7, false));
         assert_eq!(change.object["metadata"]["resourceVersion"], "7");
         let delete = json!({"type": "DELETE", "kv": {"key": base64("/registry/pods/a/web"), "mod_revision": "9"},
             "prev_kv": {"value": base64(&pod)}});
-        let change = stored(&delete).expect("an event").expect("a pod");
+        let change = recorded_change(&delete).expect("an event").expect("a pod");
         assert_eq!(
             (change.revision, change.deleted, &change.object["metadata"]["name"]),
             (9, true, &json!("web"))
         );
         let other = json!({"kv": {"key": base64("/registry/leases/a/b"), "mod_revision": "8", "value": base64("k8s")}});
-        assert_eq!(stored(&other).expect("an event"), None);
+        assert_eq!(recorded_change(&other).expect("an event"), None);
         let binary = json!({"kv": {"key": base64("/registry/pods/a/b"), "mod_revision": "8", "value": base64("k8s\u{0}")}});
-        assert!(stored(&binary).is_err(), "protobuf is an error, not a gap");
+        assert!(recorded_change(&binary).is_err(), "protobuf is an error, not a gap");
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster, as a sequence of states of each namespace.
+//! The history of the cluster, as a sequence of states of each namespace.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -6,25 +6,28 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::count::{Sample, count};
+use super::coverage::{covers, group_of};
 use super::decode::{Budget, Disruption, Id, Ids, Pod, Source, Spec};
 use super::memory::Memory;
+use super::trust::Trust;
 use crate::history::Change;
 
 const OWN_BUDGETS: &str = "disruptionbudgets.policy.quorate.dev";
 const KRUISE_BUDGETS: &str = "podunavailablebudgets.policy.kruise.io";
 const ENFORCED: &str = "quorate.dev/enforced";
 
-/// The cluster so far.
+/// The history of the cluster, as far as it was replayed.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct ClusterHistory {
     ids: Ids,
-    spaces: HashMap<String, Space>,
+    namespaces: HashMap<String, NamespaceHistory>,
+    trust: Trust,
     kept: Duration,
 }
 
-/// A namespace.
+/// The history of a namespace.
 #[derive(Debug, Default)]
-pub(super) struct Space {
+pub(super) struct NamespaceHistory {
     /// Its latest states, oldest first.
     states: VecDeque<Rc<State>>,
     /// Every disruption of a pod, in the order of revisions.
@@ -67,7 +70,19 @@ pub(super) struct Effect {
     pub(super) at: Duration,
     /// The pod before.
     pub(super) pod: Rc<Pod>,
+    /// The pod after it, unless it was removed at once.
+    pub(super) after: Option<Rc<Pod>>,
     pub(super) kind: Disruption,
+}
+
+impl Effect {
+    /// Whether it takes the pod out of a budget, or out of a group of it, by the owners that this state has.
+    pub(super) fn leaves(&self, spec: &Spec, state: &State) -> bool {
+        let place =
+            |pod: &Pod| covers(spec, pod, state).then(|| group_of(spec, pod, state).map(|it| it.name));
+        let before = place(&self.pod);
+        before.is_some() && before != self.after.as_deref().and_then(place)
+    }
 }
 
 impl Default for State {
@@ -86,20 +101,25 @@ impl Default for State {
     }
 }
 
-impl World {
+impl ClusterHistory {
     /// An empty cluster that keeps states for at least this long.
     pub(super) fn new(kept: Duration) -> Self {
-        Self { ids: Ids::default(), spaces: HashMap::new(), kept }
+        Self { ids: Ids::default(), namespaces: HashMap::new(), trust: Trust::default(), kept }
     }
 
-    /// All namespaces.
-    pub(super) fn spaces(&self) -> impl Iterator<Item = (&String, &Space)> {
-        self.spaces.iter()
+    /// The histories of all namespaces.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&String, &NamespaceHistory)> {
+        self.namespaces.iter()
     }
 
-    /// A namespace.
-    pub(super) fn space(&self, namespace: &str) -> Option<&Space> {
-        self.spaces.get(namespace)
+    /// The history of a namespace.
+    pub(super) fn namespace(&self, namespace: &str) -> Option<&NamespaceHistory> {
+        self.namespaces.get(namespace)
+    }
+
+    /// When results of probes count.
+    pub(super) fn trust(&self) -> &Trust {
+        &self.trust
     }
 
     /// The number of a UID.
@@ -109,18 +129,21 @@ impl World {
 
     /// Takes a change in. Returns the pod, if a pod that exists has changed.
     pub(super) fn apply(&mut self, change: &Change) -> Option<Rc<Pod>> {
+        if self.trust.take(change) {
+            return None;
+        }
         let object = &*change.object;
         let resource = &*change.resource;
         let meta = &object["metadata"];
         let key = if resource == "namespaces" { &meta["name"] } else { &meta["namespace"] };
-        let space = self.spaces.entry(key.as_str()?.to_owned()).or_default();
-        let mut next = space.latest().map_or_else(State::default, |state| State::clone(state));
+        let namespace = self.namespaces.entry(key.as_str()?.to_owned()).or_default();
+        let mut next = namespace.latest().map_or_else(State::default, |state| State::clone(state));
         next.at = change.at;
         next.revision = change.revision;
         next.samples = RefCell::default();
         let mut changed = None;
         match resource {
-            "pods" => changed = Some(space.take_pod(&mut next, change, &mut self.ids)?),
+            "pods" => changed = Some(namespace.take_pod(&mut next, change, &mut self.ids)?),
             "namespaces" => {
                 next.ending = change.deleted || !meta["deletionTimestamp"].is_null();
                 next.fails_closed = !meta["labels"][ENFORCED].is_null();
@@ -143,12 +166,12 @@ impl World {
                 }
             }
         }
-        space.push(next, self.kept);
+        namespace.push(next, self.kept);
         changed.filter(|_| !change.deleted)
     }
 }
 
-impl Space {
+impl NamespaceHistory {
     /// The present state.
     pub(super) fn latest(&self) -> Option<&Rc<State>> {
         self.states.back()
@@ -175,6 +198,13 @@ impl Space {
         self.effects.get(begin..end).unwrap_or(&[])
     }
 
+    /// Whether the labels or owners of a pod changed since then, up to a revision.
+    pub(super) fn moved(&self, pod: Id, since: Duration, to: u64) -> bool {
+        let moves = |effect: &&Rc<Effect>| effect.kind == Disruption::Relabelled && effect.pod.id() == pod;
+        let recent = self.effects.iter().rev().take_while(|effect| effect.at >= since);
+        recent.filter(moves).any(|effect| effect.revision <= to)
+    }
+
     fn push(&mut self, state: State, kept: Duration) {
         let old = state.at.saturating_sub(kept);
         self.states.push_back(Rc::new(state));
@@ -198,7 +228,9 @@ impl Space {
         if let Some(before) = &before {
             let kinds = before.disruptions(after.filter(|_| !replaced).map(|pod| &**pod));
             self.effects.extend(kinds.into_iter().map(|kind| {
-                Rc::new(Effect { revision: change.revision, at: change.at, pod: Rc::clone(before), kind })
+                let (revision, at, pod, after) =
+                    (change.revision, change.at, Rc::clone(before), after.cloned());
+                Rc::new(Effect { revision, at, pod, after, kind })
             }));
         }
         let pods = Rc::make_mut(&mut next.pods);
