@@ -51,7 +51,7 @@ async fn main() {
     let started = Instant::now();
     let binary = Path::new(env!("CARGO_BIN_EXE_quorate"));
     let agent = Process::start("agent", binary, &args, folder.path()).expect("a process");
-    told(&wire, &pods, "True", PODS).await;
+    wait_for(&wire, &pods, "True", PODS).await;
     println!("first_verdicts_of_1k_pods={:.2} s", started.elapsed().as_secs_f64());
 
     target.forget();
@@ -76,7 +76,7 @@ async fn main() {
 
     let changed = Instant::now();
     target.say_all(false);
-    told(&wire, &pods, "False", PODS).await;
+    wait_for(&wire, &pods, "False", PODS).await;
     println!("all_1k_changes_to_conditions={:.2} s", changed.elapsed().as_secs_f64());
 }
 
@@ -107,9 +107,9 @@ fn running(number: usize) -> Value {
     }})
 }
 
-/// Waits until so many pods say this. Looked at once and then watched: lists of all of them, again and again, would take
-/// the processor from whom they wait for.
-async fn told(wire: &Wire, pods: &str, status: &str, count: usize) {
+/// Waits until so many pods have the condition in this status. Lists them once and then watches: repeated lists would take
+/// the processor from the agent.
+async fn wait_for(wire: &Wire, pods: &str, status: &str, count: usize) {
     let list = wire.get(pods).await.expect(200);
     let name = |pod: &Value| pod["metadata"]["name"].to_string();
     let there = list["items"].as_array().into_iter().flatten();

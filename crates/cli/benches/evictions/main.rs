@@ -1,10 +1,10 @@
 //! How fast evictions go: `cargo xtask bench evictions`.
 //!
 //! The same storm on one real control plane without a budget, under a native PodDisruptionBudget and under Quorate.
-//! All budgets have room for everybody: what is measured is what asking costs. Prints one `name=value unit` per line;
+//! All budgets have room for all evictions: what is measured is the cost of a decision. Prints one `name=value unit` per line;
 //! in the names `c` is how many evictions are under way at once, `b` over how many budgets the pods are spread, `r` how
 //! many servers there are. A part of a name as argument runs only the storms that have it in theirs. A storm of 16 at
-//! once takes two seconds, and others use the machine too: the middle one of three is told.
+//! once takes two seconds, and others use the machine too: the middle one of three is printed.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on ends")]
 

@@ -42,7 +42,7 @@ pub(crate) struct Figures {
 
 const NODE: &str = "bench";
 
-/// A node for the pods, so that nobody collects them. Nobody runs them either: they are called ready by hand.
+/// A node for the pods, so that they are not garbage collected. No kubelet runs them: their status is written by hand.
 pub(crate) async fn node(cluster: &Cluster) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
     cluster.wire().post("/api/v1/nodes", &node).await.expect(201);
@@ -175,7 +175,7 @@ impl Storm {
     }
 }
 
-/// Waits until everything that was admitted is settled and told.
+/// Waits until everything that was admitted is settled and shown in the status.
 async fn settled(wire: &Wire, namespace: &str) {
     let path = format!("/apis/policy.quorate.dev/v1alpha1/namespaces/{namespace}/disruptionbudgets");
     eventually("the budgets are settled", || async {

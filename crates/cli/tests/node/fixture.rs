@@ -13,6 +13,9 @@ use crate::quorate::{NAMESPACE, Quorate, install, install_policy};
 
 pub(crate) const NODE: &str = "node-1";
 
+/// An unused admission expires after this time. The default would make the tests too long.
+const EXPIRY: Duration = Duration::from_secs(40);
+
 /// Runs a story on a cluster with one real node.
 pub(crate) fn with_node<F: Future<Output = ()>>(story: impl FnOnce(NodeFixture) -> F) {
     let lost_nodes_after = Some(Duration::from_secs(20));
@@ -36,7 +39,7 @@ impl NodeFixture {
     async fn new(cluster: Cluster) -> Self {
         install(&cluster).await;
         install_policy(&cluster).await;
-        let quorate = Quorate::start_with(&cluster, |_| {}).await;
+        let quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = EXPIRY).await;
         let plane = cluster.control_plane().expect("a control plane");
         let node = Node::start(plane, NODE).await.expect("a node");
         let wire = cluster.wire();

@@ -1,15 +1,31 @@
 //! `quorate check`: its findings before an installation, while Quorate works, and after it broke.
 
-use quorate_testbed::{Cluster, Patch, User, eventually};
+use quorate_testbed::{Backend, Cluster, Options, Patch, Setup, User, eventually, run_story};
 use serde_json::{Value, json};
 
 use crate::explain::{Output, quorate};
-use crate::fixture::{PUBS, TestNamespace};
+use crate::fixture::{PUBS, TestNamespace, spec_for_app};
 use crate::quorate::{Quorate, install};
 
 quorate_testbed::stories!(
     Whole: check_reports_problems_and_remedies, check_covers_pod_unavailable_budgets,
 );
+
+/// The versions of two etcds say nothing about each other, and servers compare those of pods and budgets.
+#[test]
+fn pods_in_an_etcd_of_their_own_are_reported() {
+    let options = Options { pods_in_own_etcd: true, ..Options::default() };
+    run_story(Backend::Real, Setup::Private(options), async |cluster| {
+        let _server = Quorate::start(&cluster).await;
+        let ns = TestNamespace::with_manual_pods(&cluster, "stores").await;
+        ns.create_pods("web", 2).await;
+        ns.create_budget("web", spec_for_app("web", "minAvailable", 1)).await.expect(201);
+        let bad = found(&cluster, "bad").await;
+        let stores =
+            "pods and budgets are stored in different etcds: a claim may end before its pod has gone";
+        assert!(bad.iter().any(|what| what == stores), "{bad:?}");
+    });
+}
 
 async fn check(cluster: &Cluster, more: &[&str]) -> Output {
     let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
@@ -55,6 +71,7 @@ async fn check_reports_problems_and_remedies(cluster: Cluster) {
     assert!(output.code == 0 && output.out.ends_with("\nStatus check results are ✓\n"), "{}", output.out);
     assert!(output.out.contains("✓ the API server reaches a server\n"), "{}", output.out);
     assert!(output.out.contains("✓ 1 of 1 budgets are enforced and valid\n"), "{}", output.out);
+    assert!(output.out.contains("✓ pods and budgets are stored in the same etcd\n"), "{}", output.out);
     for kind in ["Pod", "Deployment.apps", "Lease.coordination.k8s.io", "Workload.scheduling.quorate.dev"] {
         assert!(output.out.contains(&format!("✓ {kind} is current: received ")), "{kind}: {}", output.out);
     }

@@ -1,6 +1,6 @@
 //! Errors about a cluster that cannot be used: one line each, with a remedy.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use axum::http::StatusCode;
@@ -62,7 +62,8 @@ async fn api_server(minor: &'static str, otherwise: StatusCode) -> SocketAddr {
 
 #[tokio::test]
 async fn an_unreachable_api_server_is_reported() {
-    let unused = TcpListener::bind(ANYWHERE).await.expect("a port").local_addr().expect("an address");
+    // No other program listens there: only root may, and it is reserved.
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let kubeconfig = Kubeconfig::to(unused);
     let what =
         format!("the API server at http://{unused} does not answer (Connection refused (os error 111))");

@@ -17,7 +17,7 @@ quorate_testbed::stories!(Whole:
 const EXPIRY: Duration = Duration::from_secs(4);
 
 /// The Events with this reason on a budget, once there is one.
-async fn await_events(ns: &TestNamespace, budget: &str, reason: &str) -> Vec<Value> {
+pub(crate) async fn await_events(ns: &TestNamespace, budget: &str, reason: &str) -> Vec<Value> {
     let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", ns.name);
     eventually(&format!("{reason} on {budget}"), || async {
         let events = ns.wire.get(&path).await.expect(200);

@@ -128,7 +128,8 @@ async fn explain_reports_why_it_cannot_answer(cluster: Cluster) {
     let applied = kubectl.run_with_input(&["apply", "--server-side", "-f", "-"], &printed.out).await;
     let applied = applied.expect("kubectl");
     assert!(applied.success, "{}", applied.stderr);
-    let waited = kubectl.run(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]).await;
+    let waited =
+        kubectl.run(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=100s"]).await;
     assert!(waited.expect("kubectl").success);
 
     let output = explain(&cluster, &admin, &["-n", "default"]).await;

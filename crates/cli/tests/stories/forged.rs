@@ -41,7 +41,7 @@ async fn a_forged_review_opens_no_budget(cluster: Cluster) {
     }
     await_ready(&ns.pods, 12).await;
     let waited =
-        ns.kubectl_in_namespace(&["wait", "--for=condition=Enforced", "dbu/web", "--timeout=30s"]).await;
+        ns.kubectl_in_namespace(&["wait", "--for=condition=Enforced", "dbu/web", "--timeout=100s"]).await;
     waited.unwrap_or_else(|printed| panic!("the budget is not enforced: {printed:?}"));
     for ghost in ["ghost1", "ghost2", "ghost3"] {
         let mut ghost = web(ghost);

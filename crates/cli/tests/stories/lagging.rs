@@ -3,7 +3,7 @@
 
 use quorate_devcluster::apiserver::{FaultGuard, RequestFilter, WatchFault};
 use quorate_testbed::{Cluster, Patch, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{LLM, TestNamespace};
 use crate::quorate::service_account;
@@ -59,7 +59,13 @@ async fn a_group_just_added_by_scaling_up_is_counted(cluster: Cluster) {
     ns.await_ready_pods(12).await;
     let kubelets = ns.cluster.actors().kubelets().clone();
     kubelets.set_ready(&ns.name, "llm-0-2", false).expect("a pod on a node");
-    ns.await_status(LLM, "group 0 is down", |status| status["disruptionsAllowed"] == 0).await;
+    // No disruption is allowed while the new group starts, either. So the status must name the group.
+    let is_first = |group: &Value| group["name"].as_str().is_some_and(|name| name.ends_with('0'));
+    ns.await_status(LLM, "group 0 is down", |status| {
+        let first = status["groups"].as_array().into_iter().flatten().find(|group| is_first(group));
+        status["disruptionsAllowed"] == 0 && first.is_some_and(|group| group["healthy"] == 2)
+    })
+    .await;
     // Without `deleteOptions`, unlike the eviction of the fixture.
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "llm-3-1"}});
     let path = ns.pod_path("llm-3-1/eviction");

@@ -6,7 +6,7 @@ use quorate_devcluster::apiserver::{Fault, FaultGuard, RequestFilter};
 use quorate_testbed::{Cluster, Patch, eventually};
 use serde_json::{Value, json};
 
-use crate::fixture::{TestNamespace, denial, has_condition};
+use crate::fixture::{TestNamespace, condition, denial, has_condition};
 use crate::quorate::{Quorate, apply, rendered, service_account};
 use crate::replicas::Replicas;
 
@@ -34,8 +34,10 @@ async fn a_new_budget_denies_until_it_is_enforced(cluster: Cluster) {
     let ns = two_pods(&cluster).await;
     ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
     ns.create_budget("web", one_of_two()).await.expect(201);
-    // Right after the creation, the budget either denies because it is not enforced yet, or is enforced and keeps its
-    // rule. It never admits both evictions.
+    // A server that has not seen the budget yet lets the pods pass.
+    ns.await_status("web", "a server knows it", |status| condition(status, "Enforced").is_object()).await;
+    // From then on, the budget either denies because it is not enforced yet, or is enforced and keeps its rule. It never
+    // admits both evictions.
     let admitted = Cell::new(0);
     let evict_both = async || {
         for pod in ["web-0", "web-1"] {
@@ -62,6 +64,8 @@ async fn a_budget_waits_for_a_server_that_was_just_killed(cluster: Cluster) {
     let mut replicas = Replicas::start(&cluster, 3, &["--claim-expiry-seconds=40"]).await;
     let ns = two_pods(&cluster).await;
     replicas.kill(1);
+    // Until its endpoint is gone, the API server may still call it.
+    replicas.until_ready(2).await;
     ns.create_budget("web", one_of_two()).await.expect(201);
     ns.await_status("web", "it waits", |status| has_condition(status, "Enforced", "False")).await;
     // The killed server cannot report what it admitted, so nothing is admitted until its

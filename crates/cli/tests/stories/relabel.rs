@@ -249,7 +249,19 @@ async fn updates_without_labels_and_owners_are_not_sent(cluster: Cluster) {
     relabel(&ns, "web-0", json!({"track": "canary"})).await.expect(200);
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     ns.patch_pod("web-0", &json!({"metadata": {"ownerReferences": [owner]}})).await.expect(200);
-    let sent = recorder.seen().iter().filter(here).skip(before).count();
-    assert_eq!(sent, 2, "labels, then owners");
+    let mut sent: Vec<_> =
+        recorder.seen().iter().filter(here).skip(before).map(|request| metadata_changes(request)).collect();
+    // An API server whose cache is behind applies a patch once more to the newer object, and calls the webhooks again.
+    sent.dedup();
+    assert_eq!(sent, [["labels"], ["ownerReferences"]]);
     ns.wire.delete(&format!("{configurations}/{name}"), &json!({})).await.expect(200);
+}
+
+/// The fields of the metadata that a reviewed update changes, among those that take a pod out of a budget.
+fn metadata_changes(request: &Value) -> Vec<&'static str> {
+    let differs = |field: &&str| {
+        let [old, new] = ["oldObject", "object"].map(|object| &request[object]["metadata"][*field]);
+        old != new
+    };
+    ["labels", "ownerReferences"].into_iter().filter(differs).collect()
 }

@@ -1,7 +1,7 @@
 //! Several servers, each in its own process, with the arguments of the chart. The Service has the ready ones as
 //! endpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +21,10 @@ const PROBED: Duration = Duration::from_millis(100);
 
 /// Timeout of a readiness check, and of a write of an endpoint.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// So many readiness checks in a row must time out until a server is not ready, as for a kubelet. Otherwise one moment in
+/// which this machine is busy would take all servers away.
+const TIMEOUTS: u32 = 3;
 
 /// Servers by their slots; a slot may be empty.
 pub(crate) struct Replicas {
@@ -177,6 +181,22 @@ impl Replicas {
         logs.collect::<Vec<_>>().join("\n---\n")
     }
 
+    /// What all servers so far have logged about something, in the order of time.
+    #[allow(dead_code, reason = "the benchmarks do not use it")]
+    pub(crate) fn log_lines_about(&self, text: &str) -> Vec<String> {
+        let logs = std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
+        let logs = logs.filter(|file| file.path().extension().is_some_and(|ending| ending == "log"));
+        let mut lines = Vec::new();
+        for file in logs {
+            let log = std::fs::read_to_string(file.path()).unwrap_or_default();
+            let name = file.file_name().to_string_lossy().into_owned();
+            let about = log.lines().filter(|line| line.contains(text) || !line.contains("admission:"));
+            lines.extend(about.map(|line| format!("{line} ({name})")));
+        }
+        lines.sort();
+        lines
+    }
+
     /// The log of the server in a slot.
     #[allow(dead_code, reason = "the benchmarks do not use it")]
     pub(crate) fn log(&self, slot: usize) -> String {
@@ -204,13 +224,20 @@ pub(crate) fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
 /// Checks the readiness of every server, and makes the ready ones endpoints of the Service, as kubelets and the
 /// endpoints controller do. As there, a killed server stays an endpoint until the next check.
 async fn follow(service: Arc<Mutex<Service>>, endpoints: Endpoints) {
+    let mut timeouts: HashMap<String, u32> = HashMap::new();
     loop {
         let Service { backends, published } = service.lock().clone();
-        let ready = join_all(backends.iter().map(async |backend| {
-            tokio::time::timeout(PATIENCE, is_ready(backend.admin)).await.unwrap_or(false)
-        }))
-        .await;
-        let ready = backends.iter().zip(ready).filter(|(_, ready)| *ready).map(|(backend, _)| backend);
+        let checks =
+            join_all(backends.iter().map(|backend| tokio::time::timeout(PATIENCE, is_ready(backend.admin))))
+                .await;
+        let mut ready = Vec::new();
+        for (backend, check) in backends.iter().zip(checks) {
+            let late = timeouts.entry(backend.name.clone()).or_default();
+            *late = if check.is_err() { *late + 1 } else { 0 };
+            if check.unwrap_or(*late < TIMEOUTS && published.contains(&backend.name)) {
+                ready.push(backend);
+            }
+        }
         let (mut gone, mut new) = (published.clone(), Vec::new());
         for backend in ready {
             if !gone.remove(&backend.name) {

@@ -18,7 +18,7 @@ const TIMES: usize = 20;
 const TOGETHER: usize = 2;
 
 async fn servers_shut_down_twenty_times_without_an_error(cluster: Cluster) {
-    let mut replicas = Replicas::start(&cluster, 2 * TOGETHER, &["--shutdown-delay-seconds=2"]).await;
+    let mut replicas = Replicas::start(&cluster, 2 * TOGETHER, &["--shutdown-delay-seconds=5"]).await;
     let ns = Arc::new(TestNamespace::with_manual_pods(&cluster, "busy").await);
     for number in 0..2 {
         ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;

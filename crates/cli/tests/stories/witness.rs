@@ -1,7 +1,7 @@
 //! An independent witness: a watch of its own that counts the healthy pods by a label after every single event. It
 //! shares no code with Quorate's watches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +88,13 @@ impl Witness {
         assert!(!self.watching.is_finished(), "the watch ended");
         let history = self.history.lock();
         (history.moments.len() - history.lists, history.lists)
+    }
+
+    /// The groups that ever had fewer than `floor` healthy pods.
+    pub(crate) fn ever_below(&self, floor: usize) -> BTreeSet<String> {
+        let moments = self.moments();
+        let groups = moments.iter().flat_map(|moment| &moment.healthy);
+        groups.filter(|(_, healthy)| **healthy < floor).map(|(group, _)| group.to_string()).collect()
     }
 
     /// Each time that a group had fewer than `floor` healthy pods.

@@ -210,13 +210,15 @@ async fn the_review_of_an_update_has_the_old_and_the_new_object(cluster: Cluster
     ns.wire.patch(&ns.core("pods/one"), Patch::Merge, &patch).await.expect(200);
     ns.set_phase("one", "Running", Some(true)).await;
     let seen = hook.seen();
-    assert_eq!(seen.len(), 2);
-    assert_eq!(seen[0]["operation"], "UPDATE");
-    assert_eq!(seen[0]["object"]["metadata"]["labels"], json!({"a": "true", "b": "true"}));
-    assert_eq!(seen[0]["oldObject"]["metadata"]["labels"], json!({"a": "true"}));
-    assert_eq!(seen[1]["subResource"], "status");
-    assert_eq!(seen[1]["oldObject"]["status"]["phase"], "Pending");
-    assert_eq!(seen[1]["object"]["status"]["phase"], "Running");
+    // An API server whose cache is behind calls a webhook again for the same request.
+    let (status, pods): (Vec<_>, Vec<_>) = seen.iter().partition(|review| review["subResource"] == "status");
+    assert_eq!((pods.len(), seen[0] == *pods[0]), (1, true), "{seen:#?}");
+    assert_eq!(pods[0]["operation"], "UPDATE");
+    assert_eq!(pods[0]["object"]["metadata"]["labels"], json!({"a": "true", "b": "true"}));
+    assert_eq!(pods[0]["oldObject"]["metadata"]["labels"], json!({"a": "true"}));
+    let status = status.last().expect("a review of the status");
+    assert_eq!(status["oldObject"]["status"]["phase"], "Pending");
+    assert_eq!(status["object"]["status"]["phase"], "Running");
     hook.remove().await;
 }
 

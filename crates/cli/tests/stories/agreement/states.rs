@@ -34,6 +34,8 @@ pub(super) struct State {
     random: ChaCha8Rng,
     /// Its number: what one state leaves to chance, the first or the second has for certain.
     number: usize,
+    /// Whether budgets may decide relabels. Where none does, a server admits them whatever it knows.
+    relabels: bool,
     /// The budgets that open.
     opens: Vec<(&'static str, String)>,
 }
@@ -41,7 +43,7 @@ pub(super) struct State {
 impl State {
     /// What a server would reject: it is stored before one runs.
     pub(super) async fn before_servers(ns: TestNamespace, random: ChaCha8Rng, number: usize) -> Self {
-        let state = Self { ns, random, number, opens: Vec::new() };
+        let state = Self { ns, random, number, relabels: true, opens: Vec::new() };
         state.create_account().await;
         state.pod("odd-0", json!({"app": "odd"}), Health::Ready).await;
         let odd = json!({"kruise.io/pub-protect-operations": "EVERYTHING"});
@@ -75,9 +77,9 @@ impl State {
         self.odd_ledgers().await;
     }
 
-    /// A few pods: of a Deployment, with probes, and in groups.
-    pub(super) async fn small(ns: TestNamespace, random: ChaCha8Rng) -> Self {
-        let mut state = Self { ns, random, number: 0, opens: Vec::new() };
+    /// A few pods: of a Deployment, with probes, and in groups. With `relabels`, budgets decide relabels.
+    pub(super) async fn small(ns: TestNamespace, random: ChaCha8Rng, relabels: bool) -> Self {
+        let mut state = Self { ns, random, number: 0, relabels, opens: Vec::new() };
         state.create_account().await;
         let set = state.replica_set("web", 3).await;
         for number in 0..3 {
@@ -85,7 +87,7 @@ impl State {
             state.pod_with(&format!("web-{number}"), json!({"app": "web"}), Health::Ready, more).await;
         }
         let mut spec = spec_for_app("web", "maxUnavailable", 1);
-        spec["operations"] = json!(["Evict", "Delete", "Update", "Resize"]);
+        spec["operations"] = state.operations(&["Evict", "Delete", "Update", "Resize", "Relabel"]);
         state.ns.create_enforced_budget("web", spec).await;
         state.plain("plain").await;
         state.label_groups().await;
@@ -168,11 +170,12 @@ impl State {
     async fn budget(&mut self, name: &str, mut spec: Value) {
         let operations: [&[&str]; 4] = [
             &["Evict"],
-            &["Evict", "Delete"],
+            &["Evict", "Delete", "Relabel"],
             &["Evict", "Delete", "Update", "Resize"],
-            &["Evict", "Delete", "Update", "Resize"],
+            &["Evict", "Delete", "Update", "Resize", "Relabel"],
         ];
-        spec["operations"] = json!(operations.choose(&mut self.random).expect("operations"));
+        let chosen = operations.choose(&mut self.random).expect("operations");
+        spec["operations"] = self.operations(chosen);
         if self.chance(10) {
             spec["enforcement"] = json!("Observe");
         }
@@ -181,6 +184,11 @@ impl State {
         }
         self.ns.create_budget(name, spec).await.expect(201);
         self.opens.push((BUDGETS.1, name.to_owned()));
+    }
+
+    /// These operations, as far as the state has them.
+    fn operations(&self, all: &[&str]) -> Value {
+        all.iter().copied().filter(|operation| self.relabels || *operation != "Relabel").collect()
     }
 
     /// How many may be missing, or must stay, out of `all`.
@@ -390,9 +398,12 @@ impl State {
             let more = json!({"metadata": {"annotations": free}});
             self.pod_with(&format!("kruise-{number}"), json!({"app": "kruise"}), health, more).await;
         }
-        let total = json!({"pub.kruise.io/protect-total-replicas": "3"});
+        let mut annotations = json!({"pub.kruise.io/protect-total-replicas": "3"});
+        if self.number % 2 == 1 {
+            annotations["kruise.io/pub-protect-operations"] = json!("DELETE,UPDATE,EVICT,RELABEL");
+        }
         let (rule, amount) = self.rule(3);
-        self.ns.create_pub("kruise", total, spec_for_app("kruise", rule, amount)).await.expect(201);
+        self.ns.create_pub("kruise", annotations, spec_for_app("kruise", rule, amount)).await.expect(201);
         self.opens.push((PUBS.1, "kruise".to_owned()));
     }
 
@@ -441,7 +452,8 @@ impl State {
 
     /// More workloads whose pods are gone than a budget can remember.
     pub(super) async fn of_many_workloads(ns: TestNamespace) -> Self {
-        let state = Self { ns, random: ChaCha8Rng::seed_from_u64(0), number: 0, opens: Vec::new() };
+        let random = ChaCha8Rng::seed_from_u64(0);
+        let state = Self { ns, random, number: 0, relabels: true, opens: Vec::new() };
         state.create_account().await;
         state.many_workloads().await;
         state

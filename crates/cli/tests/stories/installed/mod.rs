@@ -101,7 +101,7 @@ impl Installed {
         let exchanged = [
             format!("--kubeconfig={}", kubeconfig.display()),
             // Long enough until the endpoint is gone; more would only delay the story.
-            "--shutdown-delay-seconds=2".to_owned(),
+            "--shutdown-delay-seconds=5".to_owned(),
         ];
         let args = server_args(&self.release.rendered, &self.cluster, &exchanged);
         self.started += 1;

@@ -1,6 +1,7 @@
 //! An upgrade from the previous release, a rollback and a second upgrade, with claims outstanding in budgets of each
 //! kind: no claim is lost, and no eviction is admitted in error, while Helm and a Deployment replace servers,
-//! definitions and webhooks, and while both releases serve side by side.
+//! definitions and webhooks, and while both releases serve side by side. No budget that is enforced closes meanwhile.
+//! Budgets that are created or edited then are enforced by both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use super::{Installed, Release};
 use crate::fixture::{TestNamespace, denial, spec_for_app};
 
-quorate_testbed::stories!(Whole: upgrades_and_a_rollback_admit_nothing_extra);
+quorate_testbed::stories!(Whole: upgrades_and_a_rollback_admit_nothing_extra,
+    an_upgrade_enforces_new_budgets, a_rollback_enforces_new_budgets);
+
+/// A part of the denial by a budget that is not enforced, in the words of both releases.
+const CLOSED: &str = "just created, or ";
 
 /// The number of evictions while servers of both releases run.
 const SIDE_BY_SIDE: usize = 20;
@@ -43,10 +49,11 @@ fn version(program: &Path) -> String {
 }
 
 /// For each budget: the pod with a claim, the pod whose eviction must be denied, and a part of the reason.
-const CLAIMED: [(&str, &str, &str); 3] = [
+const CLAIMED: [(&str, &str, &str); 4] = [
     ("web-0", "web-1", "web-0 is being disrupted"),
     ("a-0", "b-0", "group a is missing a-0, being disrupted"),
     ("old-0", "old-1", "old-0 is being disrupted"),
+    ("adopted-0", "adopted-1", "group adopted-0 is missing adopted-0, being disrupted"),
 ];
 
 /// Claims the pods: the evictions are admitted by Quorate, and then rejected by the API server.
@@ -79,6 +86,8 @@ async fn upgrades_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
     groups["podGroupPolicy"] = json!({"groupLabelKey": "shard", "minReadyReplicas": 2});
     ns.create_budget_allowing("shards", groups, 1).await;
     ns.create_pub_allowing("old", spec_for_app("old", "minAvailable", 1), 1).await;
+    ns.create_groups_of_one("adopted", 2).await;
+    ns.create_adopted_budget_allowing("adopted", 1, 1).await;
     ns.await_enforced_label(true).await;
     claim(&ns).await;
     for (_, denied, _) in CLAIMED {
@@ -107,12 +116,16 @@ async fn upgrades_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
     }
     for evictor in evictors {
         let (evictions, wrong) = evictor.stop().await;
-        assert!(wrong.is_empty(), "not a denial: {wrong:#?}");
+        assert!(wrong.is_empty(), "not a denial by an enforced budget: {wrong:#?}");
         println!("{evictions} evictions");
     }
     // The claims can still be used.
-    let statuses =
-        [ns.budget_status("web").await, ns.budget_status("shards").await, ns.pub_status("old").await];
+    let statuses = [
+        ns.budget_status("web").await,
+        ns.budget_status("shards").await,
+        ns.pub_status("old").await,
+        ns.budget_status("adopted").await,
+    ];
     for (status, (claimed, ..)) in statuses.iter().zip(CLAIMED) {
         let claims = &status["claims"];
         assert_eq!(claims.as_object().map(serde_json::Map::len), Some(1), "{claimed}: {claims}");
@@ -120,7 +133,57 @@ async fn upgrades_and_a_rollback_admit_nothing_extra(cluster: Cluster) {
     }
 }
 
-/// Repeats an eviction that must be denied each time.
+async fn an_upgrade_enforces_new_budgets(cluster: Cluster) {
+    both_enforce_new_budgets(&cluster, &Release::before(), &Release::current()).await;
+}
+
+async fn a_rollback_enforces_new_budgets(cluster: Cluster) {
+    both_enforce_new_budgets(&cluster, &Release::current(), &Release::before()).await;
+}
+
+/// Two servers of one release run and one of another. Budgets are created, and one is moved to other pods: each opens, and of six evictions at once it admits the two that it allows.
+async fn both_enforce_new_budgets(cluster: &Cluster, from: &Release, to: &Release) {
+    let mut installed = Installed::install_release(cluster, from.clone()).await;
+    for _ in 0..2 {
+        installed.start_server().await;
+    }
+    let ns = TestNamespace::with_manual_pods(cluster, "both").await;
+    for app in ["created", "edited", "old"] {
+        ns.create_pods(app, 6).await;
+    }
+    ns.create_enforced_budget("edited", spec_for_app("none", "minAvailable", 4)).await;
+    ns.await_enforced_label(true).await;
+
+    installed.change_to(to).await;
+    installed.start_server().await;
+    ns.create_budget_allowing("created", spec_for_app("created", "minAvailable", 4), 2).await;
+    ns.patch_budget_spec("edited", spec_for_app("edited", "minAvailable", 4)).await;
+    ns.await_allowed("edited", 2).await;
+    // The selector of a PodUnavailableBudget cannot change.
+    ns.create_pub_allowing("old", spec_for_app("old", "minAvailable", 4), 2).await;
+    ns.create_groups_of_one("adopted", 6).await;
+    ns.create_adopted_budget_allowing("adopted", 4, 2).await;
+    for app in ["created", "edited", "old", "adopted"] {
+        let names: Vec<String> = (0..6).map(|at| format!("{app}-{at}")).collect();
+        let admitted = AtomicUsize::new(0);
+        // A server may also deny one because another server was faster, so they are repeated.
+        eventually("two are admitted", || async {
+            let answers = join_all(names.iter().map(|name| ns.evict(name))).await;
+            let wrong: Vec<_> =
+                answers.iter().filter(|answer| ![201, 404, 429].contains(&answer.code)).collect();
+            assert!(wrong.is_empty(), "{app}: {wrong:#?}");
+            let now = answers.iter().filter(|answer| answer.code == 201).count();
+            let admitted = admitted.fetch_add(now, Ordering::Relaxed) + now;
+            assert!(admitted <= 2, "{app}: {admitted} are admitted, and four of six must stay");
+            if admitted == 2 { Ok(()) } else { Err(answers) }
+        })
+        .await;
+    }
+    installed.end_servers().await;
+}
+
+/// Repeats an eviction that must be denied each time, and never because the budget is not enforced: an upgrade must not
+/// block evictions that the budgets allow.
 struct Evictor {
     stopped: Arc<AtomicBool>,
     evictions: Arc<AtomicUsize>,
@@ -137,7 +200,7 @@ impl Evictor {
                 while !stopped.load(Ordering::Relaxed) {
                     let answer = ns.evict(pod).await;
                     evictions.fetch_add(1, Ordering::Relaxed);
-                    if answer.code != 429 {
+                    if answer.code != 429 || answer.message().contains(CLOSED) {
                         wrong.push(answer.body);
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -158,7 +221,7 @@ impl Evictor {
         .await;
     }
 
-    /// Stops it. Returns the number of evictions, and each response that is not a denial.
+    /// Stops it. Returns the number of evictions, and each response that is not such a denial.
     async fn stop(self) -> (usize, Vec<serde_json::Value>) {
         self.stopped.store(true, Ordering::Relaxed);
         let wrong = self.task.await.expect("an evictor");

@@ -6,14 +6,15 @@ use quorate_devcluster::actors::Timing;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use super::clone_set::{CloneSet, GATE};
-use crate::fixture::{TestNamespace, spec_for_app};
+use super::clone_set::{CloneSet, GATE, is_complete};
+use crate::fixture::{TestNamespace, denial, spec_for_app};
 use crate::quorate::Quorate;
 use crate::witness::Witness;
 
 quorate_testbed::stories!(Whole:
     two_clone_sets_under_one_budget_keep_eight_pods,
     an_announced_update_counts_until_it_is_over,
+    a_disruption_budget_decides_an_announced_update,
     a_lifecycle_hook_that_makes_pods_unready_is_decided,
 );
 
@@ -81,10 +82,11 @@ async fn an_announced_update_counts_until_it_is_over(cluster: Cluster) {
             .await
     };
     let unready = || json!({"type": GATE, "status": "False"});
+    let before = ns.pub_status("web").await;
     for number in 0..3 {
         dry_run(number, unready()).await.expect(200);
     }
-    assert_eq!(ns.pub_status("web").await["ledger"], 0);
+    assert_eq!(ns.pub_status("web").await["ledger"], before["ledger"]);
 
     blue.set_gate(&pod(0), "False").await.expect("room for one");
     let refused = blue.set_gate(&pod(1), "False").await.expect_err("no room for two");
@@ -104,6 +106,49 @@ async fn an_announced_update_counts_until_it_is_over(cluster: Cluster) {
     ns.delete_pod("blue-1").await.expect(200);
     ns.await_pub_status("web", "its claim is gone", |status| status["claims"] == json!({})).await;
     blue.set_gate(&pod(2), "False").await.expect_err("two would be down");
+}
+
+/// A DisruptionBudget decides announcements too, if `Update` is among its operations.
+async fn a_disruption_budget_decides_an_announced_update(cluster: Cluster) {
+    let (_quorate, ns) = start(&cluster).await;
+    pods(&ns, &["blue"], 3).await;
+    let mut spec = spec_for_app("web", "minAvailable", 2);
+    spec["operations"] = json!(["Evict", "Delete", "Update"]);
+    ns.create_budget_allowing("web", spec, 1).await;
+    ns.await_update_webhook().await;
+    let blue = CloneSet { ns: &ns, name: "blue" };
+    let pod = |number: usize| json!({"metadata": {"name": format!("blue-{number}")}});
+    blue.set_gate(&pod(0), "False").await.expect("room for one");
+    let claimed = |status: &Value| {
+        let claims = status["claims"].as_object().into_iter().flatten();
+        let of: Vec<&Value> = claims.map(|(_, claim)| &claim["pod"]).collect();
+        of == ["blue-0"] && status["disruptionsAllowed"] == 0
+    };
+    ns.await_status("web", "the announcement is charged", claimed).await;
+    let no_room = async || {
+        let refused = blue.set_gate(&pod(1), "False").await.expect_err("no room for two");
+        assert!(refused.contains(&format!("{}/web keeps 2 of 3 pods", ns.name)), "{refused}");
+        denial(&ns.set_image("blue-1", "web:2").await);
+        denial(&ns.evict("blue-1").await);
+        denial(&ns.delete_pod("blue-1").await);
+    };
+    no_room().await;
+    // The new container runs, but the controller has not opened the gate: the update is not over.
+    blue.set_image(&pod(0), "web:2").await.expect("it was announced");
+    eventually("the container is replaced", || async {
+        let pod = ns.wire.get(&ns.pod_path("blue-0")).await.expect(200);
+        if is_complete(&pod) { Ok(()) } else { Err(pod["status"].clone()) }
+    })
+    .await;
+    ns.await_status("web", "it is still charged", claimed).await;
+    no_room().await;
+
+    blue.set_gate(&pod(0), "True").await.expect("no announcement");
+    ns.await_status("web", "it is over", |status| {
+        status["claims"] == json!({}) && status["disruptionsAllowed"] == 1
+    })
+    .await;
+    eventually("the others are updated", || blue.reconcile("web:2")).await;
 }
 
 /// A hook with `markPodNotReady` closes another gate first. The message says whether an update or a deletion follows.

@@ -55,7 +55,8 @@ impl CloneSet<'_> {
         .await
     }
 
-    async fn set_image(&self, pod: &Value, image: &str) -> Result<(), String> {
+    /// Sets the image, and notes in the pod which container this replaces.
+    pub(super) async fn set_image(&self, pod: &Value, image: &str) -> Result<(), String> {
         self.write(pod, "", |pod| {
             let before = pod["status"]["containerStatuses"][0]["imageID"].clone();
             let main = pod["spec"]["containers"][0]["name"].as_str().unwrap_or_default().to_owned();
@@ -91,7 +92,7 @@ pub(super) fn name(pod: &Value) -> &str {
 }
 
 /// Whether the container has been replaced since the last update began, if there was one.
-fn is_complete(pod: &Value) -> bool {
+pub(super) fn is_complete(pod: &Value) -> bool {
     let Some(state) = pod["metadata"]["annotations"][STATE].as_str() else { return true };
     let state: Value = serde_json::from_str(state).expect("what was written above");
     let statuses = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();

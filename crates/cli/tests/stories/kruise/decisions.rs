@@ -5,7 +5,7 @@ use std::cell::Cell;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
-use crate::fixture::{TestNamespace, denial, has_condition, spec_for_app};
+use crate::fixture::{TestNamespace, condition, denial, has_condition, spec_for_app};
 use crate::quorate::{Quorate, scrape};
 
 quorate_testbed::stories!(Whole: a_pod_unavailable_budget_decides_each_request);
@@ -70,10 +70,11 @@ async fn dry_runs(cluster: &Cluster) {
     let ns = TestNamespace::with_manual_pods(cluster, "dry").await;
     ns.create_pods("web", 2).await;
     ns.create_pub_allowing("web", spec_for_app("web", "minAvailable", 1), 1).await;
+    let before = ns.pub_status("web").await;
     ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
     ns.evict_with("web-1", json!({}), "?dryRun=All").await.expect(201);
     let status = ns.pub_status("web").await;
-    assert_eq!((&status["ledger"], &status["claims"]), (&json!(0), &json!({})), "{status}");
+    assert_eq!((&status["ledger"], &status["claims"]), (&before["ledger"], &json!({})), "{status}");
     ns.evict("web-0").await.expect(201);
     denial(&ns.evict_with("web-1", json!({"dryRun": ["All"]}), "").await);
 }
@@ -83,6 +84,8 @@ async fn new_budget(cluster: &Cluster) {
     let ns = TestNamespace::with_manual_pods(cluster, "new").await;
     ns.create_pods("web", 2).await;
     ns.create_pub("web", json!({}), spec_for_app("web", "minAvailable", 1)).await.expect(201);
+    // A server that has not seen the budget yet lets the pods pass.
+    ns.await_pub_status("web", "a server knows it", |status| condition(status, "Enforced").is_object()).await;
     let admitted = Cell::new(0);
     let delete_both = async || {
         for pod in ["web-0", "web-1"] {

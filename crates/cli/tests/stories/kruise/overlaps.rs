@@ -88,6 +88,7 @@ async fn both_must_allow(cluster: &Cluster) {
     ns.await_pub_allowed("pub2", 1).await;
     ns.delete_pod("back").await.expect(200);
     ns.await_pub_allowed("pub1", 2).await;
+    ns.await_pub_status("pub2", "back is gone", |status| status["totalReplicas"] == 1).await;
     let sentence = denial(&ns.delete_pod("shared").await);
     assert!(sentence.contains("/pub2 keeps 1 of 1 pods"), "{sentence}");
     ns.await_pub_allowed("pub1", 2).await;

@@ -87,6 +87,16 @@ async fn pubs_are_served_beside_openkruise_if_configured(cluster: Cluster) {
     ns.create_budget_allowing("other", spec_for_app("other", "minAvailable", 1), 0).await;
     assert_eq!(ns.pub_status("web").await, Value::Null, "no server writes its status");
     ns.evict_with("web-0", json!({"dryRun": ["All"]}), "").await.expect(201);
+    let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let check = async || quorate(&["check", "--kubeconfig", &kubeconfig]).await.out;
+    let found = check().await;
+    for line in [
+        "✓ the servers run with --serve-pub=never\n",
+        "✓ OpenKruise serves PodUnavailableBudgets, and Quorate does not\n",
+    ] {
+        assert!(found.contains(line), "{line} is missing in\n{found}");
+    }
     never.end().await;
 
     // A server that starts beside OpenKruise reports this when it is the leader.
@@ -98,13 +108,17 @@ async fn pubs_are_served_beside_openkruise_if_configured(cluster: Cluster) {
     let _always = Quorate::start_with(&cluster, |options| options.serve_pub = ServePub::Always).await;
     ns.await_pub_status("web", "it is enforced", |status| has_condition(status, "Enforced", "True")).await;
     denial(&ns.delete_pod("web-0").await);
-    // Commands find out by the status of the budgets, since OpenKruise's webhooks are still there.
-    let kubeconfig = cluster.kubeconfig(&User::admin()).expect("a kubeconfig");
-    let kubeconfig = kubeconfig.to_string_lossy();
+    // OpenKruise's webhooks are still there: what the servers publish counts.
     let output = quorate(&["explain", "--kubeconfig", &kubeconfig, "pod/web-0", "-n", &ns.name]).await;
     assert!(output.code == 2 && output.out.contains("PodUnavailableBudget"), "{} {}", output.out, output.err);
-    let output = quorate(&["check", "--kubeconfig", &kubeconfig, "-o", "json"]).await;
-    assert!(output.out.contains("Quorate serves PodUnavailableBudgets"), "{} {}", output.out, output.err);
+    ns.delete_pub("web").await;
+    let found = check().await;
+    for line in [
+        "✓ the servers run with --serve-pub=always\n",
+        "✓ Quorate serves PodUnavailableBudgets, next to OpenKruise's webhooks for pods\n",
+    ] {
+        assert!(found.contains(line), "{line} is missing in\n{found}");
+    }
 }
 
 async fn pubs_that_are_not_served_any_more_are_not_enforced(cluster: Cluster) {

@@ -94,7 +94,8 @@ async fn an_update_replaces_the_previous_update(cluster: Cluster) {
 /// OpenKruise records the previous image. The kubelet sees the new image too late to replace the container.
 async fn a_reverted_update_releases_its_claim(cluster: Cluster) {
     install(&cluster).await;
-    let expiry = Duration::from_secs(3);
+    // Longer than the story needs until another update is denied, also on a busy machine.
+    let expiry = Duration::from_secs(10);
     let _quorate = Quorate::start_with(&cluster, |options| options.claim_expiry = expiry).await;
     let ns = TestNamespace::with_manual_pods(&cluster, "reverted").await;
     ns.create_pods("web", 2).await;
@@ -147,10 +148,11 @@ async fn a_resize_that_restarts_counts_like_an_update(cluster: Cluster) {
         ns.wire.patch(&path, Patch::Strategic, &patch).await
     };
     // No container is restarted for these: nothing is disrupted.
+    let before = ns.pub_status("web").await;
     for pod in ["web-0", "web-1"] {
         resize(pod, json!({"cpu": "200m"})).await.expect(200);
     }
-    assert_eq!(ns.pub_status("web").await["ledger"], 0);
+    assert_eq!(ns.pub_status("web").await["ledger"], before["ledger"]);
     resize("web-0", json!({"memory": "128Mi"})).await.expect(200);
     denial(&resize("web-1", json!({"memory": "128Mi"})).await);
     ns.await_pub_status("web", "the resize stands there", |s| s["unavailablePods"]["web-0"].is_string())
