@@ -58,7 +58,7 @@ pub(super) struct FreshLists {
     version: Version,
     sources_reading: BTreeMap<GroupObject, ReadStamp>,
     sources_read: BTreeMap<GroupObject, ReadStamp>,
-    /// Since when the pods here are older than the budget needs them.
+    /// Since when the pods here are older than the budget needs them, or when they were last listed for that.
     behind_since: Option<Time>,
 }
 
@@ -131,14 +131,19 @@ impl FreshLists {
         }
     }
 
-    /// Whether the pods, which the watch has shown up to `watched`, are as new as `needed`.
+    /// Whether the pods, which the watch has shown up to `watched`, are as new as `needed`. A list may show nothing newer: if
+    /// the store went back in time, none ever does. So the next list waits as long as the first one did.
     pub(super) fn lag(&mut self, watched: Version, needed: Version, now: Time, patience: Duration) -> Lag {
         if watched.max(self.version) >= needed {
             self.behind_since = None;
             return Lag::None;
         }
         let since = *self.behind_since.get_or_insert(now);
-        if now >= since.after(patience) { Lag::Overdue } else { Lag::Waiting }
+        if now < since.after(patience) {
+            return Lag::Waiting;
+        }
+        self.behind_since = Some(now);
+        Lag::Overdue
     }
 
     /// No request waits for newer pods.
@@ -228,6 +233,18 @@ mod tests {
         lists.saw_version(Version(10));
         assert_eq!(lists.lag(Version(9), Version(10), Time(101), patience), Lag::None);
         assert!(!lists.is_behind());
+    }
+
+    #[test]
+    fn pods_are_not_listed_again_at_once_if_a_list_shows_nothing_newer() {
+        let mut lists = FreshLists::default();
+        let patience = Duration::from_millis(100);
+        let mut lag = |now| {
+            lists.saw_version(Version(9));
+            lists.lag(Version(9), Version(10), Time(now), patience)
+        };
+        assert_eq!([0, 100].map(&mut lag), [Lag::Waiting, Lag::Overdue]);
+        assert_eq!([101, 199, 200].map(&mut lag), [Lag::Waiting, Lag::Waiting, Lag::Overdue]);
     }
 
     #[test]
