@@ -2,6 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use quorate_api::{DisruptionBudgetSpec, PodUnavailableBudgetSpec, WorkloadSpec, crds};
+use quorate_engine::facts::Operation;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -123,6 +124,13 @@ fn the_types_fill_in_what_the_schema_fills_in() {
         serde_json::from_value::<DisruptionBudgetSpec>(json!({})).unwrap(),
         DisruptionBudgetSpec::default()
     );
+}
+
+/// The engine has the operations, and this crate their schema.
+#[test]
+fn the_schema_has_every_operation_of_the_engine() {
+    let items = &schema(&crds::all()[0])["properties"]["spec"]["properties"]["operations"]["items"]["enum"];
+    assert_eq!(*items, json!(Operation::ALL.map(Operation::name)));
 }
 
 #[test]
