@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use proptest::test_runner::{Config, RngSeed};
 use quorate_api::slim;
 use quorate_engine::basics::Time;
 use serde::de::DeserializeOwned;
@@ -13,6 +14,17 @@ pub(crate) const TEN: Time = Time(1_794_736_800_000);
 /// A moment that many minutes before ten.
 pub(crate) fn before_ten(minutes: i64) -> Time {
     Time(TEN.0 - minutes * 60_000)
+}
+
+/// So many random cases, the same ones each time: a failure then belongs to the change that caused it. `PROPTEST_RNG_SEED`
+/// tries others.
+pub(crate) fn random_cases(cases: u32) -> Config {
+    let default = Config::default();
+    let rng_seed = match default.rng_seed {
+        RngSeed::Random => RngSeed::Fixed(1),
+        fixed @ RngSeed::Fixed(_) => fixed,
+    };
+    Config { cases, rng_seed, failure_persistence: None, ..default }
 }
 
 /// A file of `tests/data`.

@@ -7,7 +7,7 @@ use quorate_engine::facts::BudgetKind;
 use quorate_intake::{admission, budget, kruise, objects, probe, workload};
 use serde_json::{Map, Value, json};
 
-use crate::data::{load, object};
+use crate::data::{load, object, random_cases};
 
 /// Any JSON, including values and keys that have a meaning.
 fn junk() -> impl Strategy<Value = Value> {
@@ -140,7 +140,7 @@ fn review(value: &Value) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(random_cases(200))]
 
     #[test]
     fn random_json_never_panics(value in junk()) {

@@ -11,7 +11,7 @@ use quorate_intake::budget::{self, MissingFields};
 use serde_json::{Value, json};
 
 use crate::budgets::any as stored_budget;
-use crate::data::{TEN, before_ten, load, with};
+use crate::data::{TEN, before_ten, load, random_cases, with};
 
 fn ledger(value: Value) -> Ledger {
     budget::budget(&stored_budget(value)).unwrap().ledger
@@ -294,6 +294,8 @@ fn tokens() -> impl Strategy<Value = Token> {
 }
 
 proptest! {
+    #![proptest_config(random_cases(256))]
+
     /// A replica must read back what it predicted as the result of its write.
     #[test]
     fn a_claim_reads_back_as_it_was_written(

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use quorate_intake::template::{Flaw, annotated, pod_from_template, sort};
 use serde_json::{Value, json};
 
-use crate::data::object;
+use crate::data::{object, random_cases};
 
 fn owner(kind: &str, uid: &str, controller: Option<bool>) -> OwnerReference {
     OwnerReference {
@@ -163,6 +163,8 @@ fn any_owner() -> impl Strategy<Value = OwnerReference> {
 }
 
 proptest! {
+    #![proptest_config(random_cases(256))]
+
     /// Whatever a template names.
     #[test]
     fn only_the_owners_of_a_pod_change(named in prop::collection::vec(any_owner(), 0..8), managed: bool) {
