@@ -15,6 +15,8 @@ pub struct Campaign {
     pub seconds: u64,
     /// Nor after this many admissions. It is not clean if there were fewer.
     pub admissions: Option<u64>,
+    /// At most this many runs. Then a machine of any speed makes the same ones.
+    pub runs: Option<u64>,
     /// The first seed; the others follow.
     pub first_seed: u64,
     /// Number of runs at the same time.
@@ -128,7 +130,8 @@ pub fn run(campaign: &Campaign) -> Result<ExitCode> {
     let mut first = None;
     loop {
         let stops = campaign.stop_at_first && !total.is_clean();
-        let enough = campaign.admissions.is_some_and(|enough| total.admissions >= enough);
+        let enough = campaign.admissions.is_some_and(|enough| total.admissions >= enough)
+            || campaign.runs.is_some_and(|runs| next - campaign.first_seed >= runs);
         while !stops && !enough && running.len() < campaign.at_once.max(1) && Instant::now() < end {
             running.push(Running::start(next, campaign.life, campaign.without.as_deref())?);
             next += 1;

@@ -27,6 +27,9 @@ struct Args {
     /// Number of admissions after which no run begins
     #[arg(long)]
     admissions: Option<u64>,
+    /// Number of runs at most
+    #[arg(long, conflicts_with_all = ["seed", "every_rule"])]
+    runs: Option<u64>,
     /// Seed of the only run, to replay it
     #[arg(long)]
     seed: Option<u64>,
@@ -106,6 +109,7 @@ fn main() -> Result<ExitCode> {
         let campaign = Campaign {
             seconds: args.seconds,
             admissions: args.admissions,
+            runs: args.runs,
             first_seed: args.first_seed,
             at_once: args.at_once,
             life: args.life,
