@@ -8,7 +8,9 @@ pub(crate) mod credentials;
 mod login;
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -251,14 +253,23 @@ fn listens(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// Free ports. All are bound until all are known, so that they differ.
+/// The ports of control planes. The kernel gives none of these to a client, or to a listener on port 0. So a program that is
+/// restarted finds its port free.
+const PORTS: Range<u16> = 10_000..30_000;
+
+/// Free ports. This process does not take one twice.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::new();
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes that run at the same time begin at different places.
+    let first = std::process::id().wrapping_mul(97);
     let mut ports = [0; N];
     for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
-        *port = listener.local_addr()?.port();
-        listeners.push(listener);
+        let mut candidates = PORTS.map(|_| {
+            let place = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+            PORTS.start + (place % PORTS.len() as u32) as u16
+        });
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        *port = candidates.find(is_free).context("no free port on 127.0.0.1")?;
     }
     Ok(ports)
 }

@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 use crate::{Cluster, Options};
 
 /// Timeout of a story, long enough for a busy machine. A hanging story fails instead of blocking all others.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// The kind of cluster that a story runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
