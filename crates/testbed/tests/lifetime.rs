@@ -48,9 +48,17 @@ fn programs(folder: &Path) -> Vec<String> {
 
 fn leaves_nothing_after(signal: &str) {
     let Holder { process: mut holder, folder, _output } = holder();
-    let mut running = programs(&folder);
-    running.sort();
-    assert_eq!(running, ["etcd", "kube-apiserver", "kube-controller-manager"]);
+    // A program that was just started is still a shell for a moment.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let running = || {
+        let mut running = programs(&folder);
+        running.sort();
+        running
+    };
+    while running() != ["etcd", "kube-apiserver", "kube-controller-manager"] {
+        assert!(Instant::now() < deadline, "{:?}", running());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 
     let killed = Command::new("kill").arg(signal).arg(holder.id().to_string()).status().expect("kill");
     assert!(killed.success());

@@ -45,7 +45,7 @@ fn containers_run_on_two_isolated_nodes() {
             assert!(printed.success, "{args:?}: {}{}", printed.stdout, printed.stderr);
             printed.stdout
         };
-        run(&["wait", "--for=condition=Ready", "pod/web-1", "pod/web-2", "--timeout=60s"]).await;
+        run(&["wait", "--for=condition=Ready", "pod/web-1", "pod/web-2", "--timeout=100s"]).await;
         assert_eq!(run(&["exec", "web-2", "--", "wget", "-qO-", "127.0.0.1:8080/name"]).await, "web-2\n");
         assert_eq!(run(&["logs", "web-1"]).await, "ready\n");
 
@@ -62,7 +62,7 @@ fn containers_run_on_two_isolated_nodes() {
         .await;
         assert!(request.ended().is_none_or(|status| status.success()));
 
-        run(&["drain", "node-1", "--force", "--timeout=60s"]).await;
+        run(&["drain", "node-1", "--force", "--timeout=100s"]).await;
         assert_eq!(cluster.wire().get(&format!("{pods}/web-1")).await.code, 404);
         cluster.wire().get(&format!("{pods}/web-2")).await.expect(200);
 
@@ -76,7 +76,7 @@ fn containers_run_on_two_isolated_nodes() {
         let remains = of(two.folder());
         assert!(programs(two.folder()).iter().any(|program| program == "containerd"));
         drop((one, two));
-        assert_eq!(found(&remains), NOTHING);
+        await_nothing(&remains);
     });
 }
 
@@ -168,10 +168,14 @@ fn nothing_is_left_after_a_kill() {
     let killed = Command::new("kill").args(["-KILL", &holder.id().to_string()]).status().expect("kill");
     assert!(killed.success());
     holder.wait().expect("its end");
-    let remains = of(&folder);
+    await_nothing(&of(&folder));
+}
+
+/// Waits until nothing is left: the processes of a node end with its namespaces, a moment later.
+fn await_nothing(remains: &Remains) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while found(&remains) != NOTHING {
-        assert!(Instant::now() < deadline, "still left: {:?}", found(&remains));
+    while found(remains) != NOTHING {
+        assert!(Instant::now() < deadline, "still left: {:?}", found(remains));
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -188,5 +192,5 @@ fn nothing_is_left_after_a_panic() {
         });
     });
     assert!(outcome.is_err());
-    assert_eq!(found(&of(&folder.recv().expect("the folder"))), NOTHING);
+    await_nothing(&of(&folder.recv().expect("the folder")));
 }

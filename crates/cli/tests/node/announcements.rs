@@ -44,7 +44,8 @@ async fn status_writes(fixture: NodeFixture) {
 
     assert_eq!(close_gate().await.code, 429);
     let denied = Counts::of(&fixture).await;
-    assert_eq!(denied.webhook_calls, after.webhook_calls + 1.0, "{after:?} {denied:?}");
+    // An API server whose cache is behind calls the webhook again.
+    assert!(denied.webhook_calls > after.webhook_calls, "{after:?} {denied:?}");
 }
 
 /// Counts of the API server.

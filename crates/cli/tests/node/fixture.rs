@@ -83,7 +83,7 @@ impl NodeFixture {
                 "containers": [{"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
                     "command": ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.2; done"],
                     "readinessProbe": {"exec": {"command": ["test", "!", "-e", "/tmp/busy"]},
-                        "periodSeconds": 1, "failureThreshold": 1}}]}});
+                        "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10}}]}});
         self.wire.post(&self.pods(), &pod).await.expect(201);
     }
 

@@ -86,7 +86,7 @@ fn the_probe_of_a_restarted_container_starts_over() {
 
 async fn restarted(fixture: NodeFixture) {
     // The probe always succeeds, but it does not run in the first seconds of a container.
-    let probe = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 8, "periodSeconds": 1});
+    let probe = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 20, "periodSeconds": 1});
     fixture.pod("db", IDLE, &probe).await;
     fixture.budget(0).await;
     fixture.healthy(0).await;
@@ -109,7 +109,7 @@ fn conditions_are_not_trusted_while_the_kubelet_is_stopped() {
 }
 
 async fn without_kubelet(fixture: NodeFixture) {
-    let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 10});
     tokio::join!(fixture.pod("db-0", IDLE, &probe), fixture.pod("db-1", IDLE, &probe));
     fixture.budget(1).await;
     fixture.healthy(2).await;

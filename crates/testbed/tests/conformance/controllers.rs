@@ -178,12 +178,24 @@ async fn dependents_are_deleted_with_their_owner(cluster: Cluster) {
     .await;
 }
 
+/// Waits until the garbage collector knows all pods that were created before: it receives pods in their order, and deletes
+/// one whose owner does not exist.
+async fn await_garbage_collector(ns: &TestNamespace) {
+    let mut object = pod("unowned");
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}]);
+    object["metadata"]["labels"] = json!({});
+    ns.create("pods", &object).await;
+    ns.await_gone(&ns.core("pods/unowned")).await;
+}
+
 async fn orphaned_dependents_stay(cluster: Cluster) {
     let ns = TestNamespace::new(&cluster, "orphaned").await;
     let mut set = deployment("web", 2);
     set["kind"] = json!("ReplicaSet");
     ns.wire.post(&ns.path("apps/v1", "replicasets"), &set).await.expect(201);
     ns.await_pods("app=web", 2).await;
+    await_garbage_collector(&ns).await;
     let path = ns.path("apps/v1", "replicasets/web");
     ns.wire.delete(&path, &json!({"propagationPolicy": "Orphan"})).await.expect(200);
     ns.await_gone(&path).await;
@@ -198,6 +210,7 @@ async fn foreground_deletion_waits_for_dependents(cluster: Cluster) {
     set["spec"]["template"]["metadata"]["finalizers"] = json!(["example.com/held"]);
     ns.wire.post(&ns.path("apps/v1", "replicasets"), &set).await.expect(201);
     let pods = ns.await_pods("app=web", 1).await;
+    await_garbage_collector(&ns).await;
     let pod = ns.core(&format!("pods/{}", text(&pods[0], "/metadata/name")));
     let path = ns.path("apps/v1", "replicasets/web");
     ns.wire.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.expect(200);

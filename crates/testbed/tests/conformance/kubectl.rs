@@ -74,6 +74,13 @@ async fn applied_objects_are_printed_and_described(cluster: Cluster) {
         if names(&pods).len() == 1 { Ok(()) } else { Err(names(&pods).len()) }
     })
     .await;
+    eventually("the status counts one pod", || async {
+        let path = fixture.ns.path("apps/v1", "deployments/web");
+        let status = fixture.ns.wire.get(&path).await.expect(200)["status"].clone();
+        let counts_one = status["replicas"] == 1 && status["readyReplicas"] == 1;
+        if counts_one { Ok(()) } else { Err(status) }
+    })
+    .await;
 
     let narrow = fixture.succeed("get pods").await;
     let lines: Vec<Vec<&str>> = narrow.lines().map(|line| line.split_whitespace().collect()).collect();

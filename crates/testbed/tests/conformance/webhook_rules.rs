@@ -117,11 +117,13 @@ async fn a_condition_can_use_the_user(cluster: Cluster) {
     ];
     for user in &users {
         ns.config_map("one", json!({})).await;
+        ns.settle("configmaps/one").await;
         let wire = quorate_testbed::Wire::new(cluster.client(user));
         wire.delete(&ns.core("configmaps/one"), &json!({})).await.expect(200);
     }
     assert_eq!(hook.seen_once()["userInfo"]["username"], "jane");
     ns.config_map("one", json!({})).await;
+    ns.settle("configmaps/one").await;
     ns.wire.delete(&ns.core("configmaps/one"), &json!({"gracePeriodSeconds": 0})).await.expect(200);
     assert_eq!(hook.seen().len(), 1);
     hook.remove().await;
