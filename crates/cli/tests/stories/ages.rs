@@ -81,6 +81,8 @@ fn a_deployment_scaled_up_behind_a_held_watch_is_not_decided_by_its_old_scale() 
         assert!(age.is_some_and(|age| age > FRESH_FOR.as_secs_f64() / 2.0), "{age:?}");
 
         drop(held);
+        // An evicted pod must not be replaced before the next request.
+        ns.replace_slowly(true);
         eventually("the next eviction is decided", || async {
             let answer = ns.evict(web[0]).await;
             if answer.code == 201 { Ok(()) } else { Err(answer.body) }

@@ -65,10 +65,18 @@ async fn check_reports_problems_and_remedies(cluster: Cluster) {
     let selector = json!({"matchLabels": {"app": "web"}});
     ns.create_budget_allowing("web", json!({"selector": selector, "minAvailable": 1}), 1).await;
     ns.await_enforced_label(true).await;
-    assert_eq!(found(&cluster, "bad").await, Vec::<String>::new());
-    assert_eq!(found(&cluster, "warning").await, ["one server is alive"]);
-    let output = check(&cluster, &[]).await;
-    assert!(output.code == 0 && output.out.ends_with("\nStatus check results are ✓\n"), "{}", output.out);
+    // A server whose Lease is renewed late does not count as alive for a moment.
+    eventually("the check finds one server, and nothing wrong", || async {
+        let (bad, warnings) = (found(&cluster, "bad").await, found(&cluster, "warning").await);
+        if bad.is_empty() && warnings == ["one server is alive"] { Ok(()) } else { Err((bad, warnings)) }
+    })
+    .await;
+    let output = eventually("the check succeeds", || async {
+        let output = check(&cluster, &[]).await;
+        if output.code == 0 { Ok(output) } else { Err(output.out) }
+    })
+    .await;
+    assert!(output.out.ends_with("\nStatus check results are ✓\n"), "{}", output.out);
     assert!(output.out.contains("✓ the API server reaches a server\n"), "{}", output.out);
     assert!(output.out.contains("✓ 1 of 1 budgets are enforced and valid\n"), "{}", output.out);
     assert!(output.out.contains("✓ pods and budgets are stored in the same etcd\n"), "{}", output.out);
@@ -98,7 +106,11 @@ async fn check_reports_problems_and_remedies(cluster: Cluster) {
         "pods with a disruption probe, and no agent that renews its Lease, on by-hand".to_owned(),
         format!("2 pods are covered by two PodDisruptionBudgets, {}/web-0 by one, two", ns.name),
     ];
-    assert_eq!(found(&cluster, "bad").await, expected);
+    eventually("the check finds what is wrong, and nothing else", || async {
+        let bad = found(&cluster, "bad").await;
+        if bad == expected { Ok(()) } else { Err(bad) }
+    })
+    .await;
 
     // The server is gone: the webhook is not reachable, and no server is alive.
     server.end().await;

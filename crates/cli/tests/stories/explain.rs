@@ -1,6 +1,6 @@
 //! `quorate explain`: its answers while a server runs, and without a server.
 
-use quorate_testbed::{Backend, Cluster, Patch, Setup, User, run_story};
+use quorate_testbed::{Backend, Cluster, Patch, Setup, User, eventually, run_story};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -275,20 +275,47 @@ async fn seeing_one_namespace(cluster: Cluster) {
 /// Grants a user read access to these resources in the one namespace.
 async fn grant_read(ns: &TestNamespace, user: &User, rules: &[(&str, &[&str])]) {
     let rule = |(group, resources): &(&str, &[&str])| json!({"apiGroups": [group], "resources": resources, "verbs": ["get", "list", "watch"]});
-    let rules: Vec<Value> = rules.iter().map(rule).collect();
+    let stored: Vec<Value> = rules.iter().map(rule).collect();
     let version = "rbac.authorization.k8s.io/v1";
     let path = format!("/apis/{version}/namespaces/{}", ns.name);
-    let role = json!({"apiVersion": version, "kind": "Role", "metadata": {"name": "looks"}, "rules": rules});
+    let role = json!({"apiVersion": version, "kind": "Role", "metadata": {"name": "looks"}, "rules": stored});
     let made = ns.wire.post(&format!("{path}/roles"), &role).await;
     if made.code == 409 {
         ns.wire.put(&format!("{path}/roles/looks"), &role).await.expect(200);
-        return;
+    } else {
+        made.expect(201);
+        bind_role(ns, user).await;
     }
-    made.expect(201);
+    for (group, resources) in rules {
+        for resource in *resources {
+            ns.await_right(user, group, resource).await;
+        }
+    }
+}
+
+/// Binds the Role `looks` to a user.
+async fn bind_role(ns: &TestNamespace, user: &User) {
+    let version = "rbac.authorization.k8s.io/v1";
+    let path = format!("/apis/{version}/namespaces/{}", ns.name);
     let binding = json!({"apiVersion": version, "kind": "RoleBinding", "metadata": {"name": "looks"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "looks"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user.name()}]});
     ns.wire.post(&format!("{path}/rolebindings"), &binding).await.expect(201);
+}
+
+impl TestNamespace {
+    /// Waits until the API server lets a user watch a resource here.
+    async fn await_right(&self, user: &User, group: &str, resource: &str) {
+        let attributes =
+            json!({"namespace": self.name, "verb": "watch", "group": group, "resource": resource});
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user.name(), "resourceAttributes": attributes}});
+        eventually("the right is granted", || async {
+            let answer = self.wire.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await;
+            if answer.body["status"]["allowed"] == true { Ok(()) } else { Err(answer.body) }
+        })
+        .await;
+    }
 }
 
 /// Without durations, which change every second.

@@ -66,7 +66,7 @@ async fn a_pod_group_whose_pod_is_gone_is_still_expected(cluster: Cluster) {
     // A server that started later knows the missing group from the status.
     quorate.end().await;
     let _quorate = Quorate::start(&cluster).await;
-    let refused = denial(&ns.evict("worker-0").await);
+    let refused = ns.denial_after_start("worker-0").await;
     assert!(refused.contains("keeps 2 of 3 groups"), "{refused}");
 
     // The group is scaled to zero.
@@ -102,7 +102,7 @@ async fn a_leader_worker_set_whose_pods_are_gone_is_still_expected(cluster: Clus
     assert!(refused.contains("keeps 2 of 4 groups"), "{refused}");
     quorate.end().await;
     let _quorate = Quorate::start(&cluster).await;
-    let refused = denial(&ns.evict("b-0").await);
+    let refused = ns.denial_after_start("b-0").await;
     assert!(refused.contains("keeps 2 of 4 groups"), "{refused}");
 
     let path = format!("{}/a", ns.path("leaderworkerset.x-k8s.io/v1", "leaderworkersets"));
@@ -142,7 +142,7 @@ async fn a_deployment_whose_pods_are_gone_is_still_expected(cluster: Cluster) {
     assert!(refused.contains("keeps 2 of 4 pods"), "{refused}");
     quorate.end().await;
     let _quorate = Quorate::start(&cluster).await;
-    let refused = denial(&ns.evict("b-0").await);
+    let refused = ns.denial_after_start("b-0").await;
     assert!(refused.contains("keeps 2 of 4 pods"), "{refused}");
 
     let path = format!("{}/a", ns.path("apps/v1", "deployments"));

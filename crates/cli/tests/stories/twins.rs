@@ -1,8 +1,6 @@
 //! PodDisruptionBudgets whose annotations request groups: each gets a DisruptionBudget as its twin.
 
-use std::time::Duration;
-
-use quorate_devcluster::actors::{Gang, Timing};
+use quorate_devcluster::actors::Gang;
 use quorate_devcluster::apiserver::WorkloadApi;
 use quorate_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
@@ -210,6 +208,11 @@ async fn a_native_budget_and_a_budget_of_one_pod_must_both_allow(cluster: Cluste
         if counted { Ok(()) } else { Err(native) }
     })
     .await;
+    eventually("the server has seen that", || async {
+        let answer = ns.evict_with("gang-0-0", json!({}), "?dryRun=All").await;
+        if answer.message().contains("PodDisruptionBudget") { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
     // The native budget allows nothing. An eviction that the API server would deny anyway must not leave a claim.
     let refused = ns.evict("gang-0-0").await;
     assert_eq!(refused.code, 429, "{:#}", refused.body);
@@ -219,8 +222,7 @@ async fn a_native_budget_and_a_budget_of_one_pod_must_both_allow(cluster: Cluste
     assert_eq!(status["disruptionsAllowed"], 1);
 
     // An evicted pod must not be ready again before the end of this story.
-    let slow = Timing { start: Duration::from_secs(60), ..Timing::default() };
-    ns.cluster.actors().kubelets().set_timing(slow);
+    ns.replace_slowly(true);
     ns.patch(PDBS.0, PDBS.1, "gang", &json!({"spec": {"minAvailable": 0}})).await;
     eventually("the first group may go", || async {
         let answer = ns.evict("gang-0-0").await;

@@ -82,9 +82,9 @@ impl Agents {
     }
 }
 
-/// A probe with a period of one second.
+/// A probe with a period of one second. An answer may take longer on a busy machine.
 fn probe(more: &Value) -> Value {
-    let mut probe = json!({"periodSeconds": 1, "failureThreshold": 1});
+    let mut probe = json!({"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10});
     for (field, value) in more.as_object().expect("fields of a probe") {
         probe[field] = value.clone();
     }

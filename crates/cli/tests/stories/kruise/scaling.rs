@@ -51,11 +51,13 @@ async fn deleted_and_made_again(web: &Workload) {
     web.await_pods(4, "web:1").await;
     web.ns.await_pub_allowed("web", 1).await;
     let pods = web.names().await;
-    // Requests of other users are admitted one at a time.
+    // Requests of other users are admitted one at a time. The first pod must not be replaced before the second request.
+    web.ns.replace_slowly(true);
     let (one, two) = tokio::join!(web.ns.delete_pod(&pods[0]), web.ns.delete_pod(&pods[1]));
     let mut codes = [one.code, two.code];
     codes.sort_unstable();
     assert_eq!(codes, [200, 429], "{} {}", one.body, two.body);
+    web.ns.replace_slowly(false);
     web.await_pods(4, "web:1").await;
     web.ns.await_pub_allowed("web", 1).await;
 }
