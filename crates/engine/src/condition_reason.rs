@@ -242,11 +242,6 @@ impl ConditionReason {
         TABLE.iter().map(|row| row.reason)
     }
 
-    /// The reason with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        TABLE.iter().find(|row| row.name == name).map(|row| row.reason)
-    }
-
     /// Its name, as the status shows it.
     pub fn name(self) -> &'static str {
         self.row().name
@@ -287,9 +282,7 @@ mod tests {
         for (at, row) in TABLE.iter().enumerate() {
             assert_eq!(row.reason as usize, at, "{}", row.name);
             assert_eq!(format!("{:?}", row.reason), row.name);
-            assert_eq!(ConditionReason::from_name(row.name), Some(row.reason));
             assert!(row.severity == Severity::Normal || row.remedy.is_some(), "{} needs a remedy", row.name);
         }
-        assert_eq!(ConditionReason::from_name("Unknown"), None);
     }
 }

@@ -1,39 +1,10 @@
-//! Pods from templates, with the owners that a template names.
+//! The owners that a pod template names.
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::syntax;
-
-/// The pod that a controller creates from a template: labels, annotations, finalizers and spec of the template, and the
-/// controller as its owner. With `propagate`, the feature gate `PropagateOwnerReferences`, it also has the owners that
-/// the template names. The caller sets the pod's name.
-pub fn pod_from_template(
-    template: &PodTemplateSpec,
-    controller: Option<&OwnerReference>,
-    propagate: bool,
-) -> Pod {
-    let none = ObjectMeta::default();
-    let meta = template.metadata.as_ref().unwrap_or(&none);
-    let mut owners: Vec<OwnerReference> = controller.cloned().into_iter().collect();
-    if propagate {
-        let named = meta.owner_references.as_deref().unwrap_or_default();
-        owners.extend(sort(named, &owners).added);
-    }
-    Pod {
-        metadata: ObjectMeta {
-            labels: meta.labels.clone(),
-            annotations: meta.annotations.clone(),
-            finalizers: meta.finalizers.clone(),
-            owner_references: (!owners.is_empty()).then_some(owners),
-            ..ObjectMeta::default()
-        },
-        spec: template.spec.clone(),
-        status: None,
-    }
-}
 
 /// The owners that a template names, split into valid and invalid ones.
 #[derive(Clone, Debug, Default, PartialEq)]

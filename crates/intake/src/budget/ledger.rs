@@ -168,17 +168,12 @@ fn read_target(target: &Field<'_>, problems: &mut Vec<Problem>) -> Target {
     Target { base, containers: changes.into(), label, deadline }
 }
 
-/// A claim as JSON for a status.
+/// A claim as JSON for a status. Reading it back gives the same claim, and writing that claim gives the same JSON.
 pub fn claim_to_json(claim: &Claim) -> Value {
     to_json(&api::Claim {
         pod: claim.pod.to_string(),
         tokens: claim.tokens.iter().map(|(id, token)| (id.to_string(), to_token(token))).collect(),
     })
-}
-
-/// A token as JSON for a claim. Reading it back gives the same token, and writing that token gives the same JSON.
-pub fn token_to_json(token: &Token) -> Value {
-    to_json(&to_token(token))
 }
 
 /// Admissions as JSON, for the server that opens budgets.

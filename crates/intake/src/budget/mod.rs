@@ -12,7 +12,7 @@ mod status;
 mod warnings;
 
 pub use commit::{MissingFields, json_patch};
-pub use ledger::{admissions_to_json, claim_to_json, coverage_to_json, read_admissions, token_to_json};
+pub use ledger::{admissions_to_json, claim_to_json, coverage_to_json, read_admissions};
 pub use release::release_patch;
 pub use spec::validate;
 pub(crate) use spec::{ParsedSpec, read_covers, read_quantity, required};

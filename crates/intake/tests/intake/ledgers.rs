@@ -249,7 +249,8 @@ fn the_first_write_adds_missing_fields() {
 fn a_relabel_is_stored_as_an_update_that_the_release_before_can_read() {
     let target = Target { base: Some(Version(7)), ..Target::default() };
     let token = Token { operation: Operation::Relabel, by: "alice".into(), at: Time(0), target };
-    let stored = budget::token_to_json(&token);
+    let claim = Claim { pod: "web-0".into(), tokens: [("t".into(), token)].into() };
+    let stored = &budget::claim_to_json(&claim)["tokens"]["t"];
     assert_eq!(stored["operation"], json!("Update"));
     assert_eq!(stored["target"], json!({ "containers": {}, "label": "quorate.dev/relabelled", "base": "7" }));
 }

@@ -1,12 +1,11 @@
-//! Pods from templates.
+//! The owners that a pod template names.
 
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proptest::prelude::*;
-use quorate_intake::template::{Flaw, annotated, pod_from_template, sort};
-use serde_json::{Value, json};
+use quorate_intake::template::{Flaw, annotated, sort};
+use serde_json::json;
 
-use crate::data::{object, random_cases};
+use crate::data::random_cases;
 
 fn owner(kind: &str, uid: &str, controller: Option<bool>) -> OwnerReference {
     OwnerReference {
@@ -17,51 +16,6 @@ fn owner(kind: &str, uid: &str, controller: Option<bool>) -> OwnerReference {
         controller,
         block_owner_deletion: None,
     }
-}
-
-fn template(owners: &[OwnerReference]) -> PodTemplateSpec {
-    object(json!({
-        "metadata": {
-            "name": "ignored", "namespace": "ignored", "uid": "ignored",
-            "labels": { "app": "etl" }, "annotations": { "a": "b" }, "finalizers": ["example.com/f"],
-            "ownerReferences": owners,
-        },
-        "spec": { "containers": [{ "name": "main", "image": "etl:1" }] },
-    }))
-}
-
-fn owners(pod: &Pod) -> Vec<(String, Option<bool>)> {
-    pod.metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .map(|owner| (owner.uid.clone(), owner.controller))
-        .collect()
-}
-
-/// The example of the proposal.
-#[test]
-fn a_job_group_is_added_after_the_job() {
-    let job = owner("Job", "xyz-789", Some(true));
-    let template = template(&[owner("JobGroup", "abcd-1234", Some(false))]);
-    let pod = pod_from_template(&template, Some(&job), true);
-    assert_eq!(owners(&pod), [("xyz-789".to_owned(), Some(true)), ("abcd-1234".to_owned(), Some(false))]);
-    assert_eq!(
-        owners(&pod_from_template(&template, Some(&job), false)),
-        [("xyz-789".to_owned(), Some(true))]
-    );
-}
-
-#[test]
-fn metadata_and_spec_of_the_template_are_kept() {
-    let pod = pod_from_template(&template(&[]), None, true);
-    let expected: Value = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "labels": { "app": "etl" }, "annotations": { "a": "b" }, "finalizers": ["example.com/f"] },
-        "spec": { "containers": [{ "name": "main", "image": "etl:1" }] },
-    });
-    assert_eq!(json!(pod), expected);
-    assert_eq!(pod_from_template(&PodTemplateSpec::default(), None, true), Pod::default());
 }
 
 fn uids(owners: &[OwnerReference]) -> Vec<&str> {
@@ -91,19 +45,14 @@ fn each_rule_for_added_owners_holds() {
         ),
         ("blockOwnerDeletion is not checked here", vec![blocking], vec!["g"]),
     ] {
-        let pod = pod_from_template(&template(&named), Some(&job), true);
-        let owners = pod.metadata.owner_references.unwrap();
-        assert_eq!(owners[0], job, "{rule}: the controller comes first, as it is");
-        assert_eq!(uids(&owners[1..]), added, "{rule}");
-        let kept: Vec<&OwnerReference> = owners[1..].iter().collect();
-        assert!(kept.iter().all(|kept| named.contains(kept)), "{rule}: as the template has them");
+        let sorted = sort(&named, std::slice::from_ref(&job));
+        assert_eq!(uids(&sorted.added), added, "{rule}");
+        assert!(sorted.added.iter().all(|kept| named.contains(kept)), "{rule}: as the template has them");
+        let owners = [vec![job.clone()], sorted.added].concat();
         assert_eq!(sort(&named, &owners).added, [], "{rule}: the second time, nothing is added");
 
-        let alone = pod_from_template(&template(&named), None, true).metadata.owner_references;
-        assert!(
-            alone.iter().flatten().all(|owner| owner.controller != Some(true)),
-            "{rule}: without a controller"
-        );
+        let alone = sort(&named, &[]).added;
+        assert!(alone.iter().all(|owner| owner.controller != Some(true)), "{rule}: without a controller");
     }
 }
 
@@ -167,31 +116,18 @@ proptest! {
 
     /// Whatever a template names.
     #[test]
-    fn only_the_owners_of_a_pod_change(named in prop::collection::vec(any_owner(), 0..8), managed: bool) {
-        let job = owner("Job", "j", Some(true));
-        let controller = managed.then_some(&job);
-        let template = template(&named);
-        let on = pod_from_template(&template, controller, true);
-        let off = pod_from_template(&template, controller, false);
-        let bare = pod_from_template(&PodTemplateSpec {
-            metadata: template.metadata.clone().map(|mut meta| { meta.owner_references = None; meta }),
-            ..template
-        }, controller, false);
-        prop_assert_eq!(json!(off).to_string(), json!(bare).to_string(), "off: byte for byte as before");
-
-        let owners = on.metadata.owner_references.clone().unwrap_or_default();
-        prop_assert_eq!(owners.iter().filter(|owner| owner.controller == Some(true)).count(), usize::from(managed));
+    fn each_added_owner_is_valid_and_added_once(named in prop::collection::vec(any_owner(), 0..8), managed: bool) {
+        let present: Vec<OwnerReference> = managed.then(|| owner("Job", "j", Some(true))).into_iter().collect();
+        let added = sort(&named, &present).added;
+        prop_assert!(added.iter().all(|owner| owner.controller != Some(true) && !owner.name.is_empty()));
+        let owners = [present, added.clone()].concat();
         let mut once = uids(&owners);
         once.sort_unstable();
         once.dedup();
         prop_assert_eq!(once.len(), owners.len(), "each owner once");
-        prop_assert!(owners.iter().all(|owner| !owner.name.is_empty()));
         let mut rest = named.iter();
-        for owner in owners.iter().skip(usize::from(managed)) {
+        for owner in &added {
             prop_assert!(rest.any(|other| other == owner), "in the template's order, as they are there");
         }
-        let mut without = on;
-        without.metadata.owner_references = off.metadata.owner_references.clone();
-        prop_assert_eq!(without, off, "nothing else differs");
     }
 }
