@@ -17,7 +17,7 @@ const FENCE: &str = "```";
 const BAR: &str = "----";
 
 #[test]
-fn scenarios() {
+fn the_output_is_that_of_the_scenario_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();

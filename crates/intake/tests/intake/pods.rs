@@ -14,7 +14,7 @@ fn fact(value: Value) -> Pod {
 }
 
 #[test]
-fn a_pod_of_a_leader_worker_set() {
+fn the_facts_of_a_pod_are_read_from_its_fields() {
     let pod = fact(load("pod.json"));
     assert_eq!(pod.key, ObjectKey::new("inference", "llm-1-3"));
     assert_eq!(&*pod.uid, "5f1d0c52-7f0e-4a53-9d2e-0d5b9d3b1a01");

@@ -49,7 +49,7 @@ impl Run {
 }
 
 #[test]
-fn admissions() {
+fn an_admission_without_a_claim_is_a_violation() {
     play_all(&[
         Scenario {
             name: "a claim is written, and removed once the pod is terminating",

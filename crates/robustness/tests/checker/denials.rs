@@ -22,7 +22,7 @@ fn claim(run: &mut Run, operation: &str) {
 type Case = (&'static str, fn(&mut Run), &'static [&'static str]);
 
 #[test]
-fn what_is_stuck() {
+fn a_denial_or_budget_that_nothing_explains_is_stuck() {
     let cases: &[Case] = &[
         (
             "a denial of what was allowed for three minutes",

@@ -99,7 +99,7 @@ fn short_lived(run: &mut Run) {
 }
 
 #[test]
-fn admissions() {
+fn an_admission_beyond_the_groups_that_may_be_down_is_a_violation() {
     play_all(&[
         Scenario {
             name: "a group that its LeaderWorkerSet does not want any more goes, whatever else is down",

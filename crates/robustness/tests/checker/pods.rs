@@ -18,7 +18,7 @@ fn loses(max: serde_json::Value) -> serde_json::Value {
 }
 
 #[test]
-fn admissions() {
+fn an_admission_beyond_the_pods_that_may_be_down_is_a_violation() {
     play_all(&[
         Scenario {
             name: "exactly what is allowed",

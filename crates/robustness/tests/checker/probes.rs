@@ -56,7 +56,7 @@ fn node(run: &mut Run, number: u32, ready: &str) {
 }
 
 #[test]
-fn admissions() {
+fn an_admission_that_the_probes_do_not_allow_is_a_violation() {
     play_all(&[
         Scenario {
             name: "all probes say yes, and all agents live",
@@ -266,7 +266,7 @@ fn admissions() {
 }
 
 #[test]
-fn denials() {
+fn a_denial_after_three_minutes_of_good_probes_is_stuck() {
     type Case = (&'static str, fn(&mut Run), usize);
     let cases: &[Case] = &[
         (

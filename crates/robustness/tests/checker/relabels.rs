@@ -59,7 +59,7 @@ fn elsewhere() -> Value {
 }
 
 #[test]
-fn admissions() {
+fn a_relabel_that_takes_too_many_pods_out_of_a_budget_is_a_violation() {
     play_all(&[
         Scenario {
             name: "exactly what is allowed",

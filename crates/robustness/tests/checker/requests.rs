@@ -6,7 +6,7 @@ use crate::pods::{keeps, three};
 use crate::run::{DBU, RS_CONTROLLER, Scenario, play_all};
 
 #[test]
-fn admissions() {
+fn only_requests_that_an_enforced_budget_decides_are_judged() {
     play_all(&[
         Scenario {
             name: "a delete under a budget that protects against evictions only",

@@ -53,7 +53,7 @@ fn label(pod: &mut Value) {
 }
 
 #[test]
-fn admissions() {
+fn an_update_counts_as_a_disruption_until_it_is_over() {
     play_all(&[
         Scenario {
             name: "an update, then a delete while the old container still runs and is ready",

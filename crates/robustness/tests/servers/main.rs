@@ -269,7 +269,7 @@ async fn acknowledgements_are_written_ten_times_a_second_at_most() {
 
 /// One test, because the replaced clocks are those of the whole process.
 #[test]
-fn servers() {
+fn servers_serve_only_what_they_know_and_keep_no_budget_closed() {
     determinism::begin(1);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

@@ -16,12 +16,12 @@ mod alone {
 }
 
 #[test]
-fn a_denied_deletion_with_the_real_controllers() {
+fn a_denied_deletion_is_retried_by_the_real_controllers() {
     run_story(Backend::Real, Setup::Controllers, a_denied_deletion_is_reported_and_retried);
 }
 
 #[test]
-fn a_denied_group_rebuild_with_the_real_controllers() {
+fn a_denied_group_rebuild_is_retried_with_the_real_controllers() {
     run_story(Backend::Real, Setup::Controllers, a_denied_group_rebuild_is_retried);
 }
 

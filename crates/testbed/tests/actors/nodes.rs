@@ -19,7 +19,7 @@ stories!(ApiServer:
 );
 
 #[test]
-fn a_taint_with_the_real_controllers() {
+fn the_real_controllers_evict_pods_without_a_toleration() {
     run_story(Backend::Real, Setup::Controllers, a_taint_evicts_pods_without_a_toleration);
 }
 

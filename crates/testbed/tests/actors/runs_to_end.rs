@@ -14,18 +14,18 @@ mod alone {
 }
 
 #[test]
-fn an_indexed_job_with_the_real_controllers() {
+fn an_indexed_job_completes_with_the_real_controllers() {
     run_story(Backend::Real, Setup::Controllers, an_indexed_job_completes_with_all_its_indexes);
 }
 
 #[test]
-fn a_gang_on_the_real_workload_api() {
+fn the_pods_of_a_gang_name_their_group_on_the_real_api() {
     let options = Options { workload_api: true, ..Options::default() };
     run_story(Backend::Real, Setup::Private(options), the_pods_of_a_gang_name_their_group);
 }
 
 #[test]
-fn a_gang_on_the_embedded_workload_api() {
+fn the_pods_of_a_gang_name_their_group_on_the_embedded_api() {
     let options = Options { workload_api: true, ..Options::default() };
     run_story(Backend::Embedded, Setup::Private(options), the_pods_of_a_gang_name_their_group);
 }
