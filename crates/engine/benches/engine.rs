@@ -64,16 +64,16 @@ fn measure(name: &str, layout: Layout) {
     cluster.fill();
     let pods = cluster.pods();
     if name == "1m" {
-        say("bytes_per_pod", (resident() - without_pods) / pods as f64, "B");
-        say("bytes_per_budget", (without_pods - before) / BUDGETS as f64, "B");
+        print("bytes_per_pod", (resident() - without_pods) / pods as f64, "B");
+        print("bytes_per_budget", (without_pods - before) / BUDGETS as f64, "B");
     }
-    say(&format!("decide_{name}"), decide(&mut cluster, 0..pods), "us");
+    print(&format!("decide_{name}"), decide(&mut cluster, 0..pods), "us");
     if pods >= BUDGETS {
-        say(&format!("deny_{name}"), deny(&mut cluster, 0..pods), "us");
+        print(&format!("deny_{name}"), deny(&mut cluster, 0..pods), "us");
     }
-    say(&format!("apply_ready_{name}"), apply_ready(&mut cluster, 0..pods), "us");
-    say(&format!("apply_new_{name}"), apply_new(&mut cluster), "us");
-    say(&format!("sync_{name}"), sync(&mut cluster), "ms");
+    print(&format!("apply_ready_{name}"), apply_ready(&mut cluster, 0..pods), "us");
+    print(&format!("apply_new_{name}"), apply_new(&mut cluster), "us");
+    print(&format!("sync_{name}"), sync(&mut cluster), "ms");
 }
 
 /// Compares a budget of 100,000 pods with budgets of 10 in the same cluster, so that only the size of the budget
@@ -84,11 +84,11 @@ fn ratios() {
     let (large, small) = (0..100_000, 100_000..200_000);
     let decide_ratio = decide(&mut cluster, large.clone()) / decide(&mut cluster, small.clone());
     let apply_ratio = apply_ready(&mut cluster, large) / apply_ready(&mut cluster, small);
-    say("decide_size_ratio", decide_ratio, "x");
-    say("apply_size_ratio", apply_ratio, "x");
+    print("decide_size_ratio", decide_ratio, "x");
+    print("apply_size_ratio", apply_ratio, "x");
 }
 
-pub(crate) fn say(name: &str, value: f64, unit: &str) {
+pub(crate) fn print(name: &str, value: f64, unit: &str) {
     println!("{name}={value:.3} {unit}");
 }
 

@@ -34,7 +34,7 @@ impl Engine {
         let stays = |member: &Membership| {
             let rules = &self.budgets[member.budget as usize].rules;
             covering.contains(&member.budget)
-                && units::place(rules, &after) == units::place(rules, &record.fact)
+                && units::unit_key(rules, &after) == units::unit_key(rules, &record.fact)
         };
         record.members.iter().filter(|member| !stays(member)).collect()
     }

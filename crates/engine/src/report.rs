@@ -186,10 +186,10 @@ impl Engine {
     /// A group that can never have as many healthy pods as the budget requires: its stated size is smaller, or it has
     /// fewer pods and the controllers of these want no more.
     fn unreachable_minimum(&self, budget: &BudgetRecord) -> Option<String> {
-        let (tally, asked) = (&budget.tally, required_minimum(&budget.rules)?);
-        if let Some(size) = smallest_size(budget).map(|size| size.pods).filter(|size| *size < asked) {
+        let (tally, required) = (&budget.tally, required_minimum(&budget.rules)?);
+        if let Some(size) = smallest_size(budget).map(|size| size.pods).filter(|size| *size < required) {
             return Some(format!(
-                "minReadyReplicas is {asked}, but a group has {size} pods and can never have more; {size} is \
+                "minReadyReplicas is {required}, but a group has {size} pods and can never have more; {size} is \
                  used. Set minReadyReplicas to {size} or less."
             ));
         }
@@ -197,13 +197,13 @@ impl Engine {
         let down = tally.down.iter().map(|id| &tally.units[*id as usize]);
         let (name, pods) = down
             .filter(|unit| unit.size.is_none())
-            .filter_map(|unit| Some((unit, unit.running().filter(|pods| *pods < asked)?)))
+            .filter_map(|unit| Some((unit, unit.running().filter(|pods| *pods < required)?)))
             .filter(|(unit, _)| !self.may_grow(budget, unit))
             .map(|(unit, pods)| (tally.shown(&unit.name), pods))
             .min_by(|a, b| natural(&a.0, &b.0))?;
         let has = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
         Some(format!(
-            "minReadyReplicas is {asked}, but group {name} has {has} and gets no more, so it can never be healthy. \
+            "minReadyReplicas is {required}, but group {name} has {has} and gets no more, so it can never be healthy. \
              Set minReadyReplicas to {pods} or less."
         ))
     }
@@ -289,8 +289,8 @@ impl Engine {
 fn valid(budget: &BudgetRecord) -> String {
     let size = smallest_size(budget).filter(|size| size.falls_whole).map(|size| size.pods);
     match (size, required_minimum(&budget.rules)) {
-        (Some(size), Some(asked)) if asked < size => format!(
-            "The configuration is valid. minReadyReplicas {asked} is raised to {size}: a group that loses one pod is \
+        (Some(size), Some(required)) if required < size => format!(
+            "The configuration is valid. minReadyReplicas {required} is raised to {size}: a group that loses one pod is \
              rebuilt as a whole, so all {size} pods are needed."
         ),
         _ => "The configuration is valid.".to_owned(),

@@ -80,8 +80,8 @@ impl Requirement {
     /// Whether it holds for a label with this value; `None` if the label is absent.
     pub(crate) fn holds(&self, value: Option<&str>) -> bool {
         match &self.operator {
-            Operator::In(values) => value.is_some_and(|v| values.iter().any(|asked| **asked == *v)),
-            Operator::NotIn(values) => value.is_none_or(|v| values.iter().all(|asked| **asked != *v)),
+            Operator::In(values) => value.is_some_and(|v| values.iter().any(|required| **required == *v)),
+            Operator::NotIn(values) => value.is_none_or(|v| values.iter().all(|required| **required != *v)),
             Operator::Exists => value.is_some(),
             Operator::Absent => value.is_none(),
         }

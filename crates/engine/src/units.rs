@@ -77,7 +77,7 @@ pub(crate) struct GroupRequirement {
 }
 
 /// Finds the unit of a pod under a budget.
-pub(crate) fn place(rules: &Rules, pod: &Pod) -> UnitKey {
+pub(crate) fn unit_key(rules: &Rules, pod: &Pod) -> UnitKey {
     match &rules.units {
         Units::Pods => UnitKey::Pod,
         Units::Workload => match pod.link.as_deref() {
@@ -179,7 +179,7 @@ pub(crate) fn requirement(
                 Some(object) => ExpectedFrom::Scale(object.uid.clone()),
                 None => ExpectedFrom::Observed,
             };
-            let asked = required_minimum(rules);
+            let required = required_minimum(rules);
             let stated = object.and_then(|object| object.replicas);
             let beyond = stated.is_some_and(|n| index.parse().is_ok_and(|at: u32| at >= n));
             let beyond = is_by_index(rules, source) && beyond;
@@ -187,14 +187,14 @@ pub(crate) fn requirement(
                 (Some(size), falls_whole) => GroupRequirement {
                     surge: beyond,
                     beyond,
-                    min_count: Some(if falls_whole { size } else { asked.unwrap_or(size).min(size) }),
+                    min_count: Some(if falls_whole { size } else { required.unwrap_or(size).min(size) }),
                     expected_from,
                     size: Some(GroupSize { pods: size, falls_whole }),
                 },
                 (None, _) => GroupRequirement {
                     surge: beyond,
                     beyond,
-                    ..GroupRequirement::plain(Some(asked.unwrap_or(1)), expected_from)
+                    ..GroupRequirement::plain(Some(required.unwrap_or(1)), expected_from)
                 },
             }
         }

@@ -18,7 +18,7 @@ fn budget(name: &str) -> BudgetKey {
     BudgetKey { object: ObjectKey::new("inference", name), kind: BudgetKind::DisruptionBudget }
 }
 
-fn say(reason: DenialReason) -> String {
+fn text(reason: DenialReason) -> String {
     let text = sentence::refusal(&[Denial { budget: Some(budget("llm")), reason }], NOW);
     assert!(!text.is_empty() && text.chars().count() < MAX_LENGTH, "{} characters: {text}", text.len());
     text
@@ -50,11 +50,11 @@ fn exhausted(
 }
 
 fn groups(unit: &str, numbers: (u32, u32, u32), down: Vec<Down>) -> String {
-    say(DenialReason::Exhausted(Box::new(exhausted(Noun::Group, unit, numbers, down))))
+    text(DenialReason::Exhausted(Box::new(exhausted(Noun::Group, unit, numbers, down))))
 }
 
 fn pods(unit: &str, numbers: (u32, u32, u32), down: Vec<Down>) -> String {
-    say(DenialReason::Exhausted(Box::new(exhausted(Noun::Pod, unit, numbers, down))))
+    text(DenialReason::Exhausted(Box::new(exhausted(Noun::Pod, unit, numbers, down))))
 }
 
 #[test]
@@ -102,42 +102,42 @@ fn the_unit_is_down_itself() {
     let other = down("1", (3, 4), vec![missing("llm-1-3", Unhealthy::NotReady, ago(240))]);
     let mut why = exhausted(Noun::Group, "2", (2, 3, 4), vec![other]);
     why.unit_is_down = true;
-    insta::assert_snapshot!(say(DenialReason::Exhausted(Box::new(why))), @"inference/llm keeps 3 of 4 groups and has 2: group 2 is down, but may recover, and is kept until 1 more is healthy (group 1 is missing llm-1-3, not ready for 4m). unhealthyPodEvictionPolicy: AlwaysAllow would allow the eviction.");
+    insta::assert_snapshot!(text(DenialReason::Exhausted(Box::new(why))), @"inference/llm keeps 3 of 4 groups and has 2: group 2 is down, but may recover, and is kept until 1 more is healthy (group 1 is missing llm-1-3, not ready for 4m). unhealthyPodEvictionPolicy: AlwaysAllow would allow the eviction.");
     let mut why = exhausted(Noun::Pod, "web-0", (0, 2, 1), vec![]);
     why.unit_is_down = true;
-    insta::assert_snapshot!(say(DenialReason::Exhausted(Box::new(why))), @"inference/llm keeps 2 pods where 1 is expected and has 0: pod web-0 is down, but may recover, and is kept until 2 more are healthy. unhealthyPodEvictionPolicy: AlwaysAllow would allow the eviction.");
+    insta::assert_snapshot!(text(DenialReason::Exhausted(Box::new(why))), @"inference/llm keeps 2 pods where 1 is expected and has 0: pod web-0 is down, but may recover, and is kept until 2 more are healthy. unhealthyPodEvictionPolicy: AlwaysAllow would allow the eviction.");
 }
 
 #[test]
 fn this_replica_cannot_decide() {
-    insta::assert_snapshot!(say(DenialReason::NotSynced), @"inference/llm: not now: Quorate is still starting. Retry in a moment.");
-    insta::assert_snapshot!(say(DenialReason::NotServing), @"inference/llm: not now: this Quorate server has not renewed its Lease, so it must not decide. Retry: another server may answer.");
-    insta::assert_snapshot!(say(DenialReason::Stale { kind: GroupKind::new("apps", "Deployment"), seconds: 95 }), @"inference/llm: not now: Deployment.apps is stale: Quorate has received nothing about it for 95s. Waits until it can be read again. If this lasts, run quorate check.");
-    insta::assert_snapshot!(say(DenialReason::NotFresh { seconds: 95 }), @"inference/llm: not now: Quorate has not heard from the API server for 95s. Retry in a moment.");
-    insta::assert_snapshot!(say(DenialReason::Deadline), @"inference/llm: not now: the budget could not be written in time. Retry in a moment.");
-    insta::assert_snapshot!(say(DenialReason::NotOpen), @"inference/llm: not now: the budget was just created, or its selector changed. Waits until every replica enforces it.");
-    insta::assert_snapshot!(say(DenialReason::Protocol(2)), @"inference/llm: not now: another version of Quorate writes this budget (protocol 2). Waits until all replicas run the same version.");
-    insta::assert_snapshot!(say(DenialReason::OutdatedDefinition), @"inference/llm: not now: claims are not stored, because the CustomResourceDefinition is older than this server. Apply the current one (quorate crds).");
-    insta::assert_snapshot!(say(DenialReason::TooManyClaims), @"inference/llm: not now: too many admitted disruptions are still pending. Waits until some of them complete.");
+    insta::assert_snapshot!(text(DenialReason::NotSynced), @"inference/llm: not now: Quorate is still starting. Retry in a moment.");
+    insta::assert_snapshot!(text(DenialReason::NotServing), @"inference/llm: not now: this Quorate server has not renewed its Lease, so it must not decide. Retry: another server may answer.");
+    insta::assert_snapshot!(text(DenialReason::Stale { kind: GroupKind::new("apps", "Deployment"), seconds: 95 }), @"inference/llm: not now: Deployment.apps is stale: Quorate has received nothing about it for 95s. Waits until it can be read again. If this lasts, run quorate check.");
+    insta::assert_snapshot!(text(DenialReason::NotFresh { seconds: 95 }), @"inference/llm: not now: Quorate has not heard from the API server for 95s. Retry in a moment.");
+    insta::assert_snapshot!(text(DenialReason::Deadline), @"inference/llm: not now: the budget could not be written in time. Retry in a moment.");
+    insta::assert_snapshot!(text(DenialReason::NotOpen), @"inference/llm: not now: the budget was just created, or its selector changed. Waits until every replica enforces it.");
+    insta::assert_snapshot!(text(DenialReason::Protocol(2)), @"inference/llm: not now: another version of Quorate writes this budget (protocol 2). Waits until all replicas run the same version.");
+    insta::assert_snapshot!(text(DenialReason::OutdatedDefinition), @"inference/llm: not now: claims are not stored, because the CustomResourceDefinition is older than this server. Apply the current one (quorate crds).");
+    insta::assert_snapshot!(text(DenialReason::TooManyClaims), @"inference/llm: not now: too many admitted disruptions are still pending. Waits until some of them complete.");
 }
 
 #[test]
 fn the_budget_is_invalid_or_unresolved() {
-    insta::assert_snapshot!(say(DenialReason::Invalid("spec.minAvailable: 150% is above 100%".into())), @"inference/llm: the budget is invalid, so it allows nothing: spec.minAvailable: 150% is above 100%");
+    insta::assert_snapshot!(text(DenialReason::Invalid("spec.minAvailable: 150% is above 100%".into())), @"inference/llm: the budget is invalid, so it allows nothing: spec.minAvailable: 150% is above 100%");
     let pod: Text = "llm-0".into();
     let group = Unresolved::Group { pod: pod.clone(), name: "train/worker/0".into() };
-    insta::assert_snapshot!(say(DenialReason::Unresolved(group)), @"inference/llm: pod llm-0 belongs to train/worker/0, which does not exist, so how many pods the group needs is not known. Create it, or correct the pod's template.");
+    insta::assert_snapshot!(text(DenialReason::Unresolved(group)), @"inference/llm: pod llm-0 belongs to train/worker/0, which does not exist, so how many pods the group needs is not known. Create it, or correct the pod's template.");
     let controller =
         Unresolved::Controller { pod: pod.clone(), kind: "ReplicaSet".into(), name: "llm-5d4f".into() };
-    insta::assert_snapshot!(say(DenialReason::Unresolved(controller)), @"inference/llm: ReplicaSet llm-5d4f, the controller of pod llm-0, is not known, so the expected number of pods is not known either. Set expectedReplicas, or an integer minAvailable.");
+    insta::assert_snapshot!(text(DenialReason::Unresolved(controller)), @"inference/llm: ReplicaSet llm-5d4f, the controller of pod llm-0, is not known, so the expected number of pods is not known either. Set expectedReplicas, or an integer minAvailable.");
     let scale = Unresolved::Scale { kind: "Game".into(), name: "chess".into() };
-    insta::assert_snapshot!(say(DenialReason::Unresolved(scale)), @"inference/llm: Game chess has no scale, so the expected number of pods is not known. Set expectedReplicas, or an integer minAvailable.");
-    insta::assert_snapshot!(say(DenialReason::NoGroup { pod }), @"inference/llm: pod llm-0 names no workload, so its group is not known. Set schedulingGroup or the quorate.dev/workload labels in its template.");
+    insta::assert_snapshot!(text(DenialReason::Unresolved(scale)), @"inference/llm: Game chess has no scale, so the expected number of pods is not known. Set expectedReplicas, or an integer minAvailable.");
+    insta::assert_snapshot!(text(DenialReason::NoGroup { pod }), @"inference/llm: pod llm-0 names no workload, so its group is not known. Set schedulingGroup or the quorate.dev/workload labels in its template.");
 }
 
 #[test]
 fn the_probe_does_not_allow_it() {
-    let probe = |why, since| say(DenialReason::Probe { pod: "db-0".into(), why, since });
+    let probe = |why, since| text(DenialReason::Probe { pod: "db-0".into(), why, since });
     insta::assert_snapshot!(probe(ProbeDoubt::SaysNo(None), ago(40)), @"inference/llm: pod db-0 must not be disrupted: its disruption probe says no, for 40s. Waits until it says yes.");
     insta::assert_snapshot!(probe(ProbeDoubt::SaysNo(Some("primary, 2 replicas behind".into())), ago(400_000)), @"inference/llm: pod db-0 must not be disrupted: its disruption probe says no (primary, 2 replicas behind), for 4d. Waits until it says yes.");
     insta::assert_snapshot!(probe(ProbeDoubt::Silent, None), @"inference/llm: pod db-0 must not be disrupted: its disruption probe has not answered yet. Waits for its first answer.");

@@ -75,7 +75,7 @@ async fn main() {
     println!("change_to_condition_p99={:.0} ms", quantile(&mut delays, 0.99));
 
     let changed = Instant::now();
-    target.say_all(false);
+    target.set_all_answers(false);
     wait_for(&wire, &pods, "False", PODS).await;
     println!("all_1k_changes_to_conditions={:.2} s", changed.elapsed().as_secs_f64());
 }
@@ -113,26 +113,27 @@ async fn wait_for(wire: &Wire, pods: &str, status: &str, count: usize) {
     let list = wire.get(pods).await.expect(200);
     let name = |pod: &Value| pod["metadata"]["name"].to_string();
     let there = list["items"].as_array().into_iter().flatten();
-    let mut say: BTreeSet<String> = there.filter(|pod| said(pod) == status).map(name).collect();
+    let mut matching: BTreeSet<String> =
+        there.filter(|pod| condition_status(pod) == status).map(name).collect();
     let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
     let mut changes = wire.watch(&format!("{pods}?watch=1&resourceVersion={version}")).await;
-    while say.len() < count {
+    while matching.len() < count {
         let (_, pod) = changes.next().await.expect("a change");
-        if said(&pod) == status {
-            say.insert(name(&pod));
+        if condition_status(&pod) == status {
+            matching.insert(name(&pod));
         } else {
-            say.remove(&name(&pod));
+            matching.remove(&name(&pod));
         }
     }
 }
 
-fn said(pod: &Value) -> &str {
+fn condition_status(pod: &Value) -> &str {
     let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = conditions.iter().find(|condition| condition["type"] == "Disruptable");
     found.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
 }
 
-/// One target changes its mind: how long until its pod's condition tells, in milliseconds.
+/// One target changes its answer: how long until its pod's condition changes, in milliseconds.
 async fn flip(wire: &Wire, pods: &str, target: &Target, number: usize) -> f64 {
     let path = format!("{pods}/pod-{number}");
     let version = wire.get(&path).await.expect(200)["metadata"]["resourceVersion"].clone();
@@ -140,9 +141,9 @@ async fn flip(wire: &Wire, pods: &str, target: &Target, number: usize) -> f64 {
     let watch = format!("{pods}?watch=1&fieldSelector=metadata.name=pod-{number}&resourceVersion={version}");
     let mut changes = wire.watch(&watch).await;
     let changed = Instant::now();
-    target.say(number, false);
+    target.set_answer(number, false);
     while let Some((_, pod)) = changes.next().await {
-        if said(&pod) == "False" {
+        if condition_status(&pod) == "False" {
             return changed.elapsed().as_secs_f64() * 1000.0;
         }
     }

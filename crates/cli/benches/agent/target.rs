@@ -42,11 +42,11 @@ impl Target {
         self.state.lock().arrivals.clone()
     }
 
-    pub(crate) fn say(&self, number: usize, yes: bool) {
+    pub(crate) fn set_answer(&self, number: usize, yes: bool) {
         self.state.lock().says_no.insert(number, !yes);
     }
 
-    pub(crate) fn say_all(&self, yes: bool) {
+    pub(crate) fn set_all_answers(&self, yes: bool) {
         self.state.lock().all_say_no = !yes;
     }
 }

@@ -53,7 +53,7 @@ async fn main() {
         storm::node(&cluster).await;
         for (name, storm) in storms {
             let (figures, cost) = middle(&storm, &cluster, replicas.as_ref()).await;
-            say(&name, &figures, &cost);
+            print(&name, &figures, &cost);
             rates.insert(name, figures.rate);
         }
     }
@@ -110,7 +110,7 @@ fn storms(servers: usize) -> Vec<(String, Storm)> {
     storms
 }
 
-fn say(name: &str, figures: &Figures, cost: &Cost) {
+fn print(name: &str, figures: &Figures, cost: &Cost) {
     println!("{name}_rate={:.1} /s", figures.rate);
     println!("{name}_p50={:.1} ms", figures.p50.as_secs_f64() * 1000.0);
     println!("{name}_p99={:.1} ms", figures.p99.as_secs_f64() * 1000.0);

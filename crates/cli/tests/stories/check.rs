@@ -4,7 +4,7 @@ use quorate_testbed::{Backend, Cluster, Options, Patch, Setup, User, eventually,
 use serde_json::{Value, json};
 
 use crate::explain::{Output, quorate};
-use crate::fixture::{PUBS, TestNamespace, spec_for_app};
+use crate::fixture::{TestNamespace, UNAVAILABLE_BUDGETS, spec_for_app};
 use crate::quorate::{Quorate, install};
 
 quorate_testbed::stories!(
@@ -128,9 +128,9 @@ async fn check_covers_pod_unavailable_budgets(cluster: Cluster) {
     for name in ["web-0", "web-1"] {
         ns.create_pod(name, json!({"app": "web", "odd": "too", "never": "too", "well": "too"})).await;
     }
-    let budgets = ns.path(PUBS.0, PUBS.1);
+    let budgets = ns.path(UNAVAILABLE_BUDGETS.0, UNAVAILABLE_BUDGETS.1);
     let new = async |name: &str, annotations: Value, stay: u32| {
-        let budget = json!({"apiVersion": PUBS.0, "kind": "PodUnavailableBudget",
+        let budget = json!({"apiVersion": UNAVAILABLE_BUDGETS.0, "kind": "PodUnavailableBudget",
             "metadata": {"name": name, "annotations": annotations},
             "spec": {"selector": {"matchLabels": {"app": "web", name: "too"}}, "minAvailable": stay}});
         ns.wire.post(&budgets, &budget).await.expect(201);

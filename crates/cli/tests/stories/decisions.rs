@@ -210,7 +210,7 @@ async fn invalid_and_blocking(cluster: &Cluster) {
 
 /// A denial has Events on the pod and on the budget, and is counted.
 async fn events_and_metrics(cluster: &Cluster, quorate: &Quorate) {
-    let ns = TestNamespace::with_manual_pods(cluster, "told").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "denial-events").await;
     for number in 0..2 {
         ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }

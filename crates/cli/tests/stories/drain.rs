@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::fixture::{GROUP, LLM, TestNamespace, denials};
-use crate::witness::{Moment, Witness};
+use crate::witness::{HealthSample, Witness};
 
 quorate_testbed::stories!(Whole:
     a_drain_takes_one_group_at_a_time,
@@ -34,9 +34,9 @@ async fn a_drain_takes_one_group_at_a_time(cluster: Cluster) {
     }
 
     ns.await_ready_pods(9).await;
-    let moments = one_group_at_a_time(&witness);
+    let samples = one_group_at_a_time(&witness);
     let version = |text: &str| text.parse::<u64>().expect("a version is a number");
-    assert!(moments.windows(2).all(|pair| version(&pair[0].version) <= version(&pair[1].version)));
+    assert!(samples.windows(2).all(|pair| version(&pair[0].version) <= version(&pair[1].version)));
     assert!(!groups_by_node(&ns).await.contains_key(&node), "something is left on {node}");
     ns.await_status(LLM, "the budget is at rest", |status| {
         status["claims"] == json!({})
@@ -107,14 +107,14 @@ async fn signal(child: &Child, name: &str) {
 }
 
 /// What the witness saw: at least one group was down, and never two at once.
-fn one_group_at_a_time(witness: &Witness) -> Vec<Moment> {
+fn one_group_at_a_time(witness: &Witness) -> Vec<HealthSample> {
     assert_eq!(witness.counts().1, 1, "the watch broke off");
-    let moments = witness.moments();
+    let samples = witness.samples();
     let too_few: Vec<String> =
-        moments.iter().filter(|moment| moment.whole(3) < 2).map(ToString::to_string).collect();
+        samples.iter().filter(|sample| sample.whole(3) < 2).map(ToString::to_string).collect();
     assert!(too_few.is_empty(), "two groups were down at once: {too_few:#?}");
-    assert!(moments.iter().any(|moment| moment.whole(3) == 2), "nothing was drained");
-    moments
+    assert!(samples.iter().any(|sample| sample.whole(3) == 2), "nothing was drained");
+    samples
 }
 
 async fn groups_by_node(ns: &TestNamespace) -> BTreeMap<String, BTreeSet<String>> {

@@ -22,7 +22,7 @@ fn one_of_two() -> Value {
 }
 
 async fn two_pods(cluster: &Cluster) -> TestNamespace {
-    let ns = TestNamespace::with_manual_pods(cluster, "newborn").await;
+    let ns = TestNamespace::with_manual_pods(cluster, "new-budgets").await;
     for number in 0..2 {
         ns.create_pod(&format!("web-{number}"), json!({"app": "web"})).await;
     }

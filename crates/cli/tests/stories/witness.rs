@@ -26,7 +26,7 @@ pub(crate) struct Witness {
 
 /// The healthy pods after one event.
 #[derive(Clone)]
-pub(crate) struct Moment {
+pub(crate) struct HealthSample {
     pub(crate) version: String,
     event: String,
     /// By each value of the label that was ever seen.
@@ -37,7 +37,7 @@ struct History {
     label: &'static str,
     pods: BTreeMap<String, Seen>,
     /// After each list and each event.
-    moments: Vec<Moment>,
+    samples: Vec<HealthSample>,
     lists: usize,
 }
 
@@ -47,14 +47,14 @@ struct Seen {
     healthy: bool,
 }
 
-impl Moment {
+impl HealthSample {
     /// The number of groups with at least `size` healthy pods.
     pub(crate) fn whole(&self, size: usize) -> usize {
         self.healthy.values().filter(|healthy| **healthy >= size).count()
     }
 }
 
-impl std::fmt::Display for Moment {
+impl std::fmt::Display for HealthSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}: {:?} healthy", self.version, self.event, self.healthy)
     }
@@ -64,7 +64,7 @@ impl Witness {
     /// Starts with a list. The pods with the same value of `label` are a group.
     pub(crate) async fn start(cluster: &Cluster, namespace: &str, label: &'static str) -> Self {
         let pods: Api<Pod> = Api::namespaced(cluster.admin(), namespace);
-        let history = History { label, pods: BTreeMap::new(), moments: Vec::new(), lists: 0 };
+        let history = History { label, pods: BTreeMap::new(), samples: Vec::new(), lists: 0 };
         let history = Arc::new(Mutex::new(history));
         let version = list(&pods, &history).await.expect("a list");
         let watching = tokio::spawn(watch(pods, history.clone(), version));
@@ -78,29 +78,29 @@ impl Witness {
     }
 
     /// Every list and every event so far.
-    pub(crate) fn moments(&self) -> Vec<Moment> {
+    pub(crate) fn samples(&self) -> Vec<HealthSample> {
         assert!(!self.watching.is_finished(), "the watch ended");
-        self.history.lock().moments.clone()
+        self.history.lock().samples.clone()
     }
 
     /// The number of events, and of lists. Events before a second list may be missing.
     pub(crate) fn counts(&self) -> (usize, usize) {
         assert!(!self.watching.is_finished(), "the watch ended");
         let history = self.history.lock();
-        (history.moments.len() - history.lists, history.lists)
+        (history.samples.len() - history.lists, history.lists)
     }
 
     /// The groups that ever had fewer than `floor` healthy pods.
     pub(crate) fn ever_below(&self, floor: usize) -> BTreeSet<String> {
-        let moments = self.moments();
-        let groups = moments.iter().flat_map(|moment| &moment.healthy);
+        let samples = self.samples();
+        let groups = samples.iter().flat_map(|sample| &sample.healthy);
         groups.filter(|(_, healthy)| **healthy < floor).map(|(group, _)| group.to_string()).collect()
     }
 
     /// Each time that a group had fewer than `floor` healthy pods.
     pub(crate) fn below(&self, floor: usize) -> Vec<String> {
-        let below = |moment: &Moment| moment.healthy.values().any(|healthy| *healthy < floor);
-        self.moments().iter().filter(|moment| below(moment)).map(ToString::to_string).collect()
+        let below = |sample: &HealthSample| sample.healthy.values().any(|healthy| *healthy < floor);
+        self.samples().iter().filter(|sample| below(sample)).map(ToString::to_string).collect()
     }
 }
 
@@ -163,11 +163,11 @@ impl History {
     }
 
     fn record(&mut self, version: String, event: String) {
-        let mut healthy = self.moments.last().map(|moment| moment.healthy.clone()).unwrap_or_default();
+        let mut healthy = self.samples.last().map(|sample| sample.healthy.clone()).unwrap_or_default();
         healthy.values_mut().for_each(|count| *count = 0);
         for pod in self.pods.values() {
             *healthy.entry(pod.group.clone()).or_default() += usize::from(pod.healthy);
         }
-        self.moments.push(Moment { version, event, healthy });
+        self.samples.push(HealthSample { version, event, healthy });
     }
 }

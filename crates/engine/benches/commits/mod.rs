@@ -10,7 +10,7 @@ use quorate_engine::ledger::{Call, CallId, Event, Output, PodRead, Replica, Repl
 use quorate_engine::{Coverage, Gates, Snapshot};
 
 use crate::cluster::{Cluster, Layout};
-use crate::{busy, say};
+use crate::{busy, print};
 
 /// A case, and the name under which it is printed.
 type Case = (&'static str, fn(&str));
@@ -29,7 +29,7 @@ fn target(name: &str) {
     leader.measure(|leader| {
         (0..20).for_each(|n| leader.evict(n * 1_000));
     });
-    leader.say(name);
+    leader.print(name);
     let mut leader = Leader::new(Layout::Target { pods: 50_000 }, 0, 0);
     for n in 0..3 {
         let pod = leader.cluster.changed(n * 1_000 + 1, false);
@@ -37,14 +37,14 @@ fn target(name: &str) {
         leader.step(Event::Fact(Box::new(Input::Pod(pod))));
     }
     leader.measure(|leader| (0..3).for_each(|n| leader.evict(n * 1_000 + 1)));
-    leader.say("commit_free_pass_50k");
+    leader.print("commit_free_pass_50k");
 }
 
 /// 10,000 groups in one budget.
 fn groups(name: &str) {
     let mut leader = Leader::new(Layout::LeaderWorkers { pods: 80_000 }, 0, 5_000);
     leader.measure(|leader| (0..20).for_each(|n| leader.evict(n * 800)));
-    leader.say(name);
+    leader.print(name);
 }
 
 /// 1,500 claims that stand, and a hundred requests that are decided together.
@@ -54,7 +54,7 @@ fn claims(name: &str) {
         (2_000..2_100).for_each(|n| leader.request(n));
         leader.settle();
     });
-    leader.say(name);
+    leader.print(name);
     assert_eq!(leader.stored.ledger.claims.len(), 1_600);
 }
 
@@ -67,9 +67,9 @@ fn expiry(name: &str) {
         leader.step(Event::Tick);
         leader.settle();
     });
-    leader.say(name);
+    leader.print(name);
     assert!(leader.stored.ledger.claims.is_empty());
-    say("expiry_1000_calls", leader.done as f64, "");
+    print("expiry_1000_calls", leader.done as f64, "");
 }
 
 /// A replica that leads, and an API server that answers at once.
@@ -132,8 +132,8 @@ impl Leader {
         run(self);
     }
 
-    fn say(&self, name: &str) {
-        say(&format!("{name}_ms"), self.worst * 1e3, "ms");
+    fn print(&self, name: &str) {
+        print(&format!("{name}_ms"), self.worst * 1e3, "ms");
     }
 
     /// Lets something happen to the replica.

@@ -65,8 +65,8 @@ impl ListPositions {
 }
 
 /// Adds a pod at the end of a list.
-pub(super) fn enter(list: &mut PodList, id: u32, place: &mut u32) {
-    *place = list.len() as u32;
+pub(super) fn enter(list: &mut PodList, id: u32, position: &mut u32) {
+    *position = list.len() as u32;
     list.push(id);
 }
 
@@ -75,12 +75,12 @@ pub(super) fn strike(
     list: &mut PodList,
     pods: &mut Slab<PodRecord>,
     id: u32,
-    place: fn(&mut ListPositions) -> &mut u32,
+    position: fn(&mut ListPositions) -> &mut u32,
 ) {
-    let at = *place(&mut pods[id as usize].positions);
+    let at = *position(&mut pods[id as usize].positions);
     list.swap_remove(at as usize);
     if let Some(moved) = list.get(at as usize) {
-        *place(&mut pods[*moved as usize].positions) = at;
+        *position(&mut pods[*moved as usize].positions) = at;
     }
 }
 

@@ -281,12 +281,12 @@ impl Engine {
         let ahead = self.is_ahead(record, &self.budgets[budget as usize]);
         let home = &mut self.budgets[budget as usize];
         let rules = &home.rules;
-        let place = units::place(rules, &record.fact);
-        let healthy = place != UnitKey::Ungrouped
+        let unit_key = units::unit_key(rules, &record.fact);
+        let healthy = unit_key != UnitKey::Ungrouped
             && !ahead
             && healthy(record, rules.health, home.ledger(), &self.cluster, self.now);
         let counts = PodCounts::of(&record.fact, record.absent, healthy);
-        let slot = home.tally.join(rules, (id, place), &record.fact, counts, &self.cluster);
+        let slot = home.tally.add(rules, (id, unit_key), &record.fact, counts, &self.cluster);
         self.pods[id as usize].members.push(Membership { budget, slot, counts });
         self.touch(budget);
     }
@@ -396,7 +396,7 @@ impl Engine {
         }
         if let Some(budget) = self.budget_id(key).filter(|_| is_news) {
             let coverage = self.budgets[budget as usize].coverage;
-            let before = self.pod_lists.get(key).filter(|look| look.0 == coverage).map(|look| look.1);
+            let before = self.pod_lists.get(key).filter(|list| list.0 == coverage).map(|list| list.1);
             self.pod_lists.insert(key.clone(), (coverage, version.max(before.unwrap_or(version))));
             let shown = self.ahead.iter().filter(|uid| listed.contains(*uid));
             let shown: Vec<u32> = shown.filter_map(|uid| self.pod_id(uid)).collect();

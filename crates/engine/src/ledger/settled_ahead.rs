@@ -32,7 +32,7 @@ pub(super) struct SettledAhead {
     /// Budgets that wait for the next read, with their versions.
     queued: BTreeMap<BudgetKey, Version>,
     /// The budgets that the read in flight is for.
-    asked: Option<BTreeMap<BudgetKey, Version>>,
+    reading: Option<BTreeMap<BudgetKey, Version>>,
     refuted: BTreeMap<BudgetKey, Refuted>,
 }
 
@@ -51,7 +51,7 @@ impl SettledAhead {
 
     /// A budget lies ahead, at this version of it. Returns the version to lower it to, if a read has shown that it is from
     /// another time. Otherwise it waits for a read, once the watch of pods has had time to catch up.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         budget: &BudgetKey,
         version: Version,
@@ -60,8 +60,8 @@ impl SettledAhead {
     ) -> Option<Version> {
         let since = *self.since.entry(budget.clone()).or_insert(now);
         let refuted = self.refuted.remove(budget).filter(|refuted| refuted.budget == version);
-        let asked = self.asked.as_ref().is_some_and(|asked| asked.get(budget) == Some(&version));
-        if refuted.is_some() || asked {
+        let reading = self.reading.as_ref().is_some_and(|reading| reading.get(budget) == Some(&version));
+        if refuted.is_some() || reading {
             self.queued.remove(budget);
         } else if now >= since.after(patience) {
             self.queued.insert(budget.clone(), version);
@@ -71,19 +71,19 @@ impl SettledAhead {
 
     /// Whether to read now how far the store has come: for all budgets that wait, one read at a time.
     pub(super) fn start(&mut self) -> bool {
-        let starts = self.asked.is_none() && !self.queued.is_empty();
+        let starts = self.reading.is_none() && !self.queued.is_empty();
         if starts {
-            self.asked = Some(std::mem::take(&mut self.queued));
+            self.reading = Some(std::mem::take(&mut self.queued));
         }
         starts
     }
 
     /// The read came back with a version, or without an answer. Returns the budgets to look at.
     pub(super) fn read(&mut self, shown: Option<Version>) -> Vec<BudgetKey> {
-        let asked = self.asked.take().unwrap_or_default();
+        let reading = self.reading.take().unwrap_or_default();
         let Some(pods) = shown else { return Vec::new() };
         self.reached = self.reached.max(pods);
-        let known = asked.into_iter().filter(|(key, _)| self.since.contains_key(key)).collect::<Vec<_>>();
+        let known = reading.into_iter().filter(|(key, _)| self.since.contains_key(key)).collect::<Vec<_>>();
         let refuted = known.iter().map(|(key, budget)| (key.clone(), Refuted { budget: *budget, pods }));
         self.refuted.extend(refuted);
         known.into_iter().map(|(key, _)| key).collect()
@@ -99,7 +99,7 @@ impl SettledAhead {
     /// Feeds what the future depends on into a hasher.
     pub(super) fn fingerprint(&self, watched: Version, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
-        (self.reached.max(watched), &self.since, &self.queued, &self.asked, &self.refuted).hash(state);
+        (self.reached.max(watched), &self.since, &self.queued, &self.reading, &self.refuted).hash(state);
     }
 }
 
@@ -118,48 +118,48 @@ mod tests {
     #[test]
     fn the_watch_has_time_to_catch_up_before_anything_is_read() {
         let mut ahead = SettledAhead::default();
-        assert_eq!(ahead.look(&key("a"), Version(5), Time(0), PATIENCE), None);
-        assert_eq!(ahead.look(&key("a"), Version(5), Time(9_999), PATIENCE), None);
+        assert_eq!(ahead.check(&key("a"), Version(5), Time(0), PATIENCE), None);
+        assert_eq!(ahead.check(&key("a"), Version(5), Time(9_999), PATIENCE), None);
         assert!(!ahead.start());
         ahead.clear(&key("a"));
-        assert_eq!(ahead.look(&key("a"), Version(5), Time(10_000), PATIENCE), None);
+        assert_eq!(ahead.check(&key("a"), Version(5), Time(10_000), PATIENCE), None);
         assert!(!ahead.start(), "it had caught up");
-        assert_eq!(ahead.look(&key("a"), Version(5), Time(20_000), PATIENCE), None);
+        assert_eq!(ahead.check(&key("a"), Version(5), Time(20_000), PATIENCE), None);
         assert!(ahead.start());
     }
 
     #[test]
     fn one_read_serves_all_budgets_that_were_known_when_it_was_sent() {
         let mut ahead = SettledAhead::default();
-        let look = |ahead: &mut SettledAhead, name: &str, version, at| {
-            ahead.look(&key(name), Version(version), Time(at), PATIENCE)
+        let check = |ahead: &mut SettledAhead, name: &str, version, at| {
+            ahead.check(&key(name), Version(version), Time(at), PATIENCE)
         };
         for name in ["a", "b", "c"] {
-            look(&mut ahead, name, 5, 0);
-            look(&mut ahead, name, 5, 10_000);
+            check(&mut ahead, name, 5, 0);
+            check(&mut ahead, name, 5, 10_000);
         }
         assert!(ahead.start());
-        look(&mut ahead, "d", 7, 0);
-        look(&mut ahead, "d", 7, 10_000);
+        check(&mut ahead, "d", 7, 0);
+        check(&mut ahead, "d", 7, 10_000);
         assert!(!ahead.start(), "one is in flight");
         ahead.clear(&key("c"));
         assert_eq!(ahead.read(Some(Version(9))), [key("a"), key("b")]);
         assert_eq!(ahead.reached(), Version(9));
-        assert_eq!(look(&mut ahead, "a", 5, 10_001), Some(Version(9)));
-        assert_eq!(look(&mut ahead, "b", 6, 10_001), None, "it has changed since the read was sent");
-        assert_eq!(look(&mut ahead, "d", 7, 10_001), None, "the read was sent before it was seen");
+        assert_eq!(check(&mut ahead, "a", 5, 10_001), Some(Version(9)));
+        assert_eq!(check(&mut ahead, "b", 6, 10_001), None, "it has changed since the read was sent");
+        assert_eq!(check(&mut ahead, "d", 7, 10_001), None, "the read was sent before it was seen");
         assert!(ahead.start(), "for b and d");
     }
 
     #[test]
     fn a_read_without_an_answer_is_repeated() {
         let mut ahead = SettledAhead::default();
-        ahead.look(&key("a"), Version(5), Time(0), PATIENCE);
-        ahead.look(&key("a"), Version(5), Time(10_000), PATIENCE);
+        ahead.check(&key("a"), Version(5), Time(0), PATIENCE);
+        ahead.check(&key("a"), Version(5), Time(10_000), PATIENCE);
         assert!(ahead.start());
         assert_eq!(ahead.read(None), []);
         assert!(!ahead.start(), "the next tick looks at it again");
-        assert_eq!(ahead.look(&key("a"), Version(5), Time(10_250), PATIENCE), None);
+        assert_eq!(ahead.check(&key("a"), Version(5), Time(10_250), PATIENCE), None);
         assert!(ahead.start());
     }
 }

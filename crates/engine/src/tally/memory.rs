@@ -257,7 +257,7 @@ impl Tally {
     /// Remembers a complete group whose last pod was removed.
     pub(super) fn finish(&mut self, rules: &Rules, namespace: &Text, key: GroupKey, cluster: &ClusterState) {
         let mut done = Done::new();
-        let stays = look_again(&mut done, rules, namespace, &key, cluster);
+        let stays = refresh_source(&mut done, rules, namespace, &key, cluster);
         if let (true, Some(expected_from)) = (stays, done.expected_from.clone()) {
             self.done.insert(key, done);
             self.count_done(&expected_from);
@@ -290,7 +290,7 @@ impl Tally {
         if self.done.is_empty() {
             return;
         }
-        self.done.retain(|key, done| look_again(done, rules, namespace, key, cluster));
+        self.done.retain(|key, done| refresh_source(done, rules, namespace, key, cluster));
         let of_done = self.done.values().filter_map(|done| done.expected_from.as_ref());
         let source_tallies: BTreeSet<ExpectedFrom> =
             self.source_tallies.keys().chain(of_done).cloned().collect();
@@ -335,7 +335,7 @@ impl Tally {
 }
 
 /// Updates the source of a complete group. Returns whether the group must still be remembered.
-fn look_again(
+fn refresh_source(
     done: &mut Done,
     rules: &Rules,
     namespace: &Text,

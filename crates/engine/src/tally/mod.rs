@@ -99,23 +99,23 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Adds a pod.
-    pub(crate) fn join(
+    pub(crate) fn add(
         &mut self,
         rules: &Rules,
-        (id, place): (u32, UnitKey),
+        (id, unit_key): (u32, UnitKey),
         pod: &Pod,
         counts: PodCounts,
         cluster: &ClusterState,
     ) -> UnitSlot {
         self.pods += 1;
         self.pods_healthy += u32::from(counts.healthy);
-        let single = place == UnitKey::Single;
+        let single = unit_key == UnitKey::Single;
         if let Some(met) = self.count_owner(pod, single, true, cluster)
-            && place == UnitKey::Pod
+            && unit_key == UnitKey::Pod
         {
             self.consider(rules, &pod.key.namespace, &met, cluster);
         }
-        match place {
+        match unit_key {
             UnitKey::Pod => {
                 self.mark_down(id, !counts.healthy);
                 UnitSlot::Pod

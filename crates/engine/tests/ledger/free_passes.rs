@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(9);
 enum Due {
     /// A client sends the eviction that it is at.
     Send(usize),
-    Tell(usize, Event),
+    Deliver(usize, Event),
     Tick(usize),
     /// A call arrives at the API server.
     Arrive(usize, CallId, Call),
@@ -105,7 +105,7 @@ impl Storm {
                 Event::Serving(true),
                 Event::Leader(index == 0),
             ] {
-                storm.tell(index, event, 0);
+                storm.deliver(index, event, 0);
             }
             storm.at(index as i64, Due::Tick(index));
         }
@@ -121,11 +121,11 @@ impl Storm {
 
     fn show(&mut self, input: &Input, now: i64) {
         for index in 0..REPLICAS {
-            self.at(now + LAG, Due::Tell(index, Event::Fact(Box::new(input.clone()))));
+            self.at(now + LAG, Due::Deliver(index, Event::Fact(Box::new(input.clone()))));
         }
     }
 
-    fn tell(&mut self, index: usize, event: Event, now: i64) {
+    fn deliver(&mut self, index: usize, event: Event, now: i64) {
         for output in self.replicas[index].step(event, Time(now)) {
             match output {
                 Output::Call(id, call) => self.at(now + 1, Due::Arrive(index, id, call)),
@@ -135,7 +135,7 @@ impl Storm {
         }
         self.replicas[index].take_changes();
         if let Some(wake) = self.replicas[index].wakes_at() {
-            self.at(wake.0.max(now + 1), Due::Tell(index, Event::Tick));
+            self.at(wake.0.max(now + 1), Due::Deliver(index, Event::Tick));
         }
     }
 
@@ -193,16 +193,16 @@ impl Storm {
                 let request = Box::new(request(Operation::Evict, pod));
                 let deadline = Time(now).after(DEADLINE);
                 let event = Event::Request { id: client as u64, request, deadline };
-                self.tell((client + now as usize) % REPLICAS, event, now);
+                self.deliver((client + now as usize) % REPLICAS, event, now);
             }
-            Due::Tell(index, event) => self.tell(index, event, now),
+            Due::Deliver(index, event) => self.deliver(index, event, now),
             Due::Tick(index) => {
-                self.tell(index, Event::Tick, now);
+                self.deliver(index, Event::Tick, now);
                 self.at(now + 50, Due::Tick(index));
             }
             Due::Arrive(index, id, call) => {
                 let (reply, takes) = self.reply(&call, now);
-                self.at(now + takes, Due::Tell(index, Event::Reply(id, reply)));
+                self.at(now + takes, Due::Deliver(index, Event::Reply(id, reply)));
             }
             Due::Evict(uid) => {
                 self.version += 1;

@@ -191,7 +191,7 @@ impl Cluster {
             Ok(false) if free => self.tallies.count("free pass"),
             Ok(false) => {}
             Err(why) => {
-                self.tell_difference(process, &budget);
+                self.report_difference(process, &budget);
                 self.fail(why);
             }
         }
@@ -202,8 +202,8 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Tells which pods a process counts otherwise than they are, once something went wrong.
-    fn tell_difference(&mut self, process: Process, budget: &Budget) {
+    /// Reports which pods a process counts otherwise than they are, once something went wrong.
+    fn report_difference(&mut self, process: Process, budget: &Budget) {
         let Some(account) = self.truth.accounts.get(&budget.key) else { return };
         let counting = account.counting();
         let Some(replica) = self.nodes[process.node].replica.as_ref() else { return };

@@ -57,10 +57,10 @@ fn explain_agrees_with_the_server_on_more_workloads_than_a_budget_remembers() {
     });
 }
 
-/// What was asked.
+/// Requests and their answers.
 #[derive(Debug, Default)]
 struct Tally {
-    asked: usize,
+    requests: usize,
     admitted: usize,
     /// Requests that the API server rejects as invalid.
     rejected: usize,
@@ -92,7 +92,7 @@ async fn random_states(cluster: &Cluster, seed: u64, count: usize) -> Tally {
         nodes::forget_killed_server(&state.ns.wire).await;
     }
     server.end().await;
-    println!("{} requests, {} admitted, {} rejected", tally.asked, tally.admitted, tally.rejected);
+    println!("{} requests, {} admitted, {} rejected", tally.requests, tally.admitted, tally.rejected);
     tally
 }
 
@@ -135,7 +135,7 @@ async fn compare(ns: &TestNamespace, operations: &[&str], tally: &mut Tally) {
             let (mut answers, mut differences) = (Vec::new(), Vec::new());
             for pod in &explained {
                 let name = pod["name"].as_str().expect("a name");
-                let served = Answer::of(&ask(ns, name, operation).await);
+                let served = Answer::of(&request(ns, name, operation).await);
                 let ours = Answer::explained(pod);
                 if !served.agrees_with(&ours) {
                     differences.push(format!("{name}: the server: {served:?}; explain: {ours:?}"));
@@ -153,7 +153,7 @@ async fn compare(ns: &TestNamespace, operations: &[&str], tally: &mut Tally) {
 
 impl Tally {
     fn take(&mut self, answer: &Answer) {
-        self.asked += 1;
+        self.requests += 1;
         match answer {
             Answer::Admitted => self.admitted += 1,
             Answer::Rejected(code) => {
@@ -175,7 +175,7 @@ async fn explained(ns: &TestNamespace, operation: &str) -> Vec<Value> {
 }
 
 /// A dry run of an operation on a pod.
-async fn ask(ns: &TestNamespace, pod: &str, operation: &str) -> WireResponse {
+async fn request(ns: &TestNamespace, pod: &str, operation: &str) -> WireResponse {
     let container = |more: Value| json!({"spec": {"containers": [more]}});
     let image = container(json!({"name": "main", "image": "main:2"}));
     let memory = json!({"requests": {"memory": "2Mi"}, "limits": {"memory": "2Mi"}});

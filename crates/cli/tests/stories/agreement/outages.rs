@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::reasons::{self, Reached};
 use super::states::State;
-use super::{Answer, OPERATIONS, Tally, ask, compare, explained, nodes, prepare};
+use super::{Answer, OPERATIONS, Tally, compare, explained, nodes, prepare, request};
 use crate::fixture::{TestNamespace, spec_for_app};
 use crate::quorate::{Quorate, service_account};
 
@@ -45,7 +45,7 @@ fn fail(cluster: &Cluster, which: RequestFilter, fault: Fault) -> FaultGuard {
 /// Waits until the server denies the eviction of a pod for this reason, or admits it if none is given.
 async fn until(ns: &TestNamespace, pod: &str, reason: Option<&str>) {
     eventually(&format!("{pod}: {reason:?}"), || async {
-        let answer = Answer::of(&ask(ns, pod, "evict").await);
+        let answer = Answer::of(&request(ns, pod, "evict").await);
         let is = match &answer {
             Answer::Denied(sentence) => Some(reasons::of(sentence)) == reason,
             _ => reason.is_none(),
@@ -57,7 +57,7 @@ async fn until(ns: &TestNamespace, pod: &str, reason: Option<&str>) {
 
 /// Fails if an outage has ended, and so the answers of servers without one were compared.
 async fn assert_still(ns: &TestNamespace, pod: &str, reason: &str) {
-    let answer = Answer::of(&ask(ns, pod, "evict").await);
+    let answer = Answer::of(&request(ns, pod, "evict").await);
     let is = matches!(&answer, Answer::Denied(sentence) if reasons::of(sentence) == reason);
     assert!(is, "{reason} is over: {answer:?}");
 }
@@ -100,8 +100,8 @@ async fn outages(cluster: Cluster) {
     until(&state.ns, "web-new", Some("Deadline")).await;
     let pods = explained(&state.ns, "evict").await;
     let explained = pods.iter().find(|pod| pod["name"] == "web-new").expect("the pod");
-    let served = Answer::of(&ask(&state.ns, "web-new", "evict").await);
-    tally.asked += 1;
+    let served = Answer::of(&request(&state.ns, "web-new", "evict").await);
+    tally.requests += 1;
     tally.only_a_server += usize::from(!served.agrees_with(&Answer::explained(explained)));
     *tally.reasons.entry("Deadline").or_default() += 1;
     drop(unread);
@@ -125,10 +125,10 @@ async fn outages(cluster: Cluster) {
     compare(&free, &["relabel"], &mut tally).await;
     assert_still(&state.ns, "web-0", "NotSynced").await;
 
-    let Tally { asked, only_a_server, .. } = tally;
-    println!("{asked} requests, {only_a_server} of which only a server can know the answer to");
+    let Tally { requests, only_a_server, .. } = tally;
+    println!("{requests} requests, {only_a_server} of which only a server can know the answer to");
     reasons::assert_all_reached(Reached::Outages, &tally.reasons);
-    assert!(only_a_server * ONLY_A_SERVER.0 <= asked * ONLY_A_SERVER.1, "{only_a_server} of {asked}");
+    assert!(only_a_server * ONLY_A_SERVER.0 <= requests * ONLY_A_SERVER.1, "{only_a_server} of {requests}");
 }
 
 /// A definition that does not store what servers write, as that of OpenKruise, and a budget of its kind.

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::nodes;
-use crate::fixture::{BUDGETS, PDBS, PUBS, TestNamespace, has_condition, spec_for_app};
+use crate::fixture::{BUDGETS, PDBS, TestNamespace, UNAVAILABLE_BUDGETS, has_condition, spec_for_app};
 
 /// More workloads than a budget can remember.
 const TOO_MANY_SOURCES: usize = 260;
@@ -404,7 +404,7 @@ impl State {
         }
         let (rule, amount) = self.rule(3);
         self.ns.create_pub("kruise", annotations, spec_for_app("kruise", rule, amount)).await.expect(201);
-        self.opens.push((PUBS.1, "kruise".to_owned()));
+        self.opens.push((UNAVAILABLE_BUDGETS.1, "kruise".to_owned()));
     }
 
     /// Pods whose probes are believed, and pods whose probes are not, for each reason.

@@ -56,7 +56,7 @@ async fn a_pod_unavailable_budget_keeps_two_groups_whole(cluster: Cluster) {
         serving.rebuilt(&leader).await;
     }
     assert_eq!(witness.counts().1, 1, "the watch broke off");
-    let fewest = witness.moments().iter().map(|moment| moment.whole(3)).min();
+    let fewest = witness.samples().iter().map(|sample| sample.whole(3)).min();
     assert_eq!(fewest, Some(2), "one group down, and never two");
     conditions(&ns).await;
 }

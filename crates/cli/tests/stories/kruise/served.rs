@@ -11,9 +11,9 @@ use crate::fixture::{TestNamespace, condition, denial, has_condition, spec_for_a
 use crate::quorate::{Quorate, install};
 
 quorate_testbed::stories!(Whole:
-    pubs_are_not_served_where_openkruise_serves_them,
-    pubs_are_served_beside_openkruise_if_configured,
-    pubs_that_are_not_served_any_more_are_not_enforced,
+    unavailable_budgets_are_not_served_where_openkruise_serves_them,
+    unavailable_budgets_are_served_beside_openkruise_if_configured,
+    unavailable_budgets_that_are_not_served_any_more_are_not_enforced,
 );
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -38,7 +38,7 @@ fn webhooks() -> Value {
     })
 }
 
-async fn pubs_are_not_served_where_openkruise_serves_them(cluster: Cluster) {
+async fn unavailable_budgets_are_not_served_where_openkruise_serves_them(cluster: Cluster) {
     let _quorate = Quorate::start(&cluster).await;
     let ns = TestNamespace::with_manual_pods(&cluster, "kruise").await;
     ns.create_pods("web", 2).await;
@@ -76,7 +76,7 @@ async fn await_event(ns: &TestNamespace, reason: &str) {
     .await;
 }
 
-async fn pubs_are_served_beside_openkruise_if_configured(cluster: Cluster) {
+async fn unavailable_budgets_are_served_beside_openkruise_if_configured(cluster: Cluster) {
     install(&cluster).await;
     cluster.wire().post(CONFIGURATIONS, &webhooks()).await.expect(201);
     let ns = TestNamespace::with_manual_pods(&cluster, "beside").await;
@@ -121,7 +121,7 @@ async fn pubs_are_served_beside_openkruise_if_configured(cluster: Cluster) {
     }
 }
 
-async fn pubs_that_are_not_served_any_more_are_not_enforced(cluster: Cluster) {
+async fn unavailable_budgets_that_are_not_served_any_more_are_not_enforced(cluster: Cluster) {
     install(&cluster).await;
     let start = async |serve_pub: ServePub| {
         Quorate::start_with(&cluster, |options| {

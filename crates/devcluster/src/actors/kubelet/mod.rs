@@ -96,7 +96,7 @@ impl Kubelets {
         let working = shared.clone();
         context.tasks.spawn(queue.work(AT_ONCE, move |key| {
             let shared = working.clone();
-            async move { shared.tend(&key).await }
+            async move { shared.sync_pod(&key).await }
         }));
         Self { shared }
     }
@@ -191,7 +191,7 @@ struct PodWork {
 }
 
 impl Shared {
-    async fn tend(&self, key: &Key) -> Outcome {
+    async fn sync_pod(&self, key: &Key) -> Outcome {
         let Some(pod) = self.pods.get(key) else {
             self.state.lock().lifecycles.remove(key);
             return Outcome::Done;

@@ -160,7 +160,7 @@ impl Reconciler {
         self.write_leaders(&names, &lws, leader_sts.as_deref(), &groups, &content, &revision).await?;
         let mut all = Ok(());
         for group in &groups {
-            all = all.and(self.tend_group(&names, &lws, group).await);
+            all = all.and(self.reconcile_group(&names, &lws, group).await);
         }
         self.report(&lws, &groups, leader_sts.as_deref(), &revision).await?;
         all?;
@@ -288,7 +288,7 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn tend_group(
+    async fn reconcile_group(
         &self,
         names: &Names<'_>,
         lws: &LeaderWorkerSet,

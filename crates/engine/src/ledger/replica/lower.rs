@@ -27,7 +27,9 @@ impl Replica {
             self.budgets.ahead.assume(key, budget.version);
         }
         let (now, patience) = (self.process.now, self.settings.ahead_for);
-        let Some(version) = self.budgets.ahead.look(key, budget.version, now, patience) else { return false };
+        let Some(version) = self.budgets.ahead.check(key, budget.version, now, patience) else {
+            return false;
+        };
         let mut steps = self.preamble(budget);
         // A test of the number is not enough: a claim that another leader settles leaves both as they are.
         if self.is_without(ProtocolRule::LowerAsRead) {

@@ -7,26 +7,26 @@ fn succeeded(pod: &mut Pod) {
 }
 
 /// A pod group of four replicas, of which the first two are complete and have no pods any more.
-fn half_done() -> World {
-    let mut world = World::new(counting(Units::Workload));
-    world.workload("train", &[("worker", 4)], |_| {});
+fn half_done() -> Fixture {
+    let mut fixture = Fixture::new(counting(Units::Workload));
+    fixture.workload("train", &[("worker", 4)], |_| {});
     for index in ["0", "1", "2", "3"] {
-        world.pod(index, |pod| pod.link = replica("train", "worker", index));
+        fixture.pod(index, |pod| pod.link = replica("train", "worker", index));
     }
     for index in ["0", "1"] {
-        world.pod(index, |pod| {
+        fixture.pod(index, |pod| {
             succeeded(pod);
             pod.link = replica("train", "worker", index);
         });
     }
-    assert_eq!(world.numbers(), (2, 1));
-    world.gone("0");
-    world.gone("1");
-    world
+    assert_eq!(fixture.numbers(), (2, 1));
+    fixture.gone("0");
+    fixture.gone("1");
+    fixture
 }
 
-fn again(world: &mut World, index: &str) {
-    world.pod(&format!("again-{index}"), |pod| pod.link = replica("train", "worker", index));
+fn again(fixture: &mut Fixture, index: &str) {
+    fixture.pod(&format!("again-{index}"), |pod| pod.link = replica("train", "worker", index));
 }
 
 #[test]
@@ -52,45 +52,46 @@ fn a_complete_group_stays_complete_when_its_pods_are_removed() {
     );
 }
 
-fn gone_and_back(world: &mut World) {
-    world.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
-    world.workload("train", &[("worker", 4)], |_| {});
+fn gone_and_back(fixture: &mut Fixture) {
+    fixture.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
+    fixture.workload("train", &[("worker", 4)], |_| {});
 }
 
-fn suspended_and_resumed(world: &mut World) {
-    world.controller(controller("Job", "job", 3));
-    world.change_workload("train", |train| train.owner = Some(owner("Job", "job")));
-    world.change_controller("job", |job| job.activity = Activity::Suspended);
-    assert_eq!(world.numbers().0, 0);
-    world.change_controller("job", |job| job.activity = Activity::Active);
+fn suspended_and_resumed(fixture: &mut Fixture) {
+    fixture.controller(controller("Job", "job", 3));
+    fixture.change_workload("train", |train| train.owner = Some(owner("Job", "job")));
+    fixture.change_controller("job", |job| job.activity = Activity::Suspended);
+    assert_eq!(fixture.numbers().0, 0);
+    fixture.change_controller("job", |job| job.activity = Activity::Active);
 }
 
 #[test]
 fn complete_groups_above_the_replicas_are_forgotten() {
-    let mut world = half_done();
-    let texts = |world: &World| world.memory().complete.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut fixture = half_done();
+    let texts =
+        |fixture: &Fixture| fixture.memory().complete.iter().map(ToString::to_string).collect::<Vec<_>>();
     let of = |index: u8| format!("Workload.scheduling.quorate.dev/train/worker/{index}");
-    assert_eq!(texts(&world), [of(0), of(1)]);
-    world.change_workload("train", |train| train.groups[0].replicas = Some(3));
-    assert_eq!(texts(&world), [of(0)], "the last one is forgotten");
-    world.change_workload("train", |train| train.groups[0].replicas = Some(4));
-    assert_eq!((texts(&world), world.numbers().0), (vec![of(0)], 3));
+    assert_eq!(texts(&fixture), [of(0), of(1)]);
+    fixture.change_workload("train", |train| train.groups[0].replicas = Some(3));
+    assert_eq!(texts(&fixture), [of(0)], "the last one is forgotten");
+    fixture.change_workload("train", |train| train.groups[0].replicas = Some(4));
+    assert_eq!((texts(&fixture), fixture.numbers().0), (vec![of(0)], 3));
 }
 
 #[test]
 fn a_complete_pod_group_is_not_expected() {
-    fn start() -> World {
-        let mut world = World::new(counting(Units::Workload));
+    fn start() -> Fixture {
+        let mut fixture = Fixture::new(counting(Units::Workload));
         for name in ["pg0", "pg1"] {
-            world.pod_group(name, |_| {});
-            world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
+            fixture.pod_group(name, |_| {});
+            fixture.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
         }
-        world.pod("pg0-pod", |pod| {
+        fixture.pod("pg0-pod", |pod| {
             succeeded(pod);
             pod.link = in_pod_group("pg0");
         });
-        world.gone("pg0-pod");
-        world
+        fixture.gone("pg0-pod");
+        fixture
     }
     check(
         start,
@@ -105,42 +106,42 @@ fn a_complete_pod_group_is_not_expected() {
 
 #[test]
 fn a_complete_group_past_the_scale_is_forgotten() {
-    let mut world = World::new(counting(by_index()));
-    world.controller(controller("LeaderWorkerSet", "x", 2));
+    let mut fixture = Fixture::new(counting(by_index()));
+    fixture.controller(controller("LeaderWorkerSet", "x", 2));
     for index in ["0", "1"] {
-        world.pod(index, |pod| pod.labels = in_set("x", index));
+        fixture.pod(index, |pod| pod.labels = in_set("x", index));
     }
-    world.pod("1", |pod| {
+    fixture.pod("1", |pod| {
         succeeded(pod);
         pod.labels = in_set("x", "1");
     });
-    world.gone("1");
-    assert_eq!(world.numbers().0, 1);
-    world.change_controller("x", |x| x.replicas = Some(1));
-    world.change_controller("x", |x| x.replicas = Some(2));
-    assert_eq!(world.numbers().0, 2);
+    fixture.gone("1");
+    assert_eq!(fixture.numbers().0, 1);
+    fixture.change_controller("x", |x| x.replicas = Some(1));
+    fixture.change_controller("x", |x| x.replicas = Some(2));
+    assert_eq!(fixture.numbers().0, 2);
 }
 
 #[test]
 fn label_groups_are_remembered_as_complete_only_if_the_budget_states_the_number() {
     let with = |expected: Option<u32>| {
         let units = Units::Label { key: "shard".into(), min_ready: None };
-        let mut world = World::new(Rules { expected, ..counting(units) });
+        let mut fixture = Fixture::new(Rules { expected, ..counting(units) });
         let shard = |at: &str| Labels::new([("app", "a"), ("shard", at)]);
-        world.pod("0", |pod| pod.labels = shard("0"));
-        world.pod("1", |pod| {
+        fixture.pod("0", |pod| pod.labels = shard("0"));
+        fixture.pod("1", |pod| {
             succeeded(pod);
             pod.labels = shard("1");
         });
-        world.gone("1");
-        world
+        fixture.gone("1");
+        fixture
     };
     assert_eq!((with(None).numbers().0, with(None).memory().complete.len()), (1, 0));
-    let mut world = with(Some(3));
-    assert_eq!((world.numbers().0, &*world.memory().complete[0]), (2, "Label/1"));
-    world.change_budget(|budget| budget.expected = None);
-    world.change_budget(|budget| budget.expected = Some(3));
-    assert_eq!(world.numbers().0, 3);
+    let mut fixture = with(Some(3));
+    assert_eq!((fixture.numbers().0, &*fixture.memory().complete[0]), (2, "Label/1"));
+    fixture.change_budget(|budget| budget.expected = None);
+    fixture.change_budget(|budget| budget.expected = Some(3));
+    assert_eq!(fixture.numbers().0, 3);
 }
 
 #[test]
@@ -150,19 +151,19 @@ fn complete_groups_are_read_with_the_budget_and_wait_for_their_object() {
     let memory = Memory { key, sources: Box::default(), complete: [run].into() };
     let fresh = || {
         let gates = Gates { multi_pod_pdbs: true, disruption_probe: true };
-        let mut world = World { oracle: Oracle::new(gates), version: 0 };
-        world.budget(counting(Units::Workload), memory.clone());
-        world
+        let mut fixture = Fixture { oracle: Oracle::new(gates), version: 0 };
+        fixture.budget(counting(Units::Workload), memory.clone());
+        fixture
     };
-    let mut world = fresh();
-    world.workload("train", &[("worker", 4)], |_| {});
-    world.pod("2", |pod| pod.link = replica("train", "worker", "2"));
-    assert_eq!(world.numbers().0, 2);
-    let mut world = fresh();
-    world.step(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, Vec::new())));
-    assert_eq!(world.memory().complete.len(), 0);
+    let mut fixture = fresh();
+    fixture.workload("train", &[("worker", 4)], |_| {});
+    fixture.pod("2", |pod| pod.link = replica("train", "worker", "2"));
+    assert_eq!(fixture.numbers().0, 2);
+    let mut fixture = fresh();
+    fixture.step(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, Vec::new())));
+    assert_eq!(fixture.memory().complete.len(), 0);
     // A later input of the budget does not restore the memory.
-    let mut world = World::new(counting(Units::Workload));
-    world.budget(counting(Units::Workload), memory.clone());
-    assert_eq!(world.memory().complete.len(), 0);
+    let mut fixture = Fixture::new(counting(Units::Workload));
+    fixture.budget(counting(Units::Workload), memory.clone());
+    assert_eq!(fixture.memory().complete.len(), 0);
 }

@@ -10,19 +10,19 @@ use super::*;
 use crate::oracle::ExpectedDecision;
 
 /// A Workload with three pod groups of one replica each. The pod of the first is gone.
-fn training() -> World {
-    let mut world = World::new(counting(Units::Workload));
-    world.workload("train", &[("ps", 1), ("worker", 1), ("chief", 1)], |_| {});
+fn training() -> Fixture {
+    let mut fixture = Fixture::new(counting(Units::Workload));
+    fixture.workload("train", &[("ps", 1), ("worker", 1), ("chief", 1)], |_| {});
     for group in ["ps", "worker", "chief"] {
-        world.pod(group, |pod| pod.link = replica("train", group, "0"));
+        fixture.pod(group, |pod| pod.link = replica("train", group, "0"));
     }
-    assert_eq!(world.numbers(), (3, 1));
-    world.gone("ps");
-    world
+    assert_eq!(fixture.numbers(), (3, 1));
+    fixture.gone("ps");
+    fixture
 }
 
-fn evict(world: &World, pod: &str) -> ExpectedDecision {
-    world.oracle.decide(&Request {
+fn evict(fixture: &Fixture, pod: &str) -> ExpectedDecision {
+    fixture.oracle.decide(&Request {
         operation: Operation::Evict,
         pod: object(pod),
         object: None,
@@ -36,10 +36,10 @@ fn evict(world: &World, pod: &str) -> ExpectedDecision {
 
 #[test]
 fn a_pod_group_of_a_workload_stays_expected_without_pods() {
-    let world = training();
-    assert_eq!(world.numbers(), (3, 0));
-    assert!(matches!(evict(&world, "worker"), ExpectedDecision::Denied(_)));
-    assert_eq!(world.restarted().numbers(), (3, 0));
+    let fixture = training();
+    assert_eq!(fixture.numbers(), (3, 0));
+    assert!(matches!(evict(&fixture, "worker"), ExpectedDecision::Denied(_)));
+    assert_eq!(fixture.restarted().numbers(), (3, 0));
     check(
         training,
         &[
@@ -63,59 +63,59 @@ fn a_pod_group_of_a_workload_stays_expected_without_pods() {
     );
 }
 
-fn own(world: &mut World, activity: Activity) {
-    world.controller(Controller { activity, ..controller("Job", "job", 3) });
-    world.change_workload("train", |train| train.owner = Some(owner("Job", "job")));
+fn own(fixture: &mut Fixture, activity: Activity) {
+    fixture.controller(Controller { activity, ..controller("Job", "job", 3) });
+    fixture.change_workload("train", |train| train.owner = Some(owner("Job", "job")));
 }
 
-fn relist(world: &mut World) {
-    let all = world.oracle.workloads.iter().map(|((_, key), fact)| (key.clone(), fact.clone())).collect();
-    world.step(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, all)));
+fn relist(fixture: &mut Fixture) {
+    let all = fixture.oracle.workloads.iter().map(|((_, key), fact)| (key.clone(), fact.clone())).collect();
+    fixture.step(Event::Sync(Snapshot::Workloads(WorkloadSource::Own, all)));
 }
 
-fn there_and_back(world: &mut World) {
-    world.change_workload("train", |train| train.deleting = true);
-    world.change_workload("train", |train| train.deleting = false);
+fn there_and_back(fixture: &mut Fixture) {
+    fixture.change_workload("train", |train| train.deleting = true);
+    fixture.change_workload("train", |train| train.deleting = false);
 }
 
 #[test]
 fn a_workload_that_is_gone_with_pods_is_not_resolved() {
-    let mut world = training();
-    world.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
-    assert_eq!(world.status().conditions[0].0, ConditionReason::WorkloadResolutionFailed);
-    world.gone("worker");
-    world.gone("chief");
-    assert!(world.memory().sources.is_empty());
+    let mut fixture = training();
+    fixture.apply(Input::Workload(WorkloadSource::Own, object("train"), None));
+    assert_eq!(fixture.status().conditions[0].0, ConditionReason::WorkloadResolutionFailed);
+    fixture.gone("worker");
+    fixture.gone("chief");
+    assert!(fixture.memory().sources.is_empty());
 }
 
 #[test]
 fn groups_of_an_inactive_owner_cost_nothing() {
-    let mut world = training();
-    own(&mut world, Activity::Suspended);
-    let ExpectedDecision::Agreed(reasons) = evict(&world, "worker") else {
-        panic!("{:?}", evict(&world, "worker"))
+    let mut fixture = training();
+    own(&mut fixture, Activity::Suspended);
+    let ExpectedDecision::Agreed(reasons) = evict(&fixture, "worker") else {
+        panic!("{:?}", evict(&fixture, "worker"))
     };
     assert_eq!(reasons[0].1, AllowReason::Surge);
-    world.change_budget(|budget| budget.expected = Some(3));
+    fixture.change_budget(|budget| budget.expected = Some(3));
     assert!(
-        matches!(evict(&world, "worker"), ExpectedDecision::Denied(_)),
+        matches!(evict(&fixture, "worker"), ExpectedDecision::Denied(_)),
         "unless the budget states the number"
     );
 }
 
 /// Two PodGroups without template or controller. The pods of the first are gone.
-fn two_pod_groups() -> World {
-    let mut world = World::new(counting(Units::Workload));
+fn two_pod_groups() -> Fixture {
+    let mut fixture = Fixture::new(counting(Units::Workload));
     for name in ["pg0", "pg1"] {
-        world.pod_group(name, |_| {});
-        world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
+        fixture.pod_group(name, |_| {});
+        fixture.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
     }
     assert_eq!(
-        (world.numbers(), world.status().conditions[1].0),
+        (fixture.numbers(), fixture.status().conditions[1].0),
         ((2, 1), ConditionReason::ExpectedFromObservation)
     );
-    world.gone("pg0-pod");
-    world
+    fixture.gone("pg0-pod");
+    fixture
 }
 
 #[test]
@@ -135,37 +135,37 @@ fn a_pod_group_stays_expected_without_pods() {
     );
 }
 
-fn owner_of_pg0_failed(world: &mut World) {
-    world.controller(Controller { activity: Activity::Failed, ..controller("Job", "job", 1) });
-    world.pod_group("pg0", |group| group.controller = Some(owner("Job", "job")));
+fn owner_of_pg0_failed(fixture: &mut Fixture) {
+    fixture.controller(Controller { activity: Activity::Failed, ..controller("Job", "job", 1) });
+    fixture.pod_group("pg0", |group| group.controller = Some(owner("Job", "job")));
 }
 
-fn a_scale_counts_pg0(world: &mut World) {
-    world.controller(controller("GangSet", "gangs", 1));
-    world.pod_group("pg0", |group| group.controller = Some(owner("GangSet", "gangs")));
+fn a_scale_counts_pg0(fixture: &mut Fixture) {
+    fixture.controller(controller("GangSet", "gangs", 1));
+    fixture.pod_group("pg0", |group| group.controller = Some(owner("GangSet", "gangs")));
 }
 
 /// Three PodGroups of one template, without pods.
-fn template() -> World {
-    let mut world = World::new(counting(Units::Workload));
+fn template() -> Fixture {
+    let mut fixture = Fixture::new(counting(Units::Workload));
     for name in ["pg0", "pg1", "pg2"] {
-        of_template(&mut world, name, |_| {});
+        of_template(&mut fixture, name, |_| {});
     }
-    world.pod("pod", |pod| pod.link = in_pod_group("pg0"));
-    world.gone("pod");
-    world
+    fixture.pod("pod", |pod| pod.link = in_pod_group("pg0"));
+    fixture.gone("pod");
+    fixture
 }
 
-fn of_template(world: &mut World, name: &str, change: impl Fn(&mut PodGroup)) {
-    world.pod_group(name, |group| {
+fn of_template(fixture: &mut Fixture, name: &str, change: impl Fn(&mut PodGroup)) {
+    fixture.pod_group(name, |group| {
         group.template = Some(("train".into(), "worker".into()));
         change(group);
     });
 }
 
-fn all(world: &mut World, change: impl Fn(&mut PodGroup)) {
+fn all(fixture: &mut Fixture, change: impl Fn(&mut PodGroup)) {
     for name in ["pg0", "pg1", "pg2"] {
-        of_template(world, name, &change);
+        of_template(fixture, name, &change);
     }
 }
 
@@ -186,44 +186,44 @@ fn the_pod_groups_of_a_template_stay_expected_without_pods() {
     );
 }
 
-fn complete_job(world: &mut World, names: &[&str]) {
-    world.controller(Controller { activity: Activity::Complete, ..controller("Job", "job", 1) });
+fn complete_job(fixture: &mut Fixture, names: &[&str]) {
+    fixture.controller(Controller { activity: Activity::Complete, ..controller("Job", "job", 1) });
     for name in names {
-        of_template(world, name, |group| group.controller = Some(owner("Job", "job")));
+        of_template(fixture, name, |group| group.controller = Some(owner("Job", "job")));
     }
 }
 
 #[test]
 fn pod_groups_of_a_scale_are_not_counted_by_their_template() {
-    let mut world = World::new(counting(Units::Workload));
+    let mut fixture = Fixture::new(counting(Units::Workload));
     for name in ["pg0", "pg1"] {
-        of_template(&mut world, name, |group| group.controller = Some(owner("GangSet", "gangs")));
-        world.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
+        of_template(&mut fixture, name, |group| group.controller = Some(owner("GangSet", "gangs")));
+        fixture.pod(&format!("{name}-pod"), |pod| pod.link = in_pod_group(name));
     }
-    assert_eq!(world.memory().sources[0], template_source());
-    world.controller(controller("GangSet", "gangs", 2));
-    assert_eq!(world.numbers(), (2, 1));
-    assert_eq!(&*world.memory().sources[0].name, "gangs");
-    world.gone("pg0-pod");
-    world.gone("pg1-pod");
-    assert_eq!(world.numbers(), (2, 0));
+    assert_eq!(fixture.memory().sources[0], template_source());
+    fixture.controller(controller("GangSet", "gangs", 2));
+    assert_eq!(fixture.numbers(), (2, 1));
+    assert_eq!(&*fixture.memory().sources[0].name, "gangs");
+    fixture.gone("pg0-pod");
+    fixture.gone("pg1-pod");
+    assert_eq!(fixture.numbers(), (2, 0));
 }
 
 /// Two LeaderWorkerSets of 2 groups under one budget. The groups of the second are gone.
-fn two_sets(change: impl Fn(&mut Controller)) -> World {
-    let mut world = World::new(counting(by_index()));
+fn two_sets(change: impl Fn(&mut Controller)) -> Fixture {
+    let mut fixture = Fixture::new(counting(by_index()));
     for name in ["x", "y"] {
         let mut set = controller("LeaderWorkerSet", name, 2);
         change(&mut set);
-        world.controller(set);
+        fixture.controller(set);
         for index in ["0", "1"] {
-            world.pod(&format!("{name}-{index}"), |pod| pod.labels = in_set(name, index));
+            fixture.pod(&format!("{name}-{index}"), |pod| pod.labels = in_set(name, index));
         }
     }
-    assert_eq!(world.numbers(), (4, 1));
-    world.gone("y-0");
-    world.gone("y-1");
-    world
+    assert_eq!(fixture.numbers(), (4, 1));
+    fixture.gone("y-0");
+    fixture.gone("y-1");
+    fixture
 }
 
 #[test]
@@ -250,30 +250,30 @@ fn a_leader_worker_set_stays_expected_without_pods() {
 #[test]
 fn a_target_that_counts_groups_is_expected_before_its_first_pod() {
     let covers = || Covers::Target(kind("LeaderWorkerSet"), "x".into());
-    let mut world = World::new(Rules { covers: covers(), ..counting(by_index()) });
-    world.controller(controller("LeaderWorkerSet", "x", 2));
-    world.controller(controller("LeaderWorkerSet", "y", 3));
-    assert_eq!(world.numbers().0, 2);
+    let mut fixture = Fixture::new(Rules { covers: covers(), ..counting(by_index()) });
+    fixture.controller(controller("LeaderWorkerSet", "x", 2));
+    fixture.controller(controller("LeaderWorkerSet", "y", 3));
+    assert_eq!(fixture.numbers().0, 2);
     // With PodGroups as units, the target counts only if it owns PodGroups: the units may be those of a Workload.
-    let mut world = World::new(Rules { covers: covers(), ..counting(Units::Workload) });
-    world.controller(controller("LeaderWorkerSet", "x", 2));
-    assert_eq!(world.numbers().0, 0);
-    world.workload("train", &[("worker", 2)], |_| {});
-    world.pod("x-0", |pod| (pod.labels, pod.link) = (in_set("x", "0"), replica("train", "worker", "0")));
-    assert_eq!(world.numbers().0, 2);
-    world.pod_group("pg0", |group| group.controller = Some(owner("LeaderWorkerSet", "x")));
-    assert_eq!(world.numbers().0, 4);
+    let mut fixture = Fixture::new(Rules { covers: covers(), ..counting(Units::Workload) });
+    fixture.controller(controller("LeaderWorkerSet", "x", 2));
+    assert_eq!(fixture.numbers().0, 0);
+    fixture.workload("train", &[("worker", 2)], |_| {});
+    fixture.pod("x-0", |pod| (pod.labels, pod.link) = (in_set("x", "0"), replica("train", "worker", "0")));
+    assert_eq!(fixture.numbers().0, 2);
+    fixture.pod_group("pg0", |group| group.controller = Some(owner("LeaderWorkerSet", "x")));
+    assert_eq!(fixture.numbers().0, 4);
 }
 
 #[test]
 fn groups_without_a_source_are_observed() {
-    let mut world = World::new(counting(Units::Label { key: "shard".into(), min_ready: None }));
+    let mut fixture = Fixture::new(counting(Units::Label { key: "shard".into(), min_ready: None }));
     for shard in ["0", "1"] {
-        world.pod(shard, |pod| pod.labels = Labels::new([("app", "a"), ("shard", shard)]));
+        fixture.pod(shard, |pod| pod.labels = Labels::new([("app", "a"), ("shard", shard)]));
     }
-    world.gone("0");
-    assert_eq!(world.numbers(), (2, 0));
-    assert!(world.memory().sources.is_empty());
-    world.oracle.step(Event::Time, Time(10_000_000 + 900_000));
-    assert_eq!(world.numbers(), (1, 1));
+    fixture.gone("0");
+    assert_eq!(fixture.numbers(), (2, 0));
+    assert!(fixture.memory().sources.is_empty());
+    fixture.oracle.step(Event::Time, Time(10_000_000 + 900_000));
+    assert_eq!(fixture.numbers(), (1, 1));
 }

@@ -23,31 +23,31 @@ use super::{Event, LWS, Oracle, StatusView};
 use crate::plain;
 
 /// An oracle with one budget, `b`, which allows one unit to be down.
-struct World {
+struct Fixture {
     oracle: Oracle,
     version: u64,
 }
 
 /// A short name, an event, and how many units the budget expects afterwards.
-type Case = (&'static str, fn(&mut World), u32);
+type Case = (&'static str, fn(&mut Fixture), u32);
 
-/// Runs each case in a new world.
-fn check(start: fn() -> World, cases: &[Case]) {
+/// Runs each case in a new fixture.
+fn check(start: fn() -> Fixture, cases: &[Case]) {
     for (what, happen, expected) in cases {
-        let mut world = start();
-        happen(&mut world);
-        assert_eq!(world.status().units.expected, *expected, "{what}");
+        let mut fixture = start();
+        happen(&mut fixture);
+        assert_eq!(fixture.status().units.expected, *expected, "{what}");
         // A restarted process knows only the objects and the status.
-        assert_eq!(world.restarted().status(), world.status(), "{what}, after a restart");
+        assert_eq!(fixture.restarted().status(), fixture.status(), "{what}, after a restart");
     }
 }
 
-impl World {
+impl Fixture {
     fn new(rules: Rules) -> Self {
-        let mut world =
+        let mut fixture =
             Self { oracle: Oracle::new(Gates { multi_pod_pdbs: true, disruption_probe: true }), version: 0 };
-        world.budget(rules, Memory::default());
-        world
+        fixture.budget(rules, Memory::default());
+        fixture
     }
 
     fn step(&mut self, event: Event) {

@@ -9,29 +9,29 @@ use quorate_engine::selector::{Operator, Requirement};
 use super::*;
 
 /// `db` of 2 pods, both of which are gone, and `web` of 3 pods, which has all of them.
-fn lost(change: impl Fn(&mut Controller)) -> World {
-    let mut world = World::new(counting(Units::Pods));
-    world.controller(controller("StatefulSet", "web", 3));
+fn lost(change: impl Fn(&mut Controller)) -> Fixture {
+    let mut fixture = Fixture::new(counting(Units::Pods));
+    fixture.controller(controller("StatefulSet", "web", 3));
     let mut db = controller("StatefulSet", "db", 2);
     change(&mut db);
-    world.controller(db);
+    fixture.controller(db);
     for name in ["web-0", "web-1", "web-2"] {
-        world.pod(name, owned_by("StatefulSet", "web"));
+        fixture.pod(name, owned_by("StatefulSet", "web"));
     }
     for name in ["db-0", "db-1"] {
-        world.pod(name, owned_by("StatefulSet", "db"));
+        fixture.pod(name, owned_by("StatefulSet", "db"));
     }
-    assert_eq!(world.numbers(), (5, 1));
-    world.gone("db-0");
-    world.gone("db-1");
-    world
+    assert_eq!(fixture.numbers(), (5, 1));
+    fixture.gone("db-0");
+    fixture.gone("db-1");
+    fixture
 }
 
-fn remembered() -> World {
+fn remembered() -> Fixture {
     lost(|_| {})
 }
 
-fn with_template() -> World {
+fn with_template() -> Fixture {
     lost(|db| db.templates = templates(&[&[("app", "a"), ("tier", "db")]]))
 }
 
@@ -57,26 +57,26 @@ const FOR_BOTH: &[Case] = &[
     ("the budget states the number", |w| w.change_budget(|b| b.expected = Some(9)), 9),
 ];
 
-fn list(world: &mut World, names: &[&str]) {
-    let known = world.oracle.controllers.values();
+fn list(fixture: &mut Fixture, names: &[&str]) {
+    let known = fixture.oracle.controllers.values();
     let shown = known.filter(|controller| names.contains(&&*controller.key.name)).cloned().collect();
-    world.step(Event::Sync(Snapshot::Controllers(kind("StatefulSet"), shown)));
+    fixture.step(Event::Sync(Snapshot::Controllers(kind("StatefulSet"), shown)));
 }
 
 fn other_templates() -> Option<Box<[Labels]>> {
     templates(&[&[("app", "b")]])
 }
 
-fn own(world: &mut World, change: impl Fn(&mut Controller)) {
+fn own(fixture: &mut Fixture, change: impl Fn(&mut Controller)) {
     let mut above = controller("Database", "top", 1);
     change(&mut above);
-    world.controller(above);
-    world.change_controller("db", |db| db.owner = Some(owner("Database", "top")));
+    fixture.controller(above);
+    fixture.change_controller("db", |db| db.owner = Some(owner("Database", "top")));
 }
 
-fn grandparent_is_suspended(world: &mut World) {
-    world.controller(Controller { activity: Activity::Suspended, ..controller("Cloud", "cloud", 1) });
-    own(world, |top| top.owner = Some(owner("Cloud", "cloud")));
+fn grandparent_is_suspended(fixture: &mut Fixture) {
+    fixture.controller(Controller { activity: Activity::Suspended, ..controller("Cloud", "cloud", 1) });
+    own(fixture, |top| top.owner = Some(owner("Cloud", "cloud")));
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_controller_stays_expected_without_pods() {
 
 #[test]
 fn a_forgotten_source_needs_a_pod_or_a_template_to_come_back() {
-    let there_and_back: fn(&mut World) = |world| {
-        world.change_controller("db", |db| db.replicas = Some(0));
-        world.change_controller("db", |db| db.replicas = Some(2));
+    let there_and_back: fn(&mut Fixture) = |fixture| {
+        fixture.change_controller("db", |db| db.replicas = Some(0));
+        fixture.change_controller("db", |db| db.replicas = Some(2));
     };
     check(remembered, &[("scaled to none and back", there_and_back, 3)]);
     check(with_template, &[("scaled to none and back", there_and_back, 5)]);
@@ -102,11 +102,11 @@ fn a_forgotten_source_needs_a_pod_or_a_template_to_come_back() {
         remembered,
         &[(
             "and a pod comes back, and goes",
-            |world| {
-                world.change_controller("db", |db| db.replicas = Some(0));
-                world.change_controller("db", |db| db.replicas = Some(2));
-                world.pod("db-0", owned_by("StatefulSet", "db"));
-                world.gone("db-0");
+            |fixture| {
+                fixture.change_controller("db", |db| db.replicas = Some(0));
+                fixture.change_controller("db", |db| db.replicas = Some(2));
+                fixture.pod("db-0", owned_by("StatefulSet", "db"));
+                fixture.gone("db-0");
             },
             5,
         )],
@@ -115,23 +115,26 @@ fn a_forgotten_source_needs_a_pod_or_a_template_to_come_back() {
 
 #[test]
 fn an_inactive_controller_expects_no_pods() {
-    let mut world = World::new(counting(Units::Pods));
-    world.controller(controller("Job", "train", 4));
-    world.pod("train-0", owned_by("Job", "train"));
-    assert_eq!(world.numbers().0, 4);
-    world.change_controller("train", |job| job.activity = Activity::Suspended);
-    assert_eq!(world.numbers().0, 0);
-    world.change_controller("train", |job| job.replicas = None);
-    assert_eq!((world.numbers().0, world.status().conditions[0].0), (0, ConditionReason::InsufficientPods));
+    let mut fixture = Fixture::new(counting(Units::Pods));
+    fixture.controller(controller("Job", "train", 4));
+    fixture.pod("train-0", owned_by("Job", "train"));
+    assert_eq!(fixture.numbers().0, 4);
+    fixture.change_controller("train", |job| job.activity = Activity::Suspended);
+    assert_eq!(fixture.numbers().0, 0);
+    fixture.change_controller("train", |job| job.replicas = None);
+    assert_eq!(
+        (fixture.numbers().0, fixture.status().conditions[0].0),
+        (0, ConditionReason::InsufficientPods)
+    );
 }
 
 /// Whether a controller that never had a pod is expected depends on its templates.
 #[test]
 fn a_template_decides_whether_a_source_without_pods_is_expected() {
     let with = |covers: Covers, templates: Option<Box<[Labels]>>| {
-        let mut world = World::new(Rules { covers, ..counting(Units::Pods) });
-        world.controller(Controller { templates, ..controller("StatefulSet", "db", 2) });
-        world.numbers().0
+        let mut fixture = Fixture::new(Rules { covers, ..counting(Units::Pods) });
+        fixture.controller(Controller { templates, ..controller("StatefulSet", "db", 2) });
+        fixture.numbers().0
     };
     let asks = |key: &str, operator: Operator| {
         Covers::Selector(Selector([Requirement { key: key.into(), operator }].into()))
@@ -150,54 +153,54 @@ fn a_template_decides_whether_a_source_without_pods_is_expected() {
 
 #[test]
 fn a_label_that_is_added_later_needs_the_memory() {
-    let mut world = World::new(Rules {
+    let mut fixture = Fixture::new(Rules {
         covers: Covers::Selector(Selector::labels([("app", "a"), ("controller-revision-hash", "1")])),
         ..counting(Units::Pods)
     });
     let template = |app: &str| templates(&[&[("app", app)]]);
-    world.controller(Controller { templates: template("a"), ..controller("StatefulSet", "db", 2) });
-    world.pod("db-0", |pod| {
+    fixture.controller(Controller { templates: template("a"), ..controller("StatefulSet", "db", 2) });
+    fixture.pod("db-0", |pod| {
         owned_by("StatefulSet", "db")(pod);
         pod.labels = Labels::new([("app", "a"), ("controller-revision-hash", "1")]);
     });
-    world.gone("db-0");
-    assert_eq!((world.numbers().0, world.memory().sources.len()), (2, 1));
-    world.change_controller("db", |db| db.templates = template("b"));
-    assert_eq!((world.numbers().0, world.memory().sources.len()), (0, 0));
+    fixture.gone("db-0");
+    assert_eq!((fixture.numbers().0, fixture.memory().sources.len()), (2, 1));
+    fixture.change_controller("db", |db| db.templates = template("b"));
+    assert_eq!((fixture.numbers().0, fixture.memory().sources.len()), (0, 0));
 }
 
 #[test]
 fn the_scale_of_the_deployment_counts() {
-    let mut world = World::new(counting(Units::Pods));
+    let mut fixture = Fixture::new(counting(Units::Pods));
     let made_of = || templates(&[&[("app", "a")]]);
-    world.controller(Controller { templates: made_of(), ..controller("Deployment", "web", 3) });
-    assert_eq!(world.numbers().0, 3, "before it has a ReplicaSet");
+    fixture.controller(Controller { templates: made_of(), ..controller("Deployment", "web", 3) });
+    assert_eq!(fixture.numbers().0, 3, "before it has a ReplicaSet");
     let of_web = Some(owner("Deployment", "web"));
     for (name, replicas) in [("old", 2), ("new", 1)] {
         let set = controller("ReplicaSet", name, replicas);
-        world.controller(Controller { owner: of_web.clone(), templates: made_of(), ..set });
+        fixture.controller(Controller { owner: of_web.clone(), templates: made_of(), ..set });
     }
-    assert_eq!(world.numbers().0, 3);
-    world.pod("web-0", owned_by("ReplicaSet", "new"));
-    assert_eq!(world.numbers().0, 3);
-    world.apply(Input::ControllerGone("uid-web".into()));
-    assert_eq!(world.numbers().0, 1, "with pods, while the Deployment is not known");
-    world.gone("web-0");
-    assert_eq!(world.numbers().0, 0, "never that of a ReplicaSet of a Deployment");
+    assert_eq!(fixture.numbers().0, 3);
+    fixture.pod("web-0", owned_by("ReplicaSet", "new"));
+    assert_eq!(fixture.numbers().0, 3);
+    fixture.apply(Input::ControllerGone("uid-web".into()));
+    assert_eq!(fixture.numbers().0, 1, "with pods, while the Deployment is not known");
+    fixture.gone("web-0");
+    assert_eq!(fixture.numbers().0, 0, "never that of a ReplicaSet of a Deployment");
 }
 
 /// Whether a budget with a `targetRef` expects a controller without pods.
 #[test]
 fn a_target_ref_decides_which_controllers_are_expected() {
-    let with = |target: (&str, &str), change: fn(&mut World)| {
+    let with = |target: (&str, &str), change: fn(&mut Fixture)| {
         let covers = Covers::Target(kind(target.0), target.1.into());
-        let mut world = World::new(Rules { covers, ..counting(Units::Pods) });
-        world.controller(controller("Database", "top", 7));
+        let mut fixture = Fixture::new(Rules { covers, ..counting(Units::Pods) });
+        fixture.controller(controller("Database", "top", 7));
         let owner = Some(owner("Database", "top"));
         let made_of = templates(&[&[("app", "a")]]);
-        world.controller(Controller { owner, templates: made_of, ..controller("StatefulSet", "db", 2) });
-        change(&mut world);
-        world.numbers().0
+        fixture.controller(Controller { owner, templates: made_of, ..controller("StatefulSet", "db", 2) });
+        change(&mut fixture);
+        fixture.numbers().0
     };
     let (sts, top) = (("StatefulSet", "db"), ("Database", "top"));
     assert_eq!(with(sts, |_| {}), 2);
@@ -207,9 +210,9 @@ fn a_target_ref_decides_which_controllers_are_expected() {
     assert_eq!(with(top, |w| w.change_controller("db", |db| db.templates = None)), 0, "no template");
     assert_eq!(with(top, |w| w.change_controller("db", |db| db.owner = None)), 7, "it owns nothing");
     assert_eq!(with(top, |w| w.apply(Input::ControllerGone("uid-top".into()))), 2, "it need not be known");
-    let by_label: fn(&mut World) = |world| {
+    let by_label: fn(&mut Fixture) = |fixture| {
         let name = format!("{LWS}/name");
-        world.change_controller("db", |db| db.templates = templates(&[&[(&name, "llm")]]));
+        fixture.change_controller("db", |db| db.templates = templates(&[&[(&name, "llm")]]));
     };
     assert_eq!(with(("LeaderWorkerSet", "llm"), by_label), 2);
     assert_eq!(with(("LeaderWorkerSet", "other"), by_label), 0);
@@ -218,55 +221,58 @@ fn a_target_ref_decides_which_controllers_are_expected() {
 #[test]
 fn memory_is_read_with_the_budget_and_waits_for_the_object() {
     let sources = remembered().memory();
-    let fresh =
-        || World { oracle: Oracle::new(Gates { multi_pod_pdbs: true, disruption_probe: true }), version: 0 };
-    let names = |world: &World| world.memory().sources.iter().map(|s| s.name.to_string()).collect::<Vec<_>>();
-    let mut world = fresh();
-    world.budget(counting(Units::Pods), sources.clone());
-    assert_eq!((world.numbers().0, names(&world).len()), (0, 2), "an unknown object does not count");
-    world.step(Event::Sync(Snapshot::Controllers(kind("Deployment"), Vec::new())));
-    assert_eq!(names(&world).len(), 2, "a list of another kind");
-    world.controller(controller("StatefulSet", "db", 2));
-    assert_eq!((world.numbers().0, names(&world).len()), (2, 2));
-    world.step(Event::Sync(Snapshot::Controllers(
+    let fresh = || Fixture {
+        oracle: Oracle::new(Gates { multi_pod_pdbs: true, disruption_probe: true }),
+        version: 0,
+    };
+    let names =
+        |fixture: &Fixture| fixture.memory().sources.iter().map(|s| s.name.to_string()).collect::<Vec<_>>();
+    let mut fixture = fresh();
+    fixture.budget(counting(Units::Pods), sources.clone());
+    assert_eq!((fixture.numbers().0, names(&fixture).len()), (0, 2), "an unknown object does not count");
+    fixture.step(Event::Sync(Snapshot::Controllers(kind("Deployment"), Vec::new())));
+    assert_eq!(names(&fixture).len(), 2, "a list of another kind");
+    fixture.controller(controller("StatefulSet", "db", 2));
+    assert_eq!((fixture.numbers().0, names(&fixture).len()), (2, 2));
+    fixture.step(Event::Sync(Snapshot::Controllers(
         kind("StatefulSet"),
         vec![controller("StatefulSet", "db", 2)],
     )));
-    assert_eq!((world.numbers().0, names(&world)), (2, vec!["db".to_owned()]));
+    assert_eq!((fixture.numbers().0, names(&fixture)), (2, vec!["db".to_owned()]));
     // The next input of the budget restores the memory.
-    world.change_controller("db", |db| db.deleting = true);
-    world.change_controller("db", |db| db.deleting = false);
-    assert_eq!(world.numbers().0, 0);
-    world.budget(counting(Units::Pods), sources.clone());
-    assert_eq!(world.numbers().0, 2);
+    fixture.change_controller("db", |db| db.deleting = true);
+    fixture.change_controller("db", |db| db.deleting = false);
+    assert_eq!(fixture.numbers().0, 0);
+    fixture.budget(counting(Units::Pods), sources.clone());
+    assert_eq!(fixture.numbers().0, 2);
     // The memory does not apply to other rules.
-    let mut world = fresh();
-    world.controller(controller("StatefulSet", "db", 2));
-    world.budget(Rules { covers: app("b"), ..counting(Units::Pods) }, sources);
-    assert_eq!((world.numbers().0, names(&world).len()), (0, 0));
+    let mut fixture = fresh();
+    fixture.controller(controller("StatefulSet", "db", 2));
+    fixture.budget(Rules { covers: app("b"), ..counting(Units::Pods) }, sources);
+    assert_eq!((fixture.numbers().0, names(&fixture).len()), (0, 0));
 }
 
 #[test]
 fn a_full_memory_fails_closed() {
-    let mut world = World::new(counting(Units::Pods));
+    let mut fixture = Fixture::new(counting(Units::Pods));
     for at in 0..=256 {
         let name: &'static str = format!("db{at:03}").leak();
-        world.controller(controller("StatefulSet", name, 1));
-        world.pod(name, owned_by("StatefulSet", name));
-        world.gone(name);
-        let refused = world.status().conditions[0].0 == ConditionReason::SyncFailed;
+        fixture.controller(controller("StatefulSet", name, 1));
+        fixture.pod(name, owned_by("StatefulSet", name));
+        fixture.gone(name);
+        let refused = fixture.status().conditions[0].0 == ConditionReason::SyncFailed;
         // A full memory may have lost some.
         assert_eq!(refused, at >= 255, "{at}");
     }
-    assert_eq!(world.numbers(), (257, 0));
-    world.change_budget(|budget| budget.expected = Some(3));
-    assert_eq!(world.status().conditions[0].0, ConditionReason::InsufficientPods, "no source is needed");
+    assert_eq!(fixture.numbers(), (257, 0));
+    fixture.change_budget(|budget| budget.expected = Some(3));
+    assert_eq!(fixture.status().conditions[0].0, ConditionReason::InsufficientPods, "no source is needed");
 }
 
 #[test]
 fn sources_without_pods_count_as_wanted_for_deletes_by_the_controller() {
-    let deletes = |world: &World| {
-        let pod = &world.oracle.pods[&Uid::from("web-0")].pod;
+    let deletes = |fixture: &Fixture| {
+        let pod = &fixture.oracle.pods[&Uid::from("web-0")].pod;
         let request = Request {
             operation: Operation::Delete,
             pod: pod.key.clone(),
@@ -277,12 +283,12 @@ fn sources_without_pods_count_as_wanted_for_deletes_by_the_controller() {
             target: Target::default(),
             placement: None,
         };
-        matches!(world.oracle.decide(&request), crate::oracle::ExpectedDecision::Agreed(_))
+        matches!(fixture.oracle.decide(&request), crate::oracle::ExpectedDecision::Agreed(_))
     };
     // 3 pods are healthy. `web` and `db` want 2 each from now on, so 3 of 4 are desired.
-    let mut world = remembered();
-    world.change_controller("web", |web| web.replicas = Some(2));
-    assert!(!deletes(&world));
-    world.apply(Input::ControllerGone("uid-db".into()));
-    assert!(deletes(&world));
+    let mut fixture = remembered();
+    fixture.change_controller("web", |web| web.replicas = Some(2));
+    assert!(!deletes(&fixture));
+    fixture.apply(Input::ControllerGone("uid-db".into()));
+    assert!(deletes(&fixture));
 }

@@ -7,7 +7,7 @@ use super::*;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-const PUBS: &str = "/apis/policy.kruise.io/v1alpha1/podunavailablebudgets";
+const UNAVAILABLE_BUDGETS: &str = "/apis/policy.kruise.io/v1alpha1/podunavailablebudgets";
 const LISTED: &str = "PodUnavailableBudget 1";
 
 /// A cluster with a PodUnavailableBudget, its definition, and these webhook configurations.
@@ -16,7 +16,7 @@ fn cluster(webhooks: Vec<Value>) -> FakeApi {
     let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1});
     let metadata =
         json!({"namespace": "shop", "name": "web", "uid": "b", "generation": 1, "resourceVersion": "4"});
-    api.serve(PUBS, vec![json!({"metadata": metadata, "spec": spec})]);
+    api.serve(UNAVAILABLE_BUDGETS, vec![json!({"metadata": metadata, "spec": spec})]);
     api.serve(DEFINITIONS, vec![definition()]);
     api.serve(WEBHOOKS, webhooks);
     api
@@ -94,14 +94,15 @@ async fn a_kind_that_discovery_omits_blocks_the_initial_sync_until_definitions_a
 async fn budgets_that_are_served_since_the_initial_sync_are_listed_before_the_process_serves() {
     let unserved = cluster(vec![openkruise()]);
     let undefined = cluster(vec![]);
-    undefined.withdraw(PUBS);
+    undefined.withdraw(UNAVAILABLE_BUDGETS);
     undefined.serve(DEFINITIONS, vec![]);
     for api in [unserved, undefined] {
         let mut fixture = Fixture::start_with(api, ServePub::Auto);
         let events = fixture.until_synced().await;
         assert!(!events.contains(&LISTED.to_owned()), "{events:?}");
         // No watch shows this.
-        for (path, objects) in [(PUBS, vec![budget()]), (DEFINITIONS, vec![definition()]), (WEBHOOKS, vec![])]
+        for (path, objects) in
+            [(UNAVAILABLE_BUDGETS, vec![budget()]), (DEFINITIONS, vec![definition()]), (WEBHOOKS, vec![])]
         {
             fixture.api.serve(path, objects);
         }
@@ -117,7 +118,7 @@ async fn budgets_that_are_served_since_the_initial_sync_are_listed_before_the_pr
 async fn a_kind_that_is_removed_before_the_process_serves_is_not_waited_for() {
     let mut fixture = Fixture::start_with(cluster(vec![]), ServePub::Auto);
     fixture.until_synced().await;
-    fixture.api.withdraw(PUBS);
+    fixture.api.withdraw(UNAVAILABLE_BUDGETS);
     fixture.api.serve(DEFINITIONS, vec![]);
     let scope = fixture.scope.clone();
     let waiting = tokio::spawn(async move { scope.list_budgets_again().await });
