@@ -20,7 +20,7 @@ pub struct GroupSource {
     pub name_label: &'static str,
     /// The labels that name the group of a pod. A value need not be unique beyond one object.
     pub group_labels: &'static [&'static str],
-    /// The group label that counts from 0. A group whose index is not below the number of replicas is a surplus group.
+    /// The group label that counts from 0. A group whose index is not below the number of replicas is a surge group.
     pub index_label: Option<&'static str>,
     /// The annotation on each pod with the size of its group.
     pub size_annotation: Option<&'static str>,

@@ -29,8 +29,8 @@ rules! {
     SourcesStay,
     /// An unknown owner between a pod and the target of a budget is read.
     UnknownOwnersAreRead,
-    /// The source of a surplus group is read before the group passes.
-    SurplusIsRead,
+    /// The source of a surge group is read before the group passes.
+    SurgeIsRead,
     /// An admitted eviction reaches only the pod that was decided on.
     EvictionsArePinned,
     /// The Lease of a process says that it serves, and the budgets are listed after that, before the process serves.

@@ -141,7 +141,7 @@ mod tests {
     /// A safety rule that no run shows stands here, with the reason.
     const NOT_SHOWN: [SafetyRule; 1] = [
         // The checker accepts views of up to 90 s.
-        SafetyRule::SurplusIsRead,
+        SafetyRule::SurgeIsRead,
     ];
 
     #[test]

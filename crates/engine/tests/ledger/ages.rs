@@ -73,31 +73,31 @@ const LWS: &str = "LeaderWorkerSet.leaderworkerset.x-k8s.io";
 
 #[test]
 fn a_stale_kind_denies_until_it_is_heard_of() {
-    let (mut alone, surplus) = scaled_up_unseen();
+    let (mut alone, surge) = scaled_up_unseen();
     pass(&mut alone, 91);
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     assert_eq!(alone.answers.pop().as_ref().and_then(stale), Some((LWS.to_owned(), 91)));
     assert!(alone.calls.is_empty(), "nothing is read or written: {:?}", alone.calls);
     // A list that was requested before the limit was over.
     alone.step(Event::Heard(lws(), Time(500)));
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     assert_eq!(alone.answers.pop().as_ref().and_then(stale), Some((LWS.to_owned(), 90)));
     // The future is not known.
     alone.step(Event::Heard(lws(), Time(1_000_000_000)));
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     assert!(matches!(alone.calls.pop_front(), Some((_, Call::GetController(..)))));
     pass(&mut alone, 91);
     alone.answers.clear();
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     assert_eq!(alone.answers.iter().find_map(stale), Some((LWS.to_owned(), 91)));
 }
 
 /// A read of one object says nothing about the others.
 #[test]
 fn a_read_does_not_make_a_kind_fresh() {
-    let (mut alone, surplus) = scaled_up_unseen();
+    let (mut alone, surge) = scaled_up_unseen();
     pass(&mut alone, 80);
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     let Some((get, Call::GetController(..))) = alone.calls.pop_front() else { panic!("a read is expected") };
     alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(controller(lws(), 2, 5))))));
     alone.write();
@@ -111,9 +111,9 @@ fn a_read_does_not_make_a_kind_fresh() {
 /// A request that waits while a kind becomes stale is decided again before it is written.
 #[test]
 fn a_request_that_waits_is_checked_again() {
-    let (mut alone, surplus) = scaled_up_unseen();
+    let (mut alone, surge) = scaled_up_unseen();
     pass(&mut alone, 89);
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     let Some((get, Call::GetController(..))) = alone.calls.pop_front() else { panic!("a read is expected") };
     pass(&mut alone, 2);
     alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(controller(lws(), 2, 5))))));

@@ -51,20 +51,20 @@ fn read(alone: &mut Alone) -> CallId {
 }
 
 #[test]
-fn a_surplus_group_passes_only_if_a_fresh_read_of_its_source_confirms_it() {
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+fn a_surge_group_passes_only_if_a_fresh_read_of_its_source_confirms_it() {
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let get = read(&mut alone);
     assert!(alone.answers.is_empty(), "{:?}", alone.answers);
     alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(2, 9))))));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
     // What the watch shows late is older than that.
     alone.step(Event::Fact(Box::new(Input::Controller(set(1, 7)))));
-    alone.disrupt(Operation::Evict, &surplus);
+    alone.disrupt(Operation::Evict, &surge);
     assert!(matches!(alone.answers.as_slice(), [_, Decision::Deny(_)]), "{:?}", alone.answers);
 
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let get = read(&mut alone);
     alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
     alone.write();
@@ -73,8 +73,8 @@ fn a_surplus_group_passes_only_if_a_fresh_read_of_its_source_confirms_it() {
 
 #[test]
 fn a_read_of_the_set_is_repeated_after_a_race_was_lost() {
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let get = read(&mut alone);
     alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(set(1, 5))))));
     let Some((late, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
@@ -89,8 +89,8 @@ fn a_read_of_the_set_is_repeated_after_a_race_was_lost() {
 
 #[test]
 fn a_set_that_is_gone_leaves_its_groups_to_be_observed() {
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let get = read(&mut alone);
     alone.step(Event::Reply(get, Reply::Controller(None)));
     assert!(matches!(alone.answers.as_slice(), [Decision::Deny(_)]), "{:?}", alone.answers);
@@ -99,8 +99,8 @@ fn a_set_that_is_gone_leaves_its_groups_to_be_observed() {
 /// The set is deleted and created again with more groups. The new one is read before the watch shows the end of the old one.
 #[test]
 fn a_set_that_was_read_keeps_its_name_when_the_watch_shows_the_end_of_its_predecessor() {
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let get = read(&mut alone);
     let again = Controller { uid: "llm again".into(), ..set(2, 9) };
     alone.step(Event::Reply(get, Reply::Controller(Some(Box::new(again.clone())))));
@@ -114,7 +114,7 @@ fn a_set_that_was_read_keeps_its_name_when_the_watch_shows_the_end_of_its_predec
     for input in late {
         alone.step(Event::Fact(Box::new(input)));
         assert_eq!(expected(&mut alone), 2);
-        alone.disrupt(Operation::Evict, &surplus);
+        alone.disrupt(Operation::Evict, &surge);
         let denied = alone.answers.iter().all(|answer| matches!(answer, Decision::Deny(_)));
         assert!(denied && alone.calls.is_empty(), "{:?} {:?}", alone.answers, alone.calls);
     }

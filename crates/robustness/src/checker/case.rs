@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::count::{Group, Sample};
-use super::coverage::{ExpectedFrom, covers, group_of, leader_worker_set, scaled_by, surplus};
+use super::coverage::{ExpectedFrom, covers, group_of, is_surge, leader_worker_set, scaled_by};
 use super::decode::{Budget, Disruption, Grouping, Id, Pod, Spec};
 use super::memory::LAG;
 use super::report::Breach;
@@ -177,7 +177,7 @@ impl<'a> Case<'a> {
                 // Under budgetScope Workload a pod without a group counts as unhealthy.
                 return spec.grouping != Grouping::Workload;
             };
-            if surplus(pod, state) {
+            if is_surge(pod, state) {
                 return false;
             }
             let sample = state.sample(budget, spec);
@@ -203,9 +203,9 @@ impl<'a> Case<'a> {
             }
             let wants = source.wants.unwrap_or(0);
             let ours = |other: &&Rc<Pod>| other.active() && other.meta.controller() == pod.meta.controller();
-            let surplus = state.pods.iter().filter(ours).count() > wants as usize;
+            let has_more = state.pods.iter().filter(ours).count() > wants as usize;
             // Pods say nothing about groups: a controller of pods that scales down ends its group.
-            if spec.grouping != Grouping::Pods && set.is_none() && surplus { 0 } else { wants }
+            if spec.grouping != Grouping::Pods && set.is_none() && has_more { 0 } else { wants }
         };
         self.window().map(least).min().unwrap_or(0)
     }

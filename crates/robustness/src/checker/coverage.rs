@@ -109,7 +109,7 @@ fn observed(name: String, spec: &Spec) -> GroupRef {
 }
 
 /// Whether the group of a pod is one that its LeaderWorkerSet does not want any more, so that nothing keeps it.
-pub(super) fn surplus(pod: &Pod, state: &State) -> bool {
+pub(super) fn is_surge(pod: &Pod, state: &State) -> bool {
     let index = pod.label(LWS_INDEX).and_then(|index| index.parse::<u32>().ok());
     let wants = leader_worker_set(pod, state).and_then(|set| set.wants);
     index.zip(wants).is_some_and(|(index, wants)| index >= wants)

@@ -77,7 +77,7 @@ impl Provoker {
         drop(guard);
     }
 
-    pub(super) async fn surplus(&mut self, app: &App) {
+    pub(super) async fn surge_group(&mut self, app: &App) {
         let Some(workload) = app.workloads.first() else { return };
         let guard = self.hold("leaderworkersets");
         let replicas = workload.object["spec"]["replicas"].as_u64().unwrap_or(3);

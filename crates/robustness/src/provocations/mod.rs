@@ -184,7 +184,7 @@ impl Provoker {
             Provocation::ForbiddenKind => self.forbidden_kind(app).await,
             Provocation::HiddenKind => self.hidden_kind(app).await,
             Provocation::UnknownOwner => self.unknown_owner(app).await,
-            Provocation::Surplus => self.surplus(app).await,
+            Provocation::SurgeGroup => self.surge_group(app).await,
             Provocation::Forged => self.forged(app).await,
             Provocation::Successors => self.successors(app).await,
             Provocation::SlowRequests => self.slow_requests(app).await,

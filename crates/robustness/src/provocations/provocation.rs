@@ -20,8 +20,8 @@ pub enum Provocation {
     HiddenKind,
     /// Pods get owners that the servers have not seen.
     UnknownOwner,
-    /// Groups that were surplus before become wanted behind a watch that is held.
-    Surplus,
+    /// Surge groups become wanted behind a watch that is held.
+    SurgeGroup,
     /// An attacker sends reviews of pods that do not exist.
     Forged,
     /// Pods are replaced by others of the same name behind a watch that is held, and clients require the new UIDs.
@@ -99,7 +99,7 @@ impl Provocation {
         Self::ForbiddenKind,
         Self::HiddenKind,
         Self::UnknownOwner,
-        Self::Surplus,
+        Self::SurgeGroup,
         Self::Forged,
         Self::Successors,
         Self::SlowRequests,
@@ -155,7 +155,7 @@ impl Provocation {
             Self::UnknownOwner => {
                 About { kinds: &[Kind::Target], provokes: &["UnknownOwnersAreRead"], ..IN_THE_RUN }
             }
-            Self::Surplus => About { kinds: &[Kind::LeaderWorkerSet, Kind::Native], ..IN_THE_RUN },
+            Self::SurgeGroup => About { kinds: &[Kind::LeaderWorkerSet, Kind::Native], ..IN_THE_RUN },
             Self::Forged => About { servers: 1, provokes: &["ReviewsTeachNothing"], ..DEDICATED },
             Self::Successors => About {
                 calm: true,

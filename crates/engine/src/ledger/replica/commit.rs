@@ -248,10 +248,10 @@ impl Replica {
         }
     }
 
-    /// Whether the source of a surplus group was read after the request arrived and after the number was read that the write
+    /// Whether the source of a surge group was read after the request arrived and after the number was read that the write
     /// will test. Where no object says how many groups there should be, there is nothing to read.
     fn has_fresh_source(&self, key: &BudgetKey, budget: &Budget, uid: &str, arrived: u64) -> bool {
-        if SafetyRule::SurplusIsRead.is_left_out() {
+        if SafetyRule::SurgeIsRead.is_left_out() {
             return true;
         }
         let Some(source) = self.engine.source_of(uid, key) else { return true };
