@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::container_probe::ProbeResult;
-use crate::manager::WriteOutcome;
+use crate::manager::PatchOutcome;
 use crate::target::Kind;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,11 +92,11 @@ impl Metrics {
         self.latency.get_or_create(&KindLabels { kind }).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn wrote(&self, wrote: WriteOutcome) {
+    pub(crate) fn wrote(&self, wrote: PatchOutcome) {
         let result = match wrote {
-            WriteOutcome::Done(_) => "written",
-            WriteOutcome::Gone => "gone",
-            WriteOutcome::Failed => "failed",
+            PatchOutcome::Done(_) => "written",
+            PatchOutcome::Gone => "gone",
+            PatchOutcome::Failed => "failed",
         };
         self.writes.get_or_create(&OutcomeLabels { result }).inc();
     }
@@ -125,7 +125,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.probed(Kind::Grpc, &ProbeResult::Passed, Duration::from_millis(3));
         metrics.probed(Kind::Http, &ProbeResult::TimedOut(Duration::from_secs(1)), Duration::from_secs(1));
-        metrics.wrote(WriteOutcome::Done(1));
+        metrics.wrote(PatchOutcome::Done(1));
         metrics.pods(7);
         let text = metrics.show(Duration::from_secs(4));
         for line in [

@@ -9,13 +9,13 @@ use quorate_kit::Plain;
 use tracing::{debug, warn};
 
 use crate::disruptable;
-use crate::manager::{ConditionWrite, WriteOutcome};
+use crate::manager::{ConditionWrite, PatchOutcome};
 
 /// Timeout of one write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Writes a condition and returns the outcome.
-pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> WriteOutcome {
+pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> PatchOutcome {
     let pod = &write.pod;
     let pods: Api<slim::Pod> = Api::namespaced(client, &pod.namespace);
     let patch = Patch::Strategic(disruptable::patch(pod, &write.condition));
@@ -31,17 +31,17 @@ pub(crate) async fn patch_condition(client: Client, write: &ConditionWrite) -> W
                 "wrote the condition"
             );
             let version = after.metadata.resource_version.and_then(|text| text.parse().ok());
-            WriteOutcome::Done(version.unwrap_or_default())
+            PatchOutcome::Done(version.unwrap_or_default())
         }
         // The patch names the UID, so a newer pod of the same name is a conflict.
-        Ok(Err(Error::Api(status))) if matches!(status.code, 404 | 409) => WriteOutcome::Gone,
+        Ok(Err(Error::Api(status))) if matches!(status.code, 404 | 409) => PatchOutcome::Gone,
         Ok(Err(error)) => {
             warn!(pod = name, error = %Plain(&error), "cannot write the condition");
-            WriteOutcome::Failed
+            PatchOutcome::Failed
         }
         Err(_) => {
             warn!(pod = name, "cannot write the condition: no answer");
-            WriteOutcome::Failed
+            PatchOutcome::Failed
         }
     }
 }

@@ -11,7 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use quorate_api::slim;
 use quorate_kit::client::bounded;
-use quorate_kit::watch::{self, Source, WatchEvent};
+use quorate_kit::watch::{self, WatchEvent, WatchSource};
 use quorate_kit::{Plain, admin};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -24,7 +24,7 @@ use crate::clock::{Now, WallClock};
 use crate::container_probe::ProbeResult;
 use crate::heartbeat::{self, Heartbeat};
 use crate::manager::{
-    ConditionWrite, DueProbe, LEASE_DURATION, LeaseAction, ProbeId, ProbeManager, RENEW_EVERY, WriteOutcome,
+    ConditionWrite, DueProbe, LEASE_DURATION, LeaseAction, PatchOutcome, ProbeId, ProbeManager, RENEW_EVERY,
 };
 use crate::metrics::Metrics;
 use crate::patch::patch_condition;
@@ -100,7 +100,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
 
     let (events, seen) = mpsc::channel(64);
     let watching = options.enabled.then(|| {
-        let source = Source::<slim::Pod>::all(client.clone())
+        let source = WatchSource::<slim::Pod>::all(client.clone())
             .read_by(PodView::read)
             .in_field(format!("spec.nodeName={}", options.node));
         watch::run(source, move |event| {
@@ -178,7 +178,7 @@ struct Agent {
     client: Client,
     status: Arc<AgentStatus>,
     probing: JoinSet<(ProbeId, ProbeResult)>,
-    writing: JoinSet<(ConditionWrite, WriteOutcome)>,
+    writing: JoinSet<(ConditionWrite, PatchOutcome)>,
     renewing: JoinSet<bool>,
     /// When the next Lease renewal is due.
     renew_at: Duration,

@@ -9,14 +9,14 @@ use crate::pod_view::{ProbedContainer, RunningContainer};
 /// One probe of one container, ready to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeRequest {
-    pub(crate) target: Target,
+    pub(crate) target: ProbeTarget,
     /// Timeout of the probe.
     pub(crate) timeout: Duration,
 }
 
 /// Where a probe connects to, or which command it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ProbeTarget {
     Http {
         https: bool,
         host: String,
@@ -67,7 +67,7 @@ pub(crate) fn request(
     run: &RunningContainer,
     address: Option<&str>,
 ) -> ProbeRequest {
-    let target = find(probe, probed, run, address).unwrap_or_else(Target::Unknown);
+    let target = find(probe, probed, run, address).unwrap_or_else(ProbeTarget::Unknown);
     ProbeRequest { target, timeout: probe.timeout }
 }
 
@@ -76,14 +76,14 @@ fn find(
     probed: &ProbedContainer,
     run: &RunningContainer,
     address: Option<&str>,
-) -> Result<Target, String> {
+) -> Result<ProbeTarget, String> {
     let host = |given: &Option<String>| match (given, address) {
         (Some(host), _) => Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned()),
         (None, Some(address)) => Ok(address.to_owned()),
         (None, None) => Err("the pod has no address yet".to_owned()),
     };
     Ok(match &probe.handler {
-        Handler::HttpGet { path, port, host: given, https, headers } => Target::Http {
+        Handler::HttpGet { path, port, host: given, https, headers } => ProbeTarget::Http {
             https: *https,
             host: host(given)?,
             port: number(port, probed)?,
@@ -91,15 +91,15 @@ fn find(
             headers: headers.clone(),
         },
         Handler::TcpSocket { port, host: given } => {
-            Target::Tcp { host: host(given)?, port: number(port, probed)? }
+            ProbeTarget::Tcp { host: host(given)?, port: number(port, probed)? }
         }
         Handler::Grpc { port, service } => {
-            Target::Grpc { host: host(&None)?, port: *port, service: service.clone() }
+            ProbeTarget::Grpc { host: host(&None)?, port: *port, service: service.clone() }
         }
         Handler::Exec { command } => {
             // The status has the runtime before the ID: containerd://, cri-o://.
             let id = run.id.split_once("://").map_or(run.id.as_str(), |(_, id)| id);
-            Target::Exec { container: id.to_owned(), command: command.clone() }
+            ProbeTarget::Exec { container: id.to_owned(), command: command.clone() }
         }
     })
 }
@@ -123,7 +123,7 @@ mod tests {
     use crate::pod_view::ContainerState;
     use quorate_intake::probe;
 
-    fn found(text: &str, address: Option<&str>) -> Target {
+    fn found(text: &str, address: Option<&str>) -> ProbeTarget {
         let probe = probe::parse("probe", text).unwrap();
         let run = RunningContainer { id: "containerd://abc".to_owned(), started: None };
         let probed = ProbedContainer {
@@ -138,15 +138,15 @@ mod tests {
     #[test]
     fn probes_resolve_to_targets() {
         let pod = Some("10.0.0.1");
-        let http = |host: &str, port| Target::Http {
+        let http = |host: &str, port| ProbeTarget::Http {
             https: false,
             host: host.to_owned(),
             port,
             path: "/".to_owned(),
             headers: Vec::new(),
         };
-        let tcp = |host: &str, port| Target::Tcp { host: host.to_owned(), port };
-        let unknown = |why: &str| Target::Unknown(why.to_owned());
+        let tcp = |host: &str, port| ProbeTarget::Tcp { host: host.to_owned(), port };
+        let unknown = |why: &str| ProbeTarget::Unknown(why.to_owned());
         for (text, address, expected) in [
             (r#"{"httpGet":{"port":80}}"#, pod, http("10.0.0.1", 80)),
             (r#"{"httpGet":{"port":"web"}}"#, pod, http("10.0.0.1", 8080)),
@@ -162,12 +162,12 @@ mod tests {
             (
                 r#"{"grpc":{"port":90,"service":"s"}}"#,
                 pod,
-                Target::Grpc { host: "10.0.0.1".to_owned(), port: 90, service: "s".to_owned() },
+                ProbeTarget::Grpc { host: "10.0.0.1".to_owned(), port: 90, service: "s".to_owned() },
             ),
             (
                 r#"{"exec":{"command":["is-synced","--all"]}}"#,
                 None,
-                Target::Exec {
+                ProbeTarget::Exec {
                     container: "abc".to_owned(),
                     command: vec!["is-synced".to_owned(), "--all".to_owned()],
                 },

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use quorate_server::certificates::{Rotation, Source};
+use quorate_server::certificates::{CertificateSource, Rotation};
 use quorate_server::webhooks::{Endpoint, ManagedBy};
 use quorate_server::{Options, ServePub};
 use tokio_util::sync::CancellationToken;
@@ -86,8 +86,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             (false, false) => ManagedBy::Others,
         },
         certificates: match (args.tls_cert_file, args.tls_key_file) {
-            (Some(certificate), Some(key)) => Source::Files { certificate, key, authority: args.tls_ca_file },
-            _ => Source::Own(Rotation::default()),
+            (Some(certificate), Some(key)) => {
+                CertificateSource::Files { certificate, key, authority: args.tls_ca_file }
+            }
+            _ => CertificateSource::Own(Rotation::default()),
         },
         gates: args.feature_gates.gates,
         propagate_owner_references: args.feature_gates.propagate_owner_references,

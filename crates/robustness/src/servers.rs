@@ -10,7 +10,7 @@ use anyhow::Result;
 use axum::Router;
 use parking_lot::Mutex;
 use quorate_devcluster::apiserver::{FaultGuard, Server};
-use quorate_server::certificates::{Rotation, Source};
+use quorate_server::certificates::{CertificateSource, Rotation};
 use quorate_server::webhooks::{Endpoint, ManagedBy};
 use quorate_server::{Gates, InProcess, Options, ServePub};
 use serde_json::json;
@@ -79,7 +79,7 @@ impl Servers {
         let options = Options {
             endpoint: Some(Endpoint::Service { name: SERVICE.to_owned(), port: 443 }),
             webhooks: ManagedBy::Server,
-            certificates: Source::Own(Rotation::default()),
+            certificates: CertificateSource::Own(Rotation::default()),
             gates: Gates::default(),
             serve_pub: ServePub::Always,
             ..Options::here(api.config_as("nobody", &[]), OWN)

@@ -18,7 +18,7 @@ use quorate_engine::selector::{Operator, Requirement, Selector};
 use quorate_engine::status::Status;
 use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
-use quorate_kit::watch::Source;
+use quorate_kit::watch::WatchSource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::warn;
@@ -238,7 +238,7 @@ impl Calls {
             // The budget is gone, so there is nothing to list.
             None => return Ok(Reply::Lost),
         };
-        let source = Source::<slim::Pod>::namespaced(self.client.clone(), &key.object.namespace);
+        let source = WatchSource::<slim::Pod>::namespaced(self.client.clone(), &key.object.namespace);
         // A pod that cannot be read in full still exists.
         let source = source
             .selected_by(labels)

@@ -57,7 +57,7 @@ impl Default for Rotation {
 
 /// Source of the certificates.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum CertificateSource {
     /// Quorate's own CA, in a Secret.
     Own(Rotation),
     /// Files that another tool keeps up to date, such as cert-manager.
@@ -158,7 +158,7 @@ impl Authorities {
 
 /// Keeps the serving certificate valid, and publishes the CA bundle.
 pub(crate) struct Certificates {
-    source: Source,
+    source: CertificateSource,
     secrets: Api<Secret>,
     names: Vec<String>,
     shown: Arc<ServingCertificate>,
@@ -173,19 +173,19 @@ impl Certificates {
     pub(crate) async fn get(
         client: Client,
         namespace: &str,
-        source: Source,
+        source: CertificateSource,
         names: Vec<String>,
     ) -> Result<Self> {
         let secrets = Api::namespaced(client, namespace);
         let (credentials, signer, bundle) = match &source {
-            Source::Own(rotation) => {
+            CertificateSource::Own(rotation) => {
                 let authorities = shared(&secrets, *rotation).await.with_context(|| {
                     format!("cannot use the CA in the Secret {namespace}/{SECRET}; delete it to get a new CA")
                 })?;
                 let leaf = authorities.current.issue(&names, SystemTime::now(), rotation.leaf_duration)?;
                 (leaf, authorities.current.pem().to_owned(), authorities.bundle())
             }
-            Source::Files { certificate, key, authority } => {
+            CertificateSource::Files { certificate, key, authority } => {
                 let (chain, key) = (read(certificate).await?, read(key).await?);
                 let bundle = match authority {
                     Some(file) => String::from_utf8(read(file).await?).context("not UTF-8 text")?,
@@ -212,8 +212,8 @@ impl Certificates {
     /// Replaces certificates that are about to expire; never returns. Only the leader changes the shared Secret.
     pub(crate) async fn run(&self, election: &Election) {
         let interval = match &self.source {
-            Source::Own(rotation) => rotation.check_interval,
-            Source::Files { .. } => Duration::from_secs(10),
+            CertificateSource::Own(rotation) => rotation.check_interval,
+            CertificateSource::Files { .. } => Duration::from_secs(10),
         };
         loop {
             tokio::time::sleep(interval).await;
@@ -226,7 +226,7 @@ impl Certificates {
     async fn reconcile(&self, election: &Election) -> Result<()> {
         let now = SystemTime::now();
         match &self.source {
-            Source::Own(rotation) => {
+            CertificateSource::Own(rotation) => {
                 let Some(secret) = self.secrets.get_opt(SECRET).await.map_err(|error| plain(&error))? else {
                     anyhow::bail!("the Secret {SECRET} is gone: restart a server to create a new one");
                 };
@@ -249,7 +249,7 @@ impl Certificates {
                 }
                 self.publish(authorities.bundle());
             }
-            Source::Files { certificate, key, authority } => {
+            CertificateSource::Files { certificate, key, authority } => {
                 let (chain, key) = (read(certificate).await?, read(key).await?);
                 let signer = String::from_utf8_lossy(&chain).into_owned();
                 if self.leaf.lock().0 != signer {

@@ -12,7 +12,7 @@ use quorate_engine::facts::Controller;
 use quorate_engine::group_source::GroupSource;
 use quorate_engine::ledger::Reply;
 use quorate_intake::{Unreadable, objects};
-use quorate_kit::watch::Source;
+use quorate_kit::watch::WatchSource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tracing::warn;
 
@@ -38,11 +38,11 @@ fn group_source_resource(source: &GroupSource) -> Option<ApiResource> {
     Some(ApiResource::from_gvk_with_plural(&gvk, source.resource))
 }
 
-fn typed<K>(client: &Client, key: &ObjectKey) -> Source<K>
+fn typed<K>(client: &Client, key: &ObjectKey) -> WatchSource<K>
 where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + 'static,
 {
-    Source::namespaced(client.clone(), &key.namespace)
+    WatchSource::namespaced(client.clone(), &key.namespace)
 }
 
 /// A controller of a kind that only discovery knows.
@@ -61,14 +61,14 @@ async fn untyped(
     (kind, key): (&GroupKind, &ObjectKey),
     scale: Option<slim::ReplicasPath>,
 ) -> Result<Reply, Error> {
-    let source = Source::<IgnoredAny>::found(client.clone(), resource, Some(&key.namespace));
+    let source = WatchSource::<IgnoredAny>::found(client.clone(), resource, Some(&key.namespace));
     let kind = kind.clone();
     let source = source.read_by(move |text| objects::any_controller(&kind, text, scale.as_ref()));
     read(source, |controller| Ok(controller.clone()), key).await
 }
 
 async fn read<K>(
-    source: Source<K>,
+    source: WatchSource<K>,
     fact: impl Fn(&K) -> Result<Controller, Unreadable>,
     key: &ObjectKey,
 ) -> Result<Reply, Error> {

@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt as _};
 use quorate_api::names::kruise;
 use quorate_api::slim;
 use quorate_engine::basics::GroupKind;
-use quorate_kit::watch::{self as watches, Health, Progress, Source};
+use quorate_kit::watch::{self as watches, Health, Progress, WatchSource};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -76,7 +76,7 @@ pub(crate) fn follow(
 }
 
 async fn watch_webhooks(client: Client, served: &watch::Sender<Option<bool>>, health: Health) -> Infallible {
-    let source = Source::<slim::ValidatingWebhookConfiguration>::all(client).reporting_to(health);
+    let source = WatchSource::<slim::ValidatingWebhookConfiguration>::all(client).reporting_to(health);
     watches::run(source, |event| {
         if let Some(theirs) = decides_on_pods(event) {
             served.send_if_modified(|served| served.replace(!theirs) != Some(!theirs));

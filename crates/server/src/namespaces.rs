@@ -18,7 +18,7 @@ use quorate_engine::basics::{Text, Time};
 use quorate_engine::facts::{Budget, BudgetKey};
 use quorate_kit::Plain;
 use quorate_kit::election::Election;
-use quorate_kit::watch::{self as watches, Source};
+use quorate_kit::watch::{self as watches, WatchSource};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
@@ -110,7 +110,8 @@ pub(crate) async fn run(
 ) {
     let labelled: Arc<Mutex<Option<BTreeSet<Text>>>> = Arc::default();
     let changed = Arc::new(Notify::new());
-    let source: Source<slim::Namespace> = Source::all(client.clone()).selected_by(ENFORCED.to_owned());
+    let source: WatchSource<slim::Namespace> =
+        WatchSource::all(client.clone()).selected_by(ENFORCED.to_owned());
     let watching = watches::run(source, |event| {
         note(&labelled, event);
         changed.notify_one();

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::admission::{self, CurrentState};
-use crate::certificates::{Certificates, Rotation, Source};
+use crate::certificates::{CertificateSource, Certificates, Rotation};
 use crate::kruise::ServePub;
 use crate::life::{Lasting, Life, LifeStatus};
 use crate::webhooks::{Endpoint, ManagedBy};
@@ -46,7 +46,7 @@ pub struct Options {
     /// Which component writes the webhook configurations.
     pub webhooks: ManagedBy,
     /// Source of the certificates.
-    pub certificates: Source,
+    pub certificates: CertificateSource,
     /// Feature gates.
     pub gates: Gates,
     /// Whether pods get the owners that their templates name.
@@ -74,7 +74,7 @@ impl Options {
             endpoint: None,
             namespace: namespace.to_owned(),
             webhooks: ManagedBy::Server,
-            certificates: Source::Own(Rotation::default()),
+            certificates: CertificateSource::Own(Rotation::default()),
             gates: Gates::default(),
             propagate_owner_references: false,
             serve_pub: ServePub::Auto,

@@ -23,7 +23,7 @@ use crate::clock::Now;
 use crate::container_probe::{ContainerProbe, JITTER, JITTER_AT_START, ProbeResult};
 use crate::pod_view::{PodCondition, PodView};
 use crate::target::{self, Kind, ProbeRequest};
-use pod_probes::{Plan, PodProbes};
+use pod_probes::{ConditionPlan, PodProbes};
 
 /// Duration of the Lease.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(40);
@@ -65,9 +65,9 @@ pub(crate) struct ConditionWrite {
     life: u64,
 }
 
-/// The outcome of a write.
+/// The outcome of a patch of the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteOutcome {
+pub(crate) enum PatchOutcome {
     /// Written; the pod has the condition from this version on.
     Done(u64),
     /// The pod is gone, or another pod has its name.
@@ -303,9 +303,9 @@ impl ProbeManager {
                 continue;
             }
             match pod_probes.plan(self.began, self.mirror, now) {
-                Plan::Nothing => {}
-                Plan::Later(at) => drop(self.later.insert((at, uid))),
-                Plan::ConditionWrite(condition) => {
+                ConditionPlan::Nothing => {}
+                ConditionPlan::Later(at) => drop(self.later.insert((at, uid))),
+                ConditionPlan::ConditionWrite(condition) => {
                     pod_probes.writing = true;
                     writes.push(ConditionWrite { pod: pod_probes.pod.clone(), condition, life: self.life });
                 }
@@ -315,9 +315,9 @@ impl ProbeManager {
     }
 
     /// Takes the outcome of a write.
-    pub(crate) fn wrote(&mut self, write: ConditionWrite, wrote: WriteOutcome, now: Now) {
+    pub(crate) fn wrote(&mut self, write: ConditionWrite, wrote: PatchOutcome, now: Now) {
         let uid = write.pod.uid.clone();
-        if wrote == WriteOutcome::Gone {
+        if wrote == PatchOutcome::Gone {
             return self.forget(&uid);
         }
         if let Some(pod_probes) = self.pods.get_mut(&uid) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_kit::backoff::Backoff;
 
-use super::{ContainerProbes, HANDOVER, WriteOutcome};
+use super::{ContainerProbes, HANDOVER, PatchOutcome};
 use crate::clock::Now;
 use crate::container_probe::reason;
 use crate::disruptable::Disruptable;
@@ -34,9 +34,9 @@ pub(super) struct PodProbes {
     retry: Option<Duration>,
 }
 
-/// What to do for a pod.
+/// Whether to write the condition of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Plan {
+pub(super) enum ConditionPlan {
     Nothing,
     /// Check again at this time.
     Later(Duration),
@@ -115,16 +115,16 @@ impl PodProbes {
     }
 
     /// Decides what to do now.
-    pub(super) fn plan(&self, began: Now, mirror: bool, now: Now) -> Plan {
+    pub(super) fn plan(&self, began: Now, mirror: bool, now: Now) -> ConditionPlan {
         if self.writing {
-            return Plan::Nothing;
+            return ConditionPlan::Nothing;
         }
         let Some(wanted) = self.wanted(began, mirror, now) else {
             let handover = began.steady + HANDOVER;
             return if self.inherited && now.steady < handover {
-                Plan::Later(handover)
+                ConditionPlan::Later(handover)
             } else {
-                Plan::Nothing
+                ConditionPlan::Nothing
             };
         };
         let condition = self.condition();
@@ -134,13 +134,13 @@ impl PodProbes {
                 self.containers.values().filter_map(|container_probe| container_probe.answered).max();
             let probed = answered.unwrap_or_else(|| now.second()).max(floor);
             match self.retry.filter(|at| *at > now.steady) {
-                Some(at) => Plan::Later(at),
+                Some(at) => ConditionPlan::Later(at),
                 None => {
                     let mut condition = wanted.condition(condition, probed, now.second());
                     if let (true, Some(ready)) = (self.containers.is_empty(), &self.pod.ready) {
                         condition.since = ready.since.or(condition.since);
                     }
-                    Plan::ConditionWrite(condition)
+                    ConditionPlan::ConditionWrite(condition)
                 }
             }
         };
@@ -152,7 +152,7 @@ impl PodProbes {
         match (&self.written, self.written_at) {
             // The first result is always written, even if the pod already has the same condition: another writer may
             // have set it. A mirrored `Ready` needs no such write.
-            (None, _) if mirrored && current => Plan::Nothing,
+            (None, _) if mirrored && current => ConditionPlan::Nothing,
             (None, _) | (_, None) => write(),
             (Some((ours, _)), Some(at)) => {
                 let disputed = condition != Some(ours) && wanted.matches(ours);
@@ -160,11 +160,11 @@ impl PodProbes {
                     (false, true) => DISPUTE,
                     (false, false) => Duration::ZERO,
                     (true, _) if condition.is_some_and(|condition| condition.message == wanted.message) => {
-                        return Plan::Nothing;
+                        return ConditionPlan::Nothing;
                     }
                     (true, _) => MESSAGE_INTERVAL,
                 };
-                if now.steady >= at + after { write() } else { Plan::Later(at + after) }
+                if now.steady >= at + after { write() } else { ConditionPlan::Later(at + after) }
             }
         }
     }
@@ -177,9 +177,9 @@ impl PodProbes {
     }
 
     /// Takes the outcome of a write; `ours` means that the write started after the agent's last beginning.
-    pub(super) fn wrote(&mut self, condition: PodCondition, wrote: WriteOutcome, ours: bool, now: Now) {
+    pub(super) fn wrote(&mut self, condition: PodCondition, wrote: PatchOutcome, ours: bool, now: Now) {
         self.writing = false;
-        let WriteOutcome::Done(version) = wrote else {
+        let PatchOutcome::Done(version) = wrote else {
             self.retry = Some(now.steady + self.backoff.failed());
             return;
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ConditionWrite, DueProbe, LeaseAction, ProbeManager, WriteOutcome};
+use super::{ConditionWrite, DueProbe, LeaseAction, PatchOutcome, ProbeManager};
 use crate::clock::Now;
 use crate::container_probe::ProbeResult;
 use crate::pod_view::{PodCondition, PodView};
@@ -130,7 +130,7 @@ impl Node {
         let condition = write.condition.clone();
         self.version += 1;
         self.condition = Some(condition.clone());
-        self.manager.wrote(write, WriteOutcome::Done(self.version), self.now);
+        self.manager.wrote(write, PatchOutcome::Done(self.version), self.now);
         self.manager.observe(self.pod(), self.now);
         Some(condition)
     }
@@ -325,7 +325,7 @@ fn a_failed_write_is_retried() {
         assert_eq!(write.condition.status, "False");
         assert_eq!(node.lease_action(), LeaseAction::Hold, "the pod still has True");
         assert_eq!(node.next_write(), None, "one write at a time");
-        node.manager.wrote(write, WriteOutcome::Failed, node.now);
+        node.manager.wrote(write, PatchOutcome::Failed, node.now);
         assert_eq!(node.next_write(), None, "no retry at once");
         let again = node.manager.later.first().unwrap().0;
         waits.push((again - node.now.steady).as_millis());

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 
 use crate::container_probe::ProbeResult;
-use crate::target::{ProbeRequest, Target};
+use crate::target::{ProbeRequest, ProbeTarget};
 use slots::ProbeSlots;
 
 /// Longest text of a target that goes into a condition, in characters.
@@ -57,18 +57,18 @@ impl Prober {
 
     async fn run(&self, request: &ProbeRequest) -> Result<(), String> {
         match &request.target {
-            Target::Http { https, host, port, path, headers } => {
+            ProbeTarget::Http { https, host, port, path, headers } => {
                 let first =
                     http::Address { https: *https, host: host.clone(), port: *port, path: path.clone() };
                 http::get(first, headers, &self.tls).await
             }
-            Target::Tcp { host, port } => tcp::connect(host, *port).await.map(drop),
-            Target::Grpc { host, port, service } => health::check(host, *port, service).await,
-            Target::Exec { container, command } => match &self.cri {
+            ProbeTarget::Tcp { host, port } => tcp::connect(host, *port).await.map(drop),
+            ProbeTarget::Grpc { host, port, service } => health::check(host, *port, service).await,
+            ProbeTarget::Exec { container, command } => match &self.cri {
                 Some(socket) => exec::run(socket, container, command, request.timeout).await,
                 None => Err("exec probes are off on this node: the agent has no --cri-socket".to_owned()),
             },
-            Target::Unknown(why) => Err(why.clone()),
+            ProbeTarget::Unknown(why) => Err(why.clone()),
         }
     }
 }

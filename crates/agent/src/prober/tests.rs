@@ -20,7 +20,7 @@ use super::exec::{ExecSyncRequest, ExecSyncResponse};
 use super::health::{HealthCheckRequest, HealthCheckResponse};
 use super::{Prober, one_line};
 use crate::container_probe::ProbeResult;
-use crate::target::{ProbeRequest, Target};
+use crate::target::{ProbeRequest, ProbeTarget};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ fn prober() -> Prober {
     Prober::new(64, None).unwrap()
 }
 
-async fn run(target: Target) -> ProbeResult {
+async fn run(target: ProbeTarget) -> ProbeResult {
     prober().probe(&ProbeRequest { target, timeout: SECOND * 5 }, false).await
 }
 
@@ -42,8 +42,8 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn http(address: SocketAddr, path: &str) -> Target {
-    Target::Http {
+fn http(address: SocketAddr, path: &str) -> ProbeTarget {
+    ProbeTarget::Http {
         https: false,
         host: address.ip().to_string(),
         port: address.port(),
@@ -109,7 +109,7 @@ async fn the_http_status_decides_the_result() {
 async fn http_headers_are_those_of_the_probe() {
     let address = application().await;
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let target = Target::Http {
+    let target = ProbeTarget::Http {
         https: false,
         host: "localhost".to_owned(),
         port: address.port(),
@@ -151,7 +151,7 @@ async fn https_accepts_any_certificate() {
         }
     });
     for host in ["127.0.0.1", "localhost"] {
-        let target = Target::Http {
+        let target = ProbeTarget::Http {
             https: true,
             host: host.to_owned(),
             port: address.port(),
@@ -161,8 +161,8 @@ async fn https_accepts_any_certificate() {
         assert_eq!(run(target).await, ProbeResult::Passed, "{host}");
     }
     let plain = application().await;
-    let Target::Http { host, port, path, headers, .. } = http(plain, "/yes") else { panic!() };
-    let answer = run(Target::Http { https: true, host, port, path, headers }).await;
+    let ProbeTarget::Http { host, port, path, headers, .. } = http(plain, "/yes") else { panic!() };
+    let answer = run(ProbeTarget::Http { https: true, host, port, path, headers }).await;
     assert!(
         matches!(&answer, ProbeResult::Failed(why) if why.starts_with("TLS handshake failed: ")),
         "{answer:?}"
@@ -172,7 +172,7 @@ async fn https_accepts_any_certificate() {
 #[tokio::test]
 async fn an_open_port_passes_the_tcp_probe() {
     let (listener, address) = listen().await;
-    let target = || Target::Tcp { host: "127.0.0.1".to_owned(), port: address.port() };
+    let target = || ProbeTarget::Tcp { host: "127.0.0.1".to_owned(), port: address.port() };
     assert_eq!(run(target()).await, ProbeResult::Passed);
     drop(listener);
     let answer = run(target()).await;
@@ -307,10 +307,11 @@ async fn the_grpc_health_status_decides_the_result() {
         (address.port(), "cut", failed("gRPC call failed: the response has no status")),
         (address.port(), "other", failed("gRPC health fails with status 5: no such service")),
     ] {
-        let target = Target::Grpc { host: "127.0.0.1".to_owned(), port, service: service.to_owned() };
+        let target = ProbeTarget::Grpc { host: "127.0.0.1".to_owned(), port, service: service.to_owned() };
         assert_eq!(run(target).await, expected, "{service}");
     }
-    let target = Target::Grpc { host: "127.0.0.1".to_owned(), port: plain.port(), service: String::new() };
+    let target =
+        ProbeTarget::Grpc { host: "127.0.0.1".to_owned(), port: plain.port(), service: String::new() };
     let answer = run(target).await;
     assert!(
         matches!(&answer, ProbeResult::Failed(why) if why.starts_with("gRPC call failed: ")),
@@ -359,7 +360,7 @@ async fn commands_go_to_the_container_runtime() {
     });
     let prober = Prober::new(8, Some(socket)).unwrap();
     let request = |command: &str| ProbeRequest {
-        target: Target::Exec {
+        target: ProbeTarget::Exec {
             container: "abc".to_owned(),
             command: command.split(' ').map(str::to_owned).collect(),
         },

@@ -15,7 +15,7 @@ use quorate_engine::decision::ProbeDoubt;
 use quorate_engine::facts::{BudgetKey, BudgetKind, NativeBudget};
 use quorate_engine::status::ConditionType;
 use quorate_intake::objects;
-use quorate_kit::watch::Source;
+use quorate_kit::watch::WatchSource;
 use quorate_server::ServePub;
 use quorate_server::view::{Assumed, Servers, Unlisted, View};
 
@@ -141,7 +141,7 @@ fn probes(view: &mut View, section: &mut Section) {
 
 /// Checks for pods that two native budgets cover: the API server never evicts them.
 async fn native(client: &Client, engine: &Engine, section: &mut Section) {
-    let source = Source::<slim::PodDisruptionBudget>::all(client.clone());
+    let source = WatchSource::<slim::PodDisruptionBudget>::all(client.clone());
     let budgets: Vec<(ObjectKey, NativeBudget)> = match source.list().await {
         Ok(listed) => {
             listed.objects.iter().filter_map(|b| objects::native_budget(b).ok()).collect::<Vec<_>>()

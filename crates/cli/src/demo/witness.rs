@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
-use quorate_kit::watch::{self, Source};
+use quorate_kit::watch::{self, WatchSource};
 use tokio::sync::watch as watch_channel;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -46,7 +46,7 @@ impl Witness {
         let state = Arc::new(Mutex::new(State::default()));
         let changed = Arc::new(watch_channel::Sender::new(0));
         let (log, notifier) = (state.clone(), changed.clone());
-        let source = Source::<Pod>::namespaced(client, namespace);
+        let source = WatchSource::<Pod>::namespaced(client, namespace);
         let watching = tokio::spawn(async move {
             watch::run(source, |event| {
                 log.lock().take(event);

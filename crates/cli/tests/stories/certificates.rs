@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quorate_server::certificates::{Rotation, SECRET, Source};
+use quorate_server::certificates::{CertificateSource, Rotation, SECRET};
 use quorate_testbed::{Cluster, eventually};
 use serde_json::json;
 
@@ -26,7 +26,8 @@ fn hurried() -> Rotation {
 
 async fn certificate_authorities_rotate_without_failed_webhook_calls(cluster: Cluster) {
     install(&cluster).await;
-    let change = |options: &mut quorate_server::Options| options.certificates = Source::Own(hurried());
+    let change =
+        |options: &mut quorate_server::Options| options.certificates = CertificateSource::Own(hurried());
     let _quorate = Quorate::start_with(&cluster, change).await;
     let ns = TestNamespace::with_manual_pods(&cluster, "signed").await;
     for number in 0..2 {

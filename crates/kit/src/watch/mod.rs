@@ -6,7 +6,7 @@
 //! - A list is delivered whole or not at all, so a cache can replace its content. An interrupted list has no effect.
 //! - Lists are consistent: none has an older state than what was delivered before.
 //! - Every wait has a timeout, and no failure ends a watch: [`Health`] has its state.
-//! - Each object is reduced to the needed fields as soon as it is read ([`Source::read_by`]). So a long list of large
+//! - Each object is reduced to the needed fields as soon as it is read ([`WatchSource::read_by`]). So a long list of large
 //!   objects is never in memory as a whole: only one page of text, and the reduced objects of the pages before.
 
 mod health;
@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
 pub use health::{Failing, Health, Interruptions, Progress, Why};
-pub use wire::{Identity, Unreadable};
+pub use wire::{Identity, UnreadableObject};
 use wire::{Line, Page};
 
 /// Objects in one page of a list: few enough to keep a page small, many enough to need few pages.
@@ -66,7 +66,7 @@ pub enum WatchEvent<K> {
     /// An object was deleted; this is its last state, with the version of its deletion.
     Deleted(K),
     /// An object was added, modified or deleted, and cannot be decoded.
-    Unreadable(Unreadable),
+    Unreadable(UnreadableObject),
     /// All changes up to this version were delivered.
     Bookmark(String),
 }
@@ -79,7 +79,7 @@ pub struct Listed<K> {
     /// The objects.
     pub objects: Vec<K>,
     /// The objects that cannot be decoded.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableObject>,
     /// The version of the list.
     pub version: String,
     /// When the list was requested. It shows every change up to then.
@@ -87,7 +87,7 @@ pub struct Listed<K> {
 }
 
 /// What to watch.
-pub struct Source<K> {
+pub struct WatchSource<K> {
     client: Client,
     request: Request,
     kind: String,
@@ -101,7 +101,7 @@ pub struct Source<K> {
     read: Read<K>,
 }
 
-impl<K> Source<K> {
+impl<K> WatchSource<K> {
     /// All objects of a kind, in all namespaces.
     pub fn all(client: Client) -> Self
     where
@@ -150,10 +150,13 @@ impl<K> Source<K> {
 
     /// Sets how to decode an object: `read` returns the needed fields from its JSON text, or why they cannot be read.
     #[must_use]
-    pub fn read_by<T>(self, read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static) -> Source<T> {
+    pub fn read_by<T>(
+        self,
+        read: impl Fn(&str) -> Result<T, String> + Send + Sync + 'static,
+    ) -> WatchSource<T> {
         let Self { client, request, kind, labels, fields, health, logged, request_timeout, .. } = self;
         let read = Arc::new(read);
-        Source { client, request, kind, labels, fields, health, logged, request_timeout, read }
+        WatchSource { client, request, kind, labels, fields, health, logged, request_timeout, read }
     }
 
     /// Only objects that match a label selector.
@@ -195,7 +198,7 @@ enum Ending {
 ///
 /// Every failure is retried, 403 and 404 included. Meanwhile the objects delivered before remain the last known state.
 /// The [`Health`] of the source reports failures.
-pub async fn run<K, F>(source: Source<K>, mut deliver: impl FnMut(WatchEvent<K>) -> F) -> Infallible
+pub async fn run<K, F>(source: WatchSource<K>, mut deliver: impl FnMut(WatchEvent<K>) -> F) -> Infallible
 where
     F: Future<Output = ()>,
 {
@@ -303,7 +306,7 @@ impl NoAnswer {
     }
 }
 
-impl<K> Source<K> {
+impl<K> WatchSource<K> {
     /// Records that an event was received at this time.
     fn received(&self, at: Instant) {
         self.healed(self.health.received(at).as_ref());

@@ -123,7 +123,7 @@ async fn play_for(seconds: u64, script: impl IntoIterator<Item = FakeResponse>) 
     let client = Client::new(service, "default");
     let interruptions = Interruptions::default();
     let health = Health::counting(interruptions.clone());
-    let source = Source::<Thing>::new(client, "Thing".to_owned(), "/things".to_owned());
+    let source = WatchSource::<Thing>::new(client, "Thing".to_owned(), "/things".to_owned());
     let source = source.reporting_to(health.clone());
     let events = Arc::new(Mutex::new(Vec::new()));
     let deliver = |event: WatchEvent<Thing>| {
@@ -315,8 +315,11 @@ async fn a_kind_that_can_only_be_listed_is_listed_before_it_is_stale() {
                 http::Response::builder().status(code).body(body).unwrap(),
             ))
         });
-        let source =
-            Source::<Thing>::new(Client::new(service, "default"), "Thing".to_owned(), "/things".to_owned());
+        let source = WatchSource::<Thing>::new(
+            Client::new(service, "default"),
+            "Thing".to_owned(),
+            "/things".to_owned(),
+        );
         let running = run(source, |_| std::future::ready(()));
         assert!(tokio::time::timeout(Duration::from_secs(600), running).await.is_err());
         let lists = script.lock().unwrap().clone();
@@ -343,7 +346,7 @@ async fn a_list_can_be_requested() {
         std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(StreamBody::new(frames))))
     });
     let source =
-        Source::<Thing>::new(Client::new(service, "default"), "Thing".to_owned(), "/things".to_owned());
+        WatchSource::<Thing>::new(Client::new(service, "default"), "Thing".to_owned(), "/things".to_owned());
     let running = tokio::spawn(run(source.reporting_to(health.clone()), |_| std::future::ready(())));
     health.follow().wait_for(|progress| progress.last_received.is_some()).await.unwrap();
     let began = Instant::now();

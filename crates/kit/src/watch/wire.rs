@@ -10,7 +10,7 @@ use super::{Read, WatchEvent};
 /// An object that could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{identity}: {why}")]
-pub struct Unreadable {
+pub struct UnreadableObject {
     /// The object, as far as its identity can be read.
     pub identity: Identity,
     /// Why it cannot be decoded.
@@ -117,7 +117,7 @@ impl<K> Line<K> {
             },
             "DELETED" => match read(object, as_kept) {
                 Ok(object) => WatchEvent::Deleted(object),
-                Err(unreadable) => WatchEvent::Unreadable(Unreadable { deleted: true, ..*unreadable }),
+                Err(unreadable) => WatchEvent::Unreadable(UnreadableObject { deleted: true, ..*unreadable }),
             },
             "BOOKMARK" => match at() {
                 Some(version) => WatchEvent::Bookmark(version),
@@ -134,8 +134,9 @@ impl<K> Line<K> {
 }
 
 /// Decodes one object.
-pub(super) fn read<K>(raw: &RawValue, as_kept: &Read<K>) -> Result<K, Box<Unreadable>> {
-    as_kept(raw.get()).map_err(|why| Box::new(Unreadable { identity: identity(raw), why, deleted: false }))
+pub(super) fn read<K>(raw: &RawValue, as_kept: &Read<K>) -> Result<K, Box<UnreadableObject>> {
+    as_kept(raw.get())
+        .map_err(|why| Box::new(UnreadableObject { identity: identity(raw), why, deleted: false }))
 }
 
 fn identity(raw: &RawValue) -> Identity {

@@ -14,7 +14,7 @@ use quorate_intake::{budget, objects};
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
 use quorate_kit::lease::ObservedLease;
-use quorate_kit::watch::Source;
+use quorate_kit::watch::WatchSource;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -88,7 +88,7 @@ impl ReplicaLeases {
     }
 
     async fn observe(&self) -> Result<Vec<SeenLease>, Error> {
-        let source: Source<slim::Lease> = Source::namespaced(self.client.clone(), &self.namespace)
+        let source: WatchSource<slim::Lease> = WatchSource::namespaced(self.client.clone(), &self.namespace)
             .selected_by(format!("{}={}", LABEL.0, LABEL.1));
         let listed = source.list().await?;
         let seen = self.observations.take(listed.objects, clock::now());

@@ -9,10 +9,10 @@
 
 mod acknowledgement;
 mod handover;
+mod lease_validity;
 mod members;
 mod renewal;
 mod silence;
-mod validity;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,8 +26,8 @@ use quorate_engine::basics::Time;
 use quorate_kit::watch::Interruptions;
 
 pub(crate) use acknowledgement::Acknowledgement;
+use lease_validity::LeaseValidity;
 use members::Observations;
-use validity::Validity;
 
 use crate::calls::FIELD_MANAGER;
 use crate::clock;
@@ -52,7 +52,7 @@ pub(crate) struct ReplicaLeases {
     name: String,
     /// How long to keep the Lease of a process that ended: until then, what it admitted may still happen.
     kept: Duration,
-    validity: Validity,
+    validity: LeaseValidity,
     /// Whether the replica has begun to serve.
     has_served: AtomicBool,
     observations: Observations,
@@ -73,7 +73,7 @@ impl ReplicaLeases {
             namespace,
             name,
             kept,
-            validity: Validity::new(interruptions),
+            validity: LeaseValidity::new(interruptions),
             has_served: AtomicBool::new(false),
             observations: Observations::new(true),
             own: Mutex::default(),

@@ -67,7 +67,7 @@ fn groups(status: &Value) -> Option<Groups> {
 
 /// A write to the twin.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum TwinStep {
     /// Create the twin of the native budget with this UID.
     Create { owner: String, spec: Box<DisruptionBudgetSpec> },
     /// Replace the spec of the twin with this UID.
@@ -78,13 +78,13 @@ pub(super) enum Step {
 
 /// The next write, if one is needed. A budget that a user created is never changed. A twin whose native budget became
 /// invalid stays as it is: an invalid request for a twin is not a request to remove the twin.
-pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&TwinState>) -> Option<Step> {
+pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&TwinState>) -> Option<TwinStep> {
     let twin = match known {
         Some(TwinState { twin: None }) => return None,
         Some(TwinState { twin: Some(twin) }) => Some(&**twin),
         None => None,
     };
-    let delete = |twin: &Twin| Step::Delete { twin: twin.uid.clone() };
+    let delete = |twin: &Twin| TwinStep::Delete { twin: twin.uid.clone() };
     let Some((native, requested)) = native.and_then(|native| Some((native, objects::twin(native)?))) else {
         return twin.map(delete);
     };
@@ -93,9 +93,9 @@ pub(super) fn step(native: Option<&PodDisruptionBudget>, known: Option<&TwinStat
         // The twin belongs to an earlier native budget of that name, which is gone.
         (_, Some(twin)) if twin.owner != uid => Some(delete(twin)),
         (Some(spec), Some(twin)) if twin.spec.as_ref() != Some(&spec) => {
-            Some(Step::Change { twin: twin.uid.clone(), spec: Box::new(spec) })
+            Some(TwinStep::Change { twin: twin.uid.clone(), spec: Box::new(spec) })
         }
-        (Some(spec), None) => Some(Step::Create { owner: uid, spec: Box::new(spec) }),
+        (Some(spec), None) => Some(TwinStep::Create { owner: uid, spec: Box::new(spec) }),
         (None, _) | (Some(_), Some(_)) => None,
     }
 }
@@ -200,12 +200,12 @@ mod tests {
         })
     }
 
-    fn name_of(step: Option<&Step>) -> &'static str {
+    fn name_of(step: Option<&TwinStep>) -> &'static str {
         match step {
             None => "nothing",
-            Some(Step::Create { .. }) => "create",
-            Some(Step::Change { .. }) => "change",
-            Some(Step::Delete { .. }) => "delete",
+            Some(TwinStep::Create { .. }) => "create",
+            Some(TwinStep::Change { .. }) => "change",
+            Some(TwinStep::Delete { .. }) => "delete",
         }
     }
 

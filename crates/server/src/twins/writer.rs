@@ -12,7 +12,7 @@ use quorate_engine::status::ConditionType;
 use serde_json::json;
 use tracing::info;
 
-use super::plan::{self, Change, Step};
+use super::plan::{self, Change, TwinStep};
 use crate::calls::FIELD_MANAGER;
 use crate::events::Events;
 
@@ -27,11 +27,11 @@ impl TwinWriter {
     }
 
     /// Creates, changes or deletes a twin. After a conflict with another change, the watch shows the new state.
-    pub(super) async fn perform(&self, key: &ObjectKey, step: Step) -> Result<(), Error> {
+    pub(super) async fn perform(&self, key: &ObjectKey, step: TwinStep) -> Result<(), Error> {
         let budgets: Api<DisruptionBudget> = Api::namespaced(self.client.clone(), &key.namespace);
         let manager = Some(FIELD_MANAGER.to_owned());
         let outcome = match step {
-            Step::Create { owner, spec } => {
+            TwinStep::Create { owner, spec } => {
                 let mut twin = DisruptionBudget::new(&key.name, *spec);
                 twin.metadata.owner_references = Some(vec![OwnerReference {
                     api_version: "policy/v1".to_owned(),
@@ -45,7 +45,7 @@ impl TwinWriter {
                 info!(budget = %key, "creating a twin");
                 budgets.create(&params, &twin).await.map(drop)
             }
-            Step::Change { twin, spec } => {
+            TwinStep::Change { twin, spec } => {
                 let patch = json!([
                     {"op": "test", "path": "/metadata/uid", "value": twin},
                     {"op": "replace", "path": "/spec", "value": spec},
@@ -54,7 +54,7 @@ impl TwinWriter {
                 let params = PatchParams { field_manager: manager, ..PatchParams::default() };
                 budgets.patch(&key.name, &params, &Patch::<()>::Json(patch)).await.map(drop)
             }
-            Step::Delete { twin } => {
+            TwinStep::Delete { twin } => {
                 info!(budget = %key, "deleting a twin");
                 let preconditions = Some(Preconditions { uid: Some(twin), resource_version: None });
                 let params = DeleteParams { preconditions, ..DeleteParams::default() };

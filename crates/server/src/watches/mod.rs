@@ -28,7 +28,7 @@ use quorate_engine::basics::{GroupKind, Time};
 use quorate_engine::facts::BudgetKind;
 use quorate_engine::ledger::Event;
 use quorate_intake::objects;
-use quorate_kit::watch::{self, Source};
+use quorate_kit::watch::{self, WatchSource};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -93,16 +93,16 @@ pub(crate) fn start(
         });
         watches.add(
             GroupKind::new("", "Namespace"),
-            Source::<slim::Namespace>::all(all()).read_by(read),
+            WatchSource::<slim::Namespace>::all(all()).read_by(read),
             translate::namespaces,
         );
     }
     if scope.sees(NODES) {
-        let nodes = Source::<slim::Node>::all(all()).read_by(translate::reading(objects::node));
+        let nodes = WatchSource::<slim::Node>::all(all()).read_by(translate::reading(objects::node));
         watches.add(GroupKind::new("", "Node"), nodes, translate::nodes);
     }
     if scope.sees(LEASES) {
-        let agents = Source::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
+        let agents = WatchSource::namespaced(all(), own).selected_by(format!("{COMPONENT}={AGENT}"));
         let mut heartbeats = Heartbeats::default();
         watches.add(GroupKind::new("coordination.k8s.io", "Lease"), agents, move |event| {
             heartbeats.take(event, clock::now())
@@ -159,7 +159,7 @@ impl Watches {
     fn add<K: Send + 'static>(
         &mut self,
         kind: GroupKind,
-        source: Source<K>,
+        source: WatchSource<K>,
         translate: impl FnMut(watch::WatchEvent<K>) -> Vec<Event> + Send + 'static,
     ) {
         let (replica, pending_list) = (self.replica.clone(), self.initial_sync.pending_list());
@@ -177,7 +177,7 @@ const HEARD_INTERVAL: Duration = Duration::from_secs(1);
 /// first list is sent.
 async fn forward<K>(
     kind: GroupKind,
-    source: Source<K>,
+    source: WatchSource<K>,
     replica: ReplicaHandle,
     mut pending_list: Option<PendingList>,
     mut translate: impl FnMut(watch::WatchEvent<K>) -> Vec<Event>,

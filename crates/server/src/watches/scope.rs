@@ -9,7 +9,7 @@ use kube::Client;
 use kube::core::{ApiResource, Resource};
 use parking_lot::Mutex;
 use quorate_engine::basics::GroupKind;
-use quorate_kit::watch::{Failing, Health, Interruptions, Source};
+use quorate_kit::watch::{Failing, Health, Interruptions, WatchSource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
@@ -98,13 +98,13 @@ impl WatchScope {
     }
 
     /// The objects of a namespaced kind within the scope.
-    pub(super) fn source<K>(&self, client: &Client) -> Source<K>
+    pub(super) fn source<K>(&self, client: &Client) -> WatchSource<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
     {
         match &self.namespace {
-            Some(namespace) => Source::namespaced(client.clone(), namespace),
-            None => Source::all(client.clone()),
+            Some(namespace) => WatchSource::namespaced(client.clone(), namespace),
+            None => WatchSource::all(client.clone()),
         }
     }
 
@@ -113,8 +113,8 @@ impl WatchScope {
         &self,
         client: &Client,
         resource: &ApiResource,
-    ) -> Source<K> {
-        Source::found(client.clone(), resource, self.namespace.as_deref())
+    ) -> WatchSource<K> {
+        WatchSource::found(client.clone(), resource, self.namespace.as_deref())
     }
 
     /// How long to wait for the first list of a kind that not every cluster has.

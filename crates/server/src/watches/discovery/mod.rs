@@ -26,7 +26,7 @@ use quorate_engine::ledger::Event;
 use quorate_intake::objects;
 use quorate_kit::Plain;
 use quorate_kit::backoff::Backoff;
-use quorate_kit::watch::{Failing, Health, Source, Why};
+use quorate_kit::watch::{Failing, Health, WatchSource, Why};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -208,7 +208,7 @@ impl Discovery {
     fn watch_definitions(&self) -> (AbortOnDropHandle<()>, Health) {
         let definitions = self.definitions.clone();
         let health = self.scope.health(&GroupKind::new("apiextensions.k8s.io", "CustomResourceDefinition"));
-        let source = Source::<slim::CustomResourceDefinition>::all(self.client.clone());
+        let source = WatchSource::<slim::CustomResourceDefinition>::all(self.client.clone());
         let source = source.reporting_to(health.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
             quorate_kit::watch::run(source, |event| {

@@ -8,7 +8,7 @@ use super::RENEW_DEADLINE;
 use crate::clock::Reading;
 
 /// What the last renewal of the Lease allows this process.
-pub(super) struct Validity {
+pub(super) struct LeaseValidity {
     /// When the last renewal was sent; `None` if this process must not decide.
     renewed: Mutex<Option<Reading>>,
     /// How often the watches lost the API server.
@@ -17,7 +17,7 @@ pub(super) struct Validity {
     verified: watch::Sender<u64>,
 }
 
-impl Validity {
+impl LeaseValidity {
     pub(super) fn new(interruptions: Interruptions) -> Self {
         Self { renewed: Mutex::default(), interruptions, verified: watch::Sender::new(0) }
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_was_suspended_does_not_decide_until_the_next_renewal() {
-        let validity = Validity::new(Interruptions::default());
+        let validity = LeaseValidity::new(Interruptions::default());
         assert!(!validity.is_current(), "never renewed");
         validity.renewed(Reading::now(), 0);
         assert!(validity.is_current());
