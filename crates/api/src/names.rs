@@ -1,7 +1,7 @@
 //! Labels, annotations, conditions and kinds by name.
 
-/// Links a pod to a [`Workload`](crate::Workload): the workload's name. A label.
-pub const WORKLOAD: &str = "quorate.dev/workload";
+pub use quorate_engine::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP, WORKLOAD};
+
 /// Links a pod to a [`Workload`](crate::Workload): the pod group's name. A label.
 pub const POD_GROUP: &str = "quorate.dev/pod-group";
 /// Links a pod to a [`Workload`](crate::Workload): the replica of the pod group. A label.
@@ -33,8 +33,10 @@ pub const SERVER: &str = "server";
 /// The leader election Lease in Quorate's own namespace. The leader writes status, webhook configurations and namespace
 /// labels.
 pub const LEADER_LEASE: &str = "quorate-server";
-/// On the Lease of a server: the resourceVersion up to which the server has seen every budget. An annotation.
+/// On the Lease of a server: the resourceVersion up to which the server has seen every `DisruptionBudget`. An annotation.
 pub const ACKNOWLEDGED: &str = "quorate.dev/acknowledged";
+/// The same for `PodUnavailableBudget`s. An annotation.
+pub const ACKNOWLEDGED_UNAVAILABLE_BUDGETS: &str = "quorate.dev/acknowledged-unavailable-budgets";
 
 /// Annotation of a server's Lease: whether the server may admit requests, `true` or `false`. Servers of earlier releases
 /// do not write it, and may.
@@ -54,15 +56,18 @@ pub const WATCH_AGES: &str = "quorate.dev/watch-ages";
 /// On the Lease of a server: how it was started, as far as its decisions depend on it, as a JSON object. An annotation.
 pub const SETTINGS: &str = "quorate.dev/settings";
 
+/// Stands for a relabel in the label of a token whose operation is an update. The release before knows no relabels: it
+/// could not read the token and would drop it. It keeps an update whose label it does not see on the pod until the pod
+/// has changed, or until the token expires; that is what a relabel needs. No pod has this label.
+pub const RELABELLED: &str = "quorate.dev/relabelled";
+
 /// The condition of a pod that its disruption probes set.
 pub const DISRUPTABLE: &str = "Disruptable";
 
 /// Names that OpenKruise reads and writes on pods and on `PodUnavailableBudget`s.
 pub mod kruise {
-    /// On a `PodUnavailableBudget`: the operations it protects against, as DELETE,UPDATE,EVICT,RESIZE. An annotation.
-    pub const PROTECT_OPERATIONS: &str = "kruise.io/pub-protect-operations";
-    /// On a `PodUnavailableBudget`: the expected number of pods or groups. An annotation.
-    pub const PROTECT_TOTAL_REPLICAS: &str = "pub.kruise.io/protect-total-replicas";
+    pub use quorate_engine::names::kruise::{PROTECT_OPERATIONS, PROTECT_TOTAL_REPLICAS};
+
     /// On a pod: not True while an in-place update is about to begin or is in progress. A condition, and a readiness
     /// gate of the pods that OpenKruise updates in place.
     pub const INPLACE_UPDATE_READY: &str = "InPlaceUpdateReady";

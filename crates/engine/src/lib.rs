@@ -20,6 +20,7 @@ mod labels;
 pub mod ledger;
 #[cfg(feature = "mutations")]
 mod left_out;
+pub mod names;
 mod pool;
 mod probe_trust;
 mod relabel;

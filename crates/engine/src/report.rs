@@ -8,6 +8,7 @@ use crate::condition_reason::ConditionReason as Reason;
 use crate::decision::{Noun, Numbers, Unresolved};
 use crate::engine::{BudgetRecord, Engine};
 use crate::facts::{BudgetKey, NativeBudget, Operation, Rules, Units};
+use crate::names::WORKLOAD;
 use crate::sentence;
 use crate::status::{Condition, ConditionType, Group, MAX_GROUPS, Scope, Status};
 use crate::tally::Unit;
@@ -121,7 +122,7 @@ impl Engine {
                 Reason::MissingWorkloadReference,
                 format!(
                     "The scope is Workload, but {pods} no workload; such pods count as unhealthy and are not \
-                     evicted. Set schedulingGroup or the quorate.dev/workload labels in their template."
+                     evicted. Set schedulingGroup or the {WORKLOAD} labels in their template."
                 ),
             ));
         }

@@ -12,6 +12,8 @@ use crate::decision::{
     Unhealthy, Unresolved,
 };
 use crate::facts::{BudgetKey, BudgetKind, MAX_SOURCES};
+use crate::names::WORKLOAD;
+use crate::names::kruise::PROTECT_OPERATIONS;
 
 /// The largest number of characters in a denial.
 pub const MAX_LENGTH: usize = 300;
@@ -78,7 +80,7 @@ pub fn denial(denial: &Denial, now: Time) -> String {
         DenialReason::Probe { pod, why, since } => says(probe(pod, why, *since, now)),
         DenialReason::NoGroup { pod } => says(format!(
             "pod {pod} names no workload, so its group is not known. \
-             Set schedulingGroup or the quorate.dev/workload labels in its template."
+             Set schedulingGroup or the {WORKLOAD} labels in its template."
         )),
         DenialReason::Exhausted(exhausted) => match &denial.budget {
             Some(budget) => self::exhausted(budget, exhausted, now),
@@ -162,8 +164,8 @@ pub fn departure(departure: &Departure) -> String {
         None => budget.to_string(),
     };
     let remedy = match budget.kind {
-        BudgetKind::DisruptionBudget => "add Relabel to its operations",
-        BudgetKind::PodUnavailableBudget => "add RELABEL to its annotation kruise.io/pub-protect-operations",
+        BudgetKind::DisruptionBudget => "add Relabel to its operations".to_owned(),
+        BudgetKind::PodUnavailableBudget => format!("add RELABEL to its annotation {PROTECT_OPERATIONS}"),
     };
     let (words, are) = (noun(*what, current), of_number(current));
     shorten(format!(

@@ -11,6 +11,7 @@ use crate::facts::{
     is_added_later,
 };
 use crate::group_source::GroupSource;
+use crate::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 use crate::selector::Selector;
 use crate::units::{self, ExpectedFrom, GroupKey};
 
@@ -205,33 +206,29 @@ pub(crate) fn certain(rules: &Rules, namespace: &Text, cluster: &ClusterState) -
 pub(crate) fn expected_from_of(source: &Source) -> ExpectedFrom {
     let Source { kind, name, part, uid } = source;
     match (&*kind.group, &*kind.kind) {
-        (OWN_API, WORKLOAD) => ExpectedFrom::Workload(WorkloadSource::Own, name.clone(), part.clone()),
-        (UPSTREAM_API, WORKLOAD) => {
+        (SCHEDULING_GROUP, WORKLOAD) => {
+            ExpectedFrom::Workload(WorkloadSource::Own, name.clone(), part.clone())
+        }
+        (UPSTREAM_SCHEDULING_GROUP, WORKLOAD) => {
             ExpectedFrom::Workload(WorkloadSource::Upstream, name.clone(), part.clone())
         }
-        (UPSTREAM_API, POD_GROUP) if part.is_empty() => ExpectedFrom::Lone(name.clone()),
-        (UPSTREAM_API, POD_GROUP) => ExpectedFrom::Template(name.clone(), part.clone()),
+        (UPSTREAM_SCHEDULING_GROUP, POD_GROUP) if part.is_empty() => ExpectedFrom::Lone(name.clone()),
+        (UPSTREAM_SCHEDULING_GROUP, POD_GROUP) => ExpectedFrom::Template(name.clone(), part.clone()),
         _ => ExpectedFrom::Scale(uid.clone()),
     }
 }
 
-const OWN_API: &str = "scheduling.quorate.dev";
-const UPSTREAM_API: &str = "scheduling.k8s.io";
 const WORKLOAD: &str = "Workload";
 const POD_GROUP: &str = "PodGroup";
 
 /// The kind of PodGroups.
 pub(crate) fn pod_group_kind() -> GroupKind {
-    GroupKind::new(UPSTREAM_API, POD_GROUP)
+    GroupKind::new(UPSTREAM_SCHEDULING_GROUP, POD_GROUP)
 }
 
 /// The kind of Workloads.
 pub(crate) fn workload_kind(source: WorkloadSource) -> GroupKind {
-    let api = match source {
-        WorkloadSource::Own => OWN_API,
-        WorkloadSource::Upstream => UPSTREAM_API,
-    };
-    GroupKind::new(api, WORKLOAD)
+    GroupKind::new(source.api_group(), WORKLOAD)
 }
 
 /// Whether the object of a source is known.

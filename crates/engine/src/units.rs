@@ -331,8 +331,8 @@ pub(crate) fn expected_number(
 }
 
 const POD_GROUP: &str = "PodGroup/";
-const OWN_WORKLOAD: &str = "Workload.scheduling.quorate.dev/";
-const UPSTREAM_WORKLOAD: &str = "Workload.scheduling.k8s.io/";
+/// The API group of the Workload follows.
+const WORKLOAD: &str = "Workload.";
 const LABEL: &str = "Label/";
 const OWNER: &str = "Owner/";
 /// Separates the first and the last number of a range. No name and no label contains it.
@@ -343,11 +343,8 @@ impl GroupKey {
     pub(crate) fn write(&self) -> String {
         match self {
             Self::PodGroup(name) => format!("{POD_GROUP}{name}"),
-            Self::Replica(WorkloadSource::Own, workload, group, replica) => {
-                format!("{OWN_WORKLOAD}{workload}/{group}/{replica}")
-            }
-            Self::Replica(WorkloadSource::Upstream, workload, group, replica) => {
-                format!("{UPSTREAM_WORKLOAD}{workload}/{group}/{replica}")
+            Self::Replica(source, workload, group, replica) => {
+                format!("{WORKLOAD}{}/{workload}/{group}/{replica}", source.api_group())
             }
             Self::OfSource(source, name, value) => format!("{}/{name}/{value}", source.kind),
             Self::Label(value) => format!("{LABEL}{value}"),
@@ -370,17 +367,18 @@ impl GroupKey {
     }
 
     fn read_one(text: &str) -> Option<Self> {
-        let replica = |source, rest: &str| {
-            let mut parts = rest.splitn(3, '/');
-            let (workload, group, replica) = (parts.next()?, parts.next()?, parts.next()?);
+        let replica = |text: &str| {
+            let mut parts = text.splitn(4, '/');
+            let (api, workload, group, replica) =
+                (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+            let sources = [WorkloadSource::Own, WorkloadSource::Upstream];
+            let source = sources.into_iter().find(|source| source.api_group() == api)?;
             Some(Self::Replica(source, workload.into(), group.into(), replica.into()))
         };
         if let Some(name) = text.strip_prefix(POD_GROUP) {
             Some(Self::PodGroup(name.into()))
-        } else if let Some(rest) = text.strip_prefix(OWN_WORKLOAD) {
-            replica(WorkloadSource::Own, rest)
-        } else if let Some(rest) = text.strip_prefix(UPSTREAM_WORKLOAD) {
-            replica(WorkloadSource::Upstream, rest)
+        } else if let Some(rest) = text.strip_prefix(WORKLOAD) {
+            replica(rest)
         } else if let Some(value) = text.strip_prefix(LABEL) {
             Some(Self::Label(value.into()))
         } else if let Some(uid) = text.strip_prefix(OWNER) {

@@ -10,9 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
 use super::{by_discovery, meta, or_default};
-
-/// The group of the upstream Workload API.
-const GROUP: &str = "scheduling.k8s.io";
+use crate::names::UPSTREAM_SCHEDULING_GROUP;
 
 /// A pod group.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -33,7 +31,10 @@ impl PodGroup {
 
     /// The resource to request from the API server.
     pub fn resource(version: &str) -> ApiResource {
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, "PodGroup"), "podgroups")
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(UPSTREAM_SCHEDULING_GROUP, version, "PodGroup"),
+            "podgroups",
+        )
     }
 
     /// The template it was created from, if it names one.
@@ -158,7 +159,10 @@ impl Workload {
 
     /// The resource to request from the API server.
     pub fn resource(version: &str) -> ApiResource {
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, "Workload"), "workloads")
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(UPSTREAM_SCHEDULING_GROUP, version, "Workload"),
+            "workloads",
+        )
     }
 
     /// Its groups or templates, under the field name of any version.

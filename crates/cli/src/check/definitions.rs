@@ -3,6 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use kube::{Client, Error, ResourceExt as _};
+use quorate_api::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 
 use super::report::Section;
 
@@ -62,7 +63,7 @@ fn collect(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
 
 async fn workload_api(client: &Client, section: &mut Section) {
     let served = match client.list_api_groups().await {
-        Ok(groups) => groups.groups.into_iter().find(|group| group.name == "scheduling.k8s.io"),
+        Ok(groups) => groups.groups.into_iter().find(|group| group.name == UPSTREAM_SCHEDULING_GROUP),
         Err(error) => return section.unlisted("the API groups", &error),
     };
     let versions: Vec<String> =
@@ -70,12 +71,12 @@ async fn workload_api(client: &Client, section: &mut Section) {
     let mut groups = Vec::new();
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
         if versions.iter().any(|served| served == version) {
-            groups.push(format!("scheduling.k8s.io/{version}"));
+            groups.push(format!("{UPSTREAM_SCHEDULING_GROUP}/{version}"));
         }
     }
     section.good(match groups.is_empty() {
         true => {
-            "the cluster does not serve the Workload API: use scheduling.quorate.dev Workloads".to_owned()
+            format!("the cluster does not serve the Workload API: use {SCHEDULING_GROUP} Workloads")
         }
         false => format!("the cluster serves the Workload API: {}", groups.join(", ")),
     });

@@ -3,6 +3,7 @@
 use super::{Operation, Operations};
 use crate::basics::{GroupKind, ObjectKey, Quantity, Text, Time, Uid, Version};
 use crate::claims::Ledger;
+use crate::names::kruise::PROTECT_TOTAL_REPLICAS;
 use crate::selector::Selector;
 
 /// The kind of object that defines a budget.
@@ -19,10 +20,10 @@ impl BudgetKind {
     pub const ALL: [Self; 2] = [Self::DisruptionBudget, Self::PodUnavailableBudget];
 
     /// The field or annotation in which such a budget states the expected number of units.
-    pub(crate) fn expected_field(self) -> &'static str {
+    pub(crate) fn expected_field(self) -> String {
         match self {
-            Self::DisruptionBudget => "expectedReplicas",
-            Self::PodUnavailableBudget => "the annotation pub.kruise.io/protect-total-replicas",
+            Self::DisruptionBudget => "expectedReplicas".to_owned(),
+            Self::PodUnavailableBudget => format!("the annotation {PROTECT_TOTAL_REPLICAS}"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::Owner;
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Uid, Version};
 use crate::group_source::GroupSource;
+use crate::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 
 /// The API that a `Workload` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,6 +12,16 @@ pub enum WorkloadSource {
     Upstream,
     /// `scheduling.quorate.dev/v1alpha1`.
     Own,
+}
+
+impl WorkloadSource {
+    /// The API group.
+    pub(crate) fn api_group(self) -> &'static str {
+        match self {
+            Self::Upstream => UPSTREAM_SCHEDULING_GROUP,
+            Self::Own => SCHEDULING_GROUP,
+        }
+    }
 }
 
 /// A `PodGroup` object: one unit.

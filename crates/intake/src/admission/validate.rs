@@ -1,5 +1,6 @@
 //! Validation of Quorate's objects, and of the probes that pods declare.
 
+use quorate_api::names::SCHEDULING_GROUP;
 use quorate_api::slim;
 use quorate_engine::facts::BudgetKind;
 use serde_json::Value;
@@ -51,7 +52,7 @@ impl Review<'_> {
                 let warned = warned.into_iter().flatten().chain(more.iter().cloned()).collect::<Vec<_>>();
                 Ok(self.judge(&problems, &warned))
             }
-            ("scheduling.quorate.dev", "workloads") => self.spec(workload::validate, |_| Vec::new()),
+            (SCHEDULING_GROUP, "workloads") => self.spec(workload::validate, |_| Vec::new()),
             ("", "pods") => self.probes(),
             _ => Ok(allow(self.uid())),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use quorate_api::budget as api;
+use quorate_api::names::RELABELLED;
 use quorate_engine::Coverage;
 use quorate_engine::basics::{Text, Time};
 use quorate_engine::claims::{Claim, ContainerChange, Ledger, Target, Token};
@@ -91,11 +92,6 @@ fn read_claim(claim: &Field<'_>, problems: &mut Vec<Problem>) -> Claim {
     }
     Claim { pod: claim.get("pod").and_then(|field| field.text(problems)).unwrap_or_default().into(), tokens }
 }
-
-/// Stands for a relabel in the label of a token whose operation is an update. The release before knows no relabels: it
-/// could not read the token and would drop it. It keeps an update whose label it does not see on the pod until the pod
-/// has changed, or until the token expires; that is what a relabel needs. No pod has this label.
-const RELABELLED: &str = "quorate.dev/relabelled";
 
 fn read_token(token: &Field<'_>, problems: &mut Vec<Problem>) -> Option<Token> {
     let missing = |name: &str| Problem::at(format!("{}.{name}", token.path), "is missing");

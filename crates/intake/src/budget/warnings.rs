@@ -1,5 +1,6 @@
 //! Warnings about budgets that are valid, but probably not what the user meant.
 
+use quorate_api::names::kruise::PROTECT_OPERATIONS;
 use quorate_engine::basics::Quantity;
 use quorate_engine::facts::{BudgetKind, Covers, Operation, Rules, Units};
 use quorate_engine::group_source::GroupSource;
@@ -41,9 +42,9 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: KnownNumbers) -> Vec<Str
     }
     if !rules.operations.contains(Operation::Evict) {
         let left_out = match kind {
-            BudgetKind::DisruptionBudget => "spec.operations leaves out Evict",
+            BudgetKind::DisruptionBudget => "spec.operations leaves out Evict".to_owned(),
             BudgetKind::PodUnavailableBudget => {
-                "the annotation kruise.io/pub-protect-operations leaves out EVICT"
+                format!("the annotation {PROTECT_OPERATIONS} leaves out EVICT")
             }
         };
         warn(format!("{left_out}: the budget will not deny evictions by kubectl drain and autoscalers."));

@@ -7,7 +7,7 @@ use quorate_engine::ledger::Acknowledged;
 /// Annotations of a Lease: the version up to which its process knows every budget, by kind.
 pub(super) const ACKNOWLEDGED: [(BudgetKind, &str); 2] = [
     (BudgetKind::DisruptionBudget, names::ACKNOWLEDGED),
-    (BudgetKind::PodUnavailableBudget, "quorate.dev/acknowledged-unavailable-budgets"),
+    (BudgetKind::PodUnavailableBudget, names::ACKNOWLEDGED_UNAVAILABLE_BUDGETS),
 ];
 
 /// The versions that this process acknowledges to the leader, which opens budgets.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::api::Api;
+use quorate_api::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, Text, Time};
 use quorate_engine::decision::{Allow, AllowReason, Decision, Denial, DenialReason};
@@ -141,9 +142,11 @@ impl View {
     /// Forgets the objects of a kind that the servers cannot read.
     fn forget_unread(&mut self, kind: GroupKind) {
         let snapshot = match (&*kind.group, &*kind.kind) {
-            ("scheduling.k8s.io", "PodGroup") => Snapshot::PodGroups(Vec::new()),
-            ("scheduling.k8s.io", "Workload") => Snapshot::Workloads(WorkloadSource::Upstream, Vec::new()),
-            ("scheduling.quorate.dev", "Workload") => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
+            (UPSTREAM_SCHEDULING_GROUP, "PodGroup") => Snapshot::PodGroups(Vec::new()),
+            (UPSTREAM_SCHEDULING_GROUP, "Workload") => {
+                Snapshot::Workloads(WorkloadSource::Upstream, Vec::new())
+            }
+            (SCHEDULING_GROUP, "Workload") => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
             _ => Snapshot::Controllers(kind, Vec::new()),
         };
         self.take(Event::List(snapshot));

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quorate_api::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 use quorate_engine::basics::{GroupKind, Text, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Covers, Owner};
 use quorate_engine::group_source::GroupSource;
@@ -55,7 +56,7 @@ struct Controlled {
 
 /// Whether a kind makes groups: such kinds are always watched where they are served, with their own types.
 fn makes_groups(kind: &GroupKind) -> bool {
-    matches!(&*kind.group, "scheduling.k8s.io" | "scheduling.quorate.dev")
+    matches!(&*kind.group, UPSTREAM_SCHEDULING_GROUP | SCHEDULING_GROUP)
 }
 
 fn matters(kind: &GroupKind) -> bool {

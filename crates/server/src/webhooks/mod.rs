@@ -19,7 +19,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::ObjectMeta;
-use quorate_api::names::ENFORCED;
+use quorate_api::names::{ENFORCED, SCHEDULING_GROUP};
 use quorate_intake::match_conditions::{self, Entry};
 
 use crate::admission::{BUDGETS, EVICTIONS, LABELS, OWNERS, PODS, PROBES};
@@ -265,7 +265,7 @@ pub fn validating(address: &Address) -> ValidatingWebhookConfiguration {
         rules: Some(vec![
             rule("policy.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["disruptionbudgets"]),
             rule("policy.kruise.io", "v1alpha1", &["CREATE", "UPDATE"], &["podunavailablebudgets"]),
-            rule("scheduling.quorate.dev", "v1alpha1", &["CREATE", "UPDATE"], &["workloads"]),
+            rule(SCHEDULING_GROUP, "v1alpha1", &["CREATE", "UPDATE"], &["workloads"]),
         ]),
         // An invalid budget that is stored while no server answers denies requests, and its status says why.
         failure_policy: Some("Ignore".to_owned()),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorate_api::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 use quorate_api::slim;
 use quorate_engine::Snapshot;
 use quorate_engine::basics::GroupKind;
@@ -49,9 +50,9 @@ impl Slot {
 
     pub(super) fn kind(&self) -> GroupKind {
         match self {
-            Self::PodGroups => GroupKind::new("scheduling.k8s.io", "PodGroup"),
-            Self::UpstreamWorkloads => GroupKind::new("scheduling.k8s.io", "Workload"),
-            Self::OwnWorkloads => GroupKind::new("scheduling.quorate.dev", "Workload"),
+            Self::PodGroups => GroupKind::new(UPSTREAM_SCHEDULING_GROUP, "PodGroup"),
+            Self::UpstreamWorkloads => GroupKind::new(UPSTREAM_SCHEDULING_GROUP, "Workload"),
+            Self::OwnWorkloads => GroupKind::new(SCHEDULING_GROUP, "Workload"),
             Self::Groups(source) => source.group_kind(),
             Self::UnavailableBudgets => GroupKind::new("policy.kruise.io", "PodUnavailableBudget"),
             Self::Referred(kind) => kind.clone(),
