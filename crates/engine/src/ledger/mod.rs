@@ -4,6 +4,8 @@
 //! no IO and has no clock: the server runs it against a real API server, and the tests run the same code through every
 //! interleaving of small cases and through long random histories of large ones.
 //!
+//! `docs/ledger.md` describes the protocol and what each rule prevents.
+//!
 //! What goes in and out:
 //! - `messages`: events, answers, calls and their replies. `patch`: what is written. `settings`: bounds and rules.
 //!

@@ -4,7 +4,8 @@
 //! - [`discovery`] finds the other kinds, those that make groups and those that objects refer to, and watches them
 //!   while they are served.
 //! - [`translate`]: how a list of a kind becomes a snapshot, and a change an input. Only the fact of an object is kept,
-//!   and it is made while the object is decoded; nothing is stored here.
+//!   and it is made while the object is decoded. On the way, `References` gets the kinds that objects refer to,
+//!   `RawBudgets` the fields of budgets that writes need, and the inbox of `twins` the objects that twins are made of.
 //!
 //! An object that cannot be read counts as absent, which makes the engine more careful. A pod is the exception: an
 //! absent pod settles its claims, so a pod that cannot be read stays, as a pod that is not healthy.
