@@ -14,7 +14,7 @@ use crate::facts::{Operation, Pod};
 pub const PROTOCOL: u32 = 1;
 
 /// The largest number of claims in one budget, since the size of a status is limited. Beyond it, requests are denied. The
-/// schema has no such limit: a server could not tell the rejection of one claim too many from a write conflict.
+/// schema has no such limit: a server could not distinguish the rejection of one claim too many from a write conflict.
 pub const MAX_CLAIMS: usize = 2000;
 
 /// The largest size of the claims of one budget, in bytes, by the same rule. etcd stores no object above 1.5 MiB, and a

@@ -62,7 +62,7 @@ const LIMIT: usize = 8 << 20;
 /// Timeout of a webhook call if the API server does not send one.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest timeout that Kubernetes accepts for a webhook. A caller that is not the API server could ask for more.
+/// The longest timeout that Kubernetes accepts for a webhook. A caller that is not the API server could send a longer one.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum number of requests in progress. Further requests wait, and are denied at their deadline.

@@ -365,9 +365,9 @@ mod tests {
 
     /// An API server that lists so many pages of pods, each after a delay.
     fn calls(pages: usize, delay: Duration) -> Calls {
-        let asked = Arc::new(AtomicUsize::new(0));
+        let listed = Arc::new(AtomicUsize::new(0));
         let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-            let page = asked.fetch_add(1, Ordering::Relaxed);
+            let page = listed.fetch_add(1, Ordering::Relaxed);
             let names = (0..PODS_PER_PAGE).map(|n| format!("web-{}", page * PODS_PER_PAGE + n));
             let items: Vec<Value> = names
                 .map(|name| {

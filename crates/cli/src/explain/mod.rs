@@ -1,7 +1,7 @@
 //! `quorate explain`: what a server would decide now, and why.
 //!
-//! It asks no server: it reads the same objects and applies the same rules. How the servers were started and what they
-//! have received, it knows from their Leases. If the user may not list everything, the answer uses what the user can list,
+//! It sends no request to a server: it reads the same objects and applies the same rules. The Leases of the servers show
+//! how they were started and what they have received. If the user may not list everything, the answer uses what the user can list,
 //! and a note lists what is left out.
 
 mod answer;

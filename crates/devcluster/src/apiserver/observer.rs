@@ -37,7 +37,7 @@ pub struct ObservedRequest<'a> {
     pub info: RequestInfo<'a>,
     /// The groups of the user.
     pub groups: &'a [String],
-    /// Whether its parameters ask for a dry run. The body may, too.
+    /// Whether its parameters request a dry run. The body may, too.
     pub dry_run: bool,
     /// Its body.
     pub body: &'a Bytes,

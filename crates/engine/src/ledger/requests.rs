@@ -22,7 +22,7 @@ pub(super) struct Agreement {
     pub(super) reason: AllowReason,
 }
 
-/// The reason is reported with the answer and nothing else rests on it, so a search need not tell states apart by it.
+/// The reason is reported with the answer and nothing else rests on it, so a search need not distinguish states by it.
 impl Hash for Agreement {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.budget, &self.pod).hash(state);
@@ -163,7 +163,7 @@ pub(super) struct PendingRequests {
     /// The name of this process: tokens carry it.
     replica: Text,
     requests: BTreeMap<RequestId, PendingRequest>,
-    /// How many requests have arrived. Reads are stamped with it, to tell whether one was sent after a request arrived.
+    /// How many requests have arrived. Reads are stamped with it, to show whether one was sent after a request arrived.
     arrived: u64,
     tokens: u64,
 }

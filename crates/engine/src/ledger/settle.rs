@@ -129,9 +129,9 @@ fn is_over_too_early(target: &Target, pod: &Pod, ledger: &Ledger, settings: &Set
 /// How long a token must have stood before it can be dropped; `None` if it stays. After `expiry` no admitted request is under
 /// way any more.
 ///
-/// An update that was stored is kept: it ends when the containers run what it asks for, however long that takes. But:
+/// An update that was stored is kept: it ends when the containers run what it specifies, however long that takes. But:
 ///
-/// - An update that asks for what runs already took another back. If the kubelet has replaced nothing by now, it never will.
+/// - An update to what runs already took another back. If the kubelet has replaced nothing by now, it never will.
 /// - A node never carries out a resize that it has no room for.
 /// - A runtime may show another name of the requested image for good. If the containers were replaced, and the pod has been
 ///   available after the time that a container may take to stop, the kubelet has done what it will do.
@@ -196,7 +196,7 @@ mod tests {
         assert!(settlement.unused(|_| false).is_empty() && settlement.unused(|_| true).is_empty());
     }
 
-    /// Image 1 runs in container 7. The update asks for image 2.
+    /// Image 1 runs in container 7. The update sets image 2.
     fn update() -> Token {
         let change =
             ContainerChange { name: "main".into(), replaces: Some(7), image: Some(2), resources: None };
@@ -324,7 +324,7 @@ mod tests {
         assert!(has_happened(&resize, Some(&stored)));
         stored.resize_infeasible = true;
         assert!(is_droppable(&resize, Some(&stored), &settings));
-        assert!(!has_happened(&resize, Some(&stored)), "an Event tells so");
+        assert!(!has_happened(&resize, Some(&stored)), "an Event reports it");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) fn by_controller(request: &Request) -> bool {
     request.verb == "delete" && (account || other)
 }
 
-/// The operation that the request asks for, if it is one that budgets protect against.
+/// The operation of the request, if it is one that budgets protect against.
 pub(super) fn operation(request: &Request) -> Option<Operation> {
     match (request.verb.as_str(), request.subresource.as_str()) {
         ("create", "eviction") => Some(Operation::Evict),
@@ -58,7 +58,7 @@ pub(super) fn operation(request: &Request) -> Option<Operation> {
     }
 }
 
-/// What the request asks for, if it had this effect.
+/// The operation of the request, if it had this effect.
 pub(super) fn operation_of(request: &Request, effect: Disruption) -> Option<Operation> {
     match effect {
         Disruption::Relabelled => Some(Operation::Relabel),

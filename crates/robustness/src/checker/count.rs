@@ -126,7 +126,7 @@ pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<
     sample
 }
 
-/// Units that must stay healthy: the larger of what `minAvailable` and `maxUnavailable` ask for.
+/// Units that must stay healthy: the larger of what `minAvailable` and `maxUnavailable` require.
 fn desired(spec: &Spec, expected: Bounds) -> Bounds {
     let of = |expected: u32| {
         let min = spec.min.map_or(0, |min| min.of(expected));

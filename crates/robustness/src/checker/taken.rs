@@ -28,7 +28,7 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Record {
     effect: Rc<Effect>,
-    /// What the requests that can have caused it asked for.
+    /// The operations of the requests that can have caused it.
     operations: Vec<Operation>,
     /// The budgets that must know of it, because they were enforced and covered the pod before it was decided.
     known_to: Vec<Id>,

@@ -217,7 +217,7 @@ impl Replica {
         self.engine.ledger(key).is_some_and(|ledger| !ledger.claims.is_empty())
     }
 
-    /// Feeds everything that its future depends on into a hasher, and nothing else, so that a search can tell states apart.
+    /// Feeds everything that its future depends on into a hasher, and nothing else, so that a search can distinguish states.
     pub fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.engine.fingerprint(state);

@@ -3,7 +3,7 @@
 //! Objects come from etcd: one watch of all keys, from the first revision on, so that no revision is missing, whatever
 //! becomes of the API server. Requests come from the audit log. It has times and no revisions, so the revision of etcd is
 //! read every few milliseconds: a request is judged by the last revision that was read before it arrived, and by the first
-//! one that was asked for after it had ended. Both can only make the span of the request longer.
+//! one that was requested after it had ended. Both can only make the span of the request longer.
 
 mod audit;
 mod etcd;
@@ -118,9 +118,9 @@ async fn watch(etcd: Etcd, recorder: Arc<Recorder>, seen: Arc<Mutex<Seen>>) -> R
 /// Reads the revision for ever.
 async fn read(etcd: Etcd, recorder: Arc<Recorder>, seen: Arc<Mutex<Seen>>) -> Result<()> {
     loop {
-        let asked = recorder.now();
+        let requested = recorder.now();
         if let Ok(revision) = etcd.revision().await {
-            seen.lock().revisions.read(asked, recorder.now(), revision);
+            seen.lock().revisions.read(requested, recorder.now(), revision);
         }
         tokio::time::sleep(PERIOD).await;
     }

@@ -5,16 +5,16 @@ use std::time::Duration;
 /// Readings of the revision, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Revisions {
-    /// A reading that was asked for at this time or later has at least this revision.
-    asked: Vec<(Duration, u64)>,
+    /// A reading that was requested at this time or later has at least this revision.
+    requested: Vec<(Duration, u64)>,
     /// At this time etcd had at least this revision.
     known: Vec<(Duration, u64)>,
 }
 
 impl Revisions {
     /// The revision was read: it is the one of some moment between the two times.
-    pub(super) fn read(&mut self, asked: Duration, answered: Duration, revision: u64) {
-        self.asked.push((asked, revision));
+    pub(super) fn read(&mut self, requested: Duration, answered: Duration, revision: u64) {
+        self.requested.push((requested, revision));
         self.seen(answered, revision);
     }
 
@@ -29,7 +29,7 @@ impl Revisions {
 
     /// The latest revision that was read.
     pub(super) fn last(&self) -> Option<u64> {
-        self.asked.last().map(|(_, revision)| *revision)
+        self.requested.last().map(|(_, revision)| *revision)
     }
 
     /// A revision that etcd had at this time, or had before.
@@ -40,8 +40,8 @@ impl Revisions {
 
     /// A revision that etcd had at this time, or got after it.
     pub(super) fn after(&self, time: Duration) -> u64 {
-        let first = self.asked.partition_point(|(asked, _)| *asked < time);
-        self.asked.get(first).map_or(u64::MAX, |(_, revision)| *revision)
+        let first = self.requested.partition_point(|(requested, _)| *requested < time);
+        self.requested.get(first).map_or(u64::MAX, |(_, revision)| *revision)
     }
 }
 
