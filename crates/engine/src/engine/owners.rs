@@ -78,13 +78,16 @@ impl Engine {
         self.cluster.controller_named(kind, key)
     }
 
-    /// A denial if the namespace has a pod of which it is not known whether a budget with a `targetRef` covers it.
+    /// A denial if the namespace has a pod of which it is not known whether a budget with a `targetRef` covers it. A pod
+    /// that is terminating or has ended makes no group whole: its controller may be gone for good.
     pub(crate) fn undecided_member(&self, record: &PodRecord, covers: &Covers) -> Option<DenialReason> {
         let Covers::Target(..) = covers else { return None };
         let index = self.namespaces.get(&record.fact.key.namespace)?;
         let pods = index.pods.iter().map(|id| &self.pods[*id as usize]);
-        pods.filter(|record| !record.absent)
-            .find_map(|record| Some(unknown(record, self.unknown_owner_of(record)?)))
+        let may_count = |record: &&PodRecord| {
+            !record.absent && !record.fact.terminating && !record.fact.phase.is_terminal()
+        };
+        pods.filter(may_count).find_map(|record| Some(unknown(record, self.unknown_owner_of(record)?)))
     }
 
     fn unknown_owner_of<'a>(&'a self, record: &'a PodRecord) -> Option<&'a Owner> {

@@ -294,8 +294,12 @@ impl Oracle {
                     };
                 }
                 // Its missing pods may be among those whose owners are not all known.
-                let here =
-                    |seen: &&Seen| seen.pod.key.namespace == pod.key.namespace && seen.absent.is_none();
+                let here = |seen: &&Seen| {
+                    seen.pod.key.namespace == pod.key.namespace
+                        && seen.absent.is_none()
+                        && !seen.pod.terminating
+                        && !seen.pod.phase.is_terminal()
+                };
                 let by_target = matches!(count.rules.covers, Covers::Target(..));
                 if by_target && self.pods.values().filter(here).any(|seen| self.has_unknown_owner(&seen.pod))
                 {
