@@ -31,13 +31,14 @@ impl Engine {
             let gone = std::mem::take(&mut self.budgets[id as usize].tally.gone);
             let memory = self.memory_under(id, &budget);
             let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
-            let (same_units, unread) = (before == after, before.is_none());
+            let same_groups = before.zip(after).is_some_and(|(before, after)| before.form_same_groups(after));
+            let unread = before.is_none();
             self.remove_budget(&budget.key);
             // Vanished groups are stored by name, and a name means nothing if the groups are formed in another way.
             // What this process saw is newer than the status.
-            let gone = match (same_units, unread) {
-                (true, false) => gone.into_iter().collect(),
-                (_, true) => budget.gone,
+            let gone = match (same_groups, unread) {
+                (true, _) => gone.into_iter().collect(),
+                (false, true) => budget.gone,
                 (false, false) => Box::default(),
             };
             let key = budget.key.clone();
@@ -57,7 +58,12 @@ impl Engine {
             let namespace = &record.fact.key.object.namespace;
             record.tally.learn(&record.rules, namespace, &record.fact.memory, &self.cluster);
         }
+        if old.gone != record.fact.gone {
+            let namespace = &record.fact.key.object.namespace;
+            record.tally.recall_gone(&record.rules, namespace, &record.fact.gone, &self.cluster, self.now);
+        }
         record.claim_bytes = record.fact.ledger.claim_bytes();
+        self.set_gone_alarm(id);
         self.refresh_claimed(id, &draft.unwrap_or(old.ledger));
     }
 

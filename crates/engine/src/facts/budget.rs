@@ -208,6 +208,17 @@ pub enum Units {
     },
 }
 
+impl Units {
+    /// Whether the same pods form the same groups. How many healthy pods a group needs does not matter.
+    pub fn form_same_groups(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Label { key, .. }, Self::Label { key: other, .. }) => key == other,
+            (Self::Owner { kind, .. }, Self::Owner { kind: other, .. }) => kind == other,
+            (one, other) => one == other,
+        }
+    }
+}
+
 /// Whether pods that are already unhealthy may be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UnhealthyPolicy {

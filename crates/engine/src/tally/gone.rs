@@ -21,7 +21,8 @@ impl Tally {
         changed
     }
 
-    /// Restores vanished groups from the status of the budget.
+    /// Adds vanished groups from the status of the budget: another process may have seen a group vanish that this one
+    /// never saw. What this process saw itself is newer than the status.
     pub(crate) fn recall_gone(
         &mut self,
         rules: &Rules,
@@ -33,7 +34,7 @@ impl Tally {
         for (name, since) in gone {
             let seen = self.units.iter().any(|(_, unit)| unit.name == *name);
             if !seen && now < since.after(GONE_FOR) && units::is_observed(rules, namespace, name, cluster) {
-                self.gone.insert(name.clone(), *since);
+                self.gone.entry(name.clone()).or_insert(*since);
             }
         }
         self.refresh_observed();

@@ -40,6 +40,8 @@ pub(crate) enum Step {
     /// Only the numbers of a budget change.
     Numbers(u8, Option<Quantity>, Option<Quantity>),
     NewBudget(u8),
+    /// Another process has written into the status that groups vanished.
+    Vanished(u8, i64),
     BudgetGone(u8),
     Broken(u8, bool),
     Open(u8),
@@ -168,6 +170,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => budget(),
         4 => (slot(), quantity(), quantity()).prop_map(|(slot, min, max)| Step::Numbers(slot, min, max)),
         1 => slot().prop_map(Step::NewBudget),
+        2 => (slot(), select(vec![0, 60, 899])).prop_map(|(slot, ago)| Step::Vanished(slot, ago)),
         1 => slot().prop_map(Step::BudgetGone),
         1 => (slot(), any::<bool>()).prop_map(|(slot, all)| Step::Broken(slot, all)),
         3 => slot().prop_map(Step::Open),

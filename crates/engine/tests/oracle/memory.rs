@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid};
-use quorate_engine::facts::{Budget, BudgetKey, Memory, Rules, Source, WorkloadSource};
+use quorate_engine::facts::{Budget, BudgetKey, Memory, Rules, Source, Units, WorkloadSource};
 use quorate_engine::{GONE_FOR, Snapshot, memory_key};
 
 use super::count::{ExpectedFrom, Group, Id, Match, pod_group_kind, workload_kind};
@@ -109,7 +109,12 @@ impl Oracle {
     ) -> BTreeMap<Text, Time> {
         let ns = &budget.key.object.namespace;
         let there: BTreeSet<&Text> = groups.iter().map(|group| &group.name).collect();
-        let units = |budget: &Budget| budget.spec.as_ref().ok().map(|rules| rules.units.clone());
+        // What forms the groups, without the number of pods that a group needs.
+        let grouping = |budget: &Budget| match &budget.spec.as_ref().ok()?.units {
+            Units::Label { key, .. } => Some(Units::Label { key: key.clone(), min_ready: None }),
+            Units::Owner { kind, .. } => Some(Units::Owner { kind: kind.clone(), min_ready: None }),
+            units => Some(units.clone()),
+        };
         let kept = || self.gone.get(&budget.key).cloned().unwrap_or_default();
         let mut gone: BTreeMap<Text, Time> = match before {
             Some((old, groups)) if old.spec == budget.spec => {
@@ -117,9 +122,12 @@ impl Oracle {
                 let vanished = undone
                     .filter(|group| !there.contains(&group.name))
                     .filter(|group| self.expected_from(ns, &group.id) == ExpectedFrom::Seen);
-                kept().into_iter().chain(vanished.map(|group| (group.name.clone(), self.now))).collect()
+                let own = kept().into_iter().chain(vanished.map(|group| (group.name.clone(), self.now)));
+                // Another process may have seen groups vanish.
+                let said = budget.gone.iter().filter(|_| old.gone != budget.gone).cloned();
+                said.chain(own).collect()
             }
-            Some((old, _)) if old.spec.is_ok() && units(old) == units(budget) => kept(),
+            Some((old, _)) if old.spec.is_ok() && grouping(old) == grouping(budget) => kept(),
             Some((old, _)) if old.spec.is_ok() => BTreeMap::new(),
             _ => budget.gone.iter().cloned().collect(),
         };

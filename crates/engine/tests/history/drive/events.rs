@@ -116,6 +116,7 @@ impl Drive {
             Step::Budget(..)
             | Step::Numbers(..)
             | Step::NewBudget(_)
+            | Step::Vanished(..)
             | Step::BudgetGone(_)
             | Step::Broken(..)
             | Step::Open(_)
@@ -188,6 +189,13 @@ impl Drive {
                     (rules.min_available, rules.max_unavailable) = (*min, *max);
                 }
             }),
+            Step::Vanished(slot, ago) => {
+                let since = Time(self.now.0 - ago * 1000);
+                let names = ["0", "1", "x/1", "g1", "w/a/0"];
+                self.edit_budget(*slot, |budget| {
+                    budget.gone = names.map(|name| (name.into(), since)).into();
+                })
+            }
             Step::NewBudget(slot) => {
                 let uid = format!("again-{}", self.version);
                 let now = self.now;

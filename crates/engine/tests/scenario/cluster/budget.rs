@@ -83,7 +83,11 @@ impl Cluster {
             Some(why) => Err(Broken { why: why.into(), covers, operations }),
             None => Ok(rules),
         };
-        let gone = known.map(|budget| budget.gone.clone()).unwrap_or_default();
+        // What another server has written into the status.
+        let gone = match words.take("vanished") {
+            Some(name) => [(name.into(), self.now)].into(),
+            None => known.map(|budget| budget.gone.clone()).unwrap_or_default(),
+        };
         let memory = known.map(|budget| budget.memory.clone()).unwrap_or_default();
         let annotations = Default::default();
         let is_twin = words.flag("twin");
