@@ -64,6 +64,11 @@ impl Ages {
         self.refresh();
     }
 
+    /// Whether a kind was read, and is still watched.
+    pub(crate) fn is_read(&self, kind: &GroupKind) -> bool {
+        self.heard.contains_key(kind)
+    }
+
     /// The stale kinds, and how old what is known of each is. Costs nothing while no kind is stale.
     pub(crate) fn stale(&self, now: Time) -> impl Iterator<Item = (&GroupKind, Duration)> {
         let may_be_stale = self.doubted > 0 || now > self.fresh_until;

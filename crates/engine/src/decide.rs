@@ -263,6 +263,9 @@ impl Engine {
         if let Some(count) = tally.too_many_sources(rules).filter(|_| asks_sources) {
             return Some(Unresolved::Sources { count });
         }
+        if asks_sources && let Some(source) = tally.unread_source(|kind| self.ages.is_read(kind)) {
+            return Some(Unresolved::Unread { kind: source.kind.clone(), name: source.name.clone() });
+        }
         let of_singles = tally.needs_scale_of_singles(rules)?;
         let owner_of = |uid: &crate::basics::Uid| {
             let id = self.budget_id(&budget.fact.key)?;

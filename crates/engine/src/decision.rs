@@ -232,6 +232,13 @@ pub enum Unresolved {
         /// The controller's name.
         name: Text,
     },
+    /// A source that the budget remembers, of a kind that could not be read since this process started.
+    Unread {
+        /// The kind.
+        kind: GroupKind,
+        /// The name.
+        name: Text,
+    },
     /// More sources without pods than the budget can remember.
     Sources {
         /// The number of such sources.

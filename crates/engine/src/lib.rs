@@ -41,4 +41,5 @@ pub use engine::{Changes, Engine, Gates, Snapshot};
 #[cfg(feature = "mutations")]
 pub use left_out::{UnknownRule, leave_out};
 pub use safety_rule::SafetyRule;
+pub use sources::is_always_watched;
 pub use tally::GONE_FOR;

@@ -402,6 +402,7 @@ fn allowed_condition(
                 Unresolved::Controller { .. }
                 | Unresolved::Owner { .. }
                 | Unresolved::Scale { .. }
+                | Unresolved::Unread { .. }
                 | Unresolved::Sources { .. } => Reason::SyncFailed,
             };
             (false, reason, sentence::unresolved(unresolved, budget.fact.key.kind))

@@ -129,6 +129,11 @@ pub fn unresolved(unresolved: &Unresolved, kind: BudgetKind) -> String {
             "{kind} {name} has no scale, so the expected number of pods is not known. \
              Set {expected}, or an integer minAvailable."
         ),
+        Unresolved::Unread { kind: unread, name } => format!(
+            "the expected number depends on {} {name}, and {unread} cannot be read. Waits until it can be read; if this \
+             lasts, run quorate check. Or set {expected}.",
+            unread.kind
+        ),
         Unresolved::Sources { .. } => format!(
             "{MAX_SOURCES} or more workloads that the budget covers have no pods now, and it cannot remember them all. \
              Write more budgets for fewer workloads each, or set {expected}."

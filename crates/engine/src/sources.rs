@@ -41,6 +41,16 @@ impl Covered {
     }
 }
 
+/// The controllers that every cluster has, and every server watches.
+const ALWAYS_WATCHED: [(&str, &str); 3] =
+    [("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet")];
+
+/// Whether every server watches a kind of controllers. It watches other kinds only while an object or a budget names
+/// them, or if the cluster serves them.
+pub fn is_always_watched(kind: &GroupKind) -> bool {
+    ALWAYS_WATCHED.contains(&(&*kind.group, &*kind.kind))
+}
+
 /// The state of a source that decides whether it stays expected without pods.
 pub(crate) struct SourceState {
     pub(crate) source: Source,

@@ -130,6 +130,8 @@ fn the_budget_is_invalid_or_unresolved() {
     let controller =
         Unresolved::Controller { pod: pod.clone(), kind: "ReplicaSet".into(), name: "llm-5d4f".into() };
     insta::assert_snapshot!(text(DenialReason::Unresolved(controller)), @"inference/llm: ReplicaSet llm-5d4f, the controller of pod llm-0, is not known, so the expected number of pods is not known either. Set expectedReplicas, or an integer minAvailable.");
+    let unread = Unresolved::Unread { kind: GroupKind::new("example.com", "Game"), name: "chess".into() };
+    insta::assert_snapshot!(text(DenialReason::Unresolved(unread)), @"inference/llm: the expected number depends on Game chess, and Game.example.com cannot be read. Waits until it can be read; if this lasts, run quorate check. Or set expectedReplicas.");
     let scale = Unresolved::Scale { kind: "Game".into(), name: "chess".into() };
     insta::assert_snapshot!(text(DenialReason::Unresolved(scale)), @"inference/llm: Game chess has no scale, so the expected number of pods is not known. Set expectedReplicas, or an integer minAvailable.");
     insta::assert_snapshot!(text(DenialReason::NoGroup { pod }), @"inference/llm: pod llm-0 names no workload, so its group is not known. Set schedulingGroup or the quorate.dev/workload labels in its template.");

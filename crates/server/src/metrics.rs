@@ -376,7 +376,7 @@ pub(crate) fn refusal(reason: &DenialReason) -> &'static str {
 mod tests {
     use super::*;
     use quorate_engine::Gates;
-    use quorate_engine::basics::ObjectKey;
+    use quorate_engine::basics::{GroupKind, ObjectKey};
     use quorate_engine::decision::Denial;
     use quorate_engine::ledger::Settings;
     use quorate_kit::watch::{Failing, Why};
@@ -389,6 +389,7 @@ mod tests {
             (Unresolved::Scale { kind: text("DaemonSet"), name: text("d") }, "SyncFailed"),
             (Unresolved::Controller { pod: text("p"), kind: text("Job"), name: text("j") }, "SyncFailed"),
             (Unresolved::Owner { pod: text("p"), kind: text("Job"), name: text("j") }, "SyncFailed"),
+            (Unresolved::Unread { kind: GroupKind::new("a.io", "Game"), name: text("g") }, "SyncFailed"),
             (Unresolved::Sources { count: 300 }, "SyncFailed"),
         ];
         for (unresolved, expected) in cases {

@@ -13,6 +13,7 @@ quorate_testbed::stories!(Private(Options::default()):
     a_pod_group_whose_pod_is_gone_is_still_expected,
     a_leader_worker_set_whose_pods_are_gone_is_still_expected,
     a_deployment_whose_pods_are_gone_is_still_expected,
+    a_job_whose_pods_are_gone_is_still_expected,
 );
 
 /// Creates a namespace with a service account, which no controller creates here.
@@ -110,43 +111,81 @@ async fn a_leader_worker_set_whose_pods_are_gone_is_still_expected(cluster: Clus
     ns.await_allowed("llm", 2).await;
 }
 
-async fn a_deployment_whose_pods_are_gone_is_still_expected(cluster: Cluster) {
-    let quorate = Quorate::start(&cluster).await;
-    let ns = create_namespace(&cluster, "web").await;
-    for name in ["a", "b"] {
+impl TestNamespace {
+    /// Creates a Deployment of two pods with the label `app=web`, its ReplicaSet, and the pods.
+    async fn create_deployment(&self, name: &str) {
         let labels = json!({"app": "web", "name": name});
         let template = json!({"metadata": {"labels": labels},
             "spec": {"containers": [{"name": "main", "image": "main:1"}]}});
         let spec = json!({"replicas": 2, "selector": {"matchLabels": {"name": name}}, "template": template});
-        let deployment = ns.create_object("apps/v1", "Deployment", name, json!({"spec": spec})).await;
+        let deployment = self.create_object("apps/v1", "Deployment", name, json!({"spec": spec})).await;
         let set = json!({"metadata": {"ownerReferences": [owner(&deployment)]}, "spec": spec});
-        let set = ns.create_object("apps/v1", "ReplicaSet", &format!("{name}-1"), set).await;
+        let set = self.create_object("apps/v1", "ReplicaSet", &format!("{name}-1"), set).await;
+        self.create_pods_of(name, &set, &labels).await;
+    }
+
+    /// Creates the ready pods `name-0` and `name-1` of a controller.
+    async fn create_pods_of(&self, name: &str, controller: &Value, labels: &Value) {
         for number in 0..2 {
             let pod = format!("{name}-{number}");
             let object = json!({
                 "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": pod, "labels": labels, "ownerReferences": [owner(&set)]},
+                "metadata": {"name": pod, "labels": labels, "ownerReferences": [owner(controller)]},
                 "spec": {"nodeName": "by-hand", "terminationGracePeriodSeconds": 0,
                     "containers": [{"name": "main", "image": "main:1"}]},
             });
-            let path = ns.path("v1", "pods");
-            ns.wire.post(&path, &object).await.expect(201);
-            ns.set_pod_ready(&pod, true).await;
+            self.wire.post(&self.path("v1", "pods"), &object).await.expect(201);
+            self.set_pod_ready(&pod, true).await;
         }
     }
-    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 2});
-    ns.create_budget_allowing("web", spec, 2).await;
-    ns.evict("a-0").await.expect(201);
-    ns.evict("a-1").await.expect(201);
-    let refused = denial(&ns.evict("b-0").await);
-    assert!(refused.contains("keeps 2 of 4 pods"), "{refused}");
-    quorate.end().await;
-    let _quorate = Quorate::start(&cluster).await;
-    let refused = ns.denial_after_start("b-0").await;
-    assert!(refused.contains("keeps 2 of 4 pods"), "{refused}");
+
+    /// Evicts both pods of `a`. Then the budget `web`, which allows two disruptions, must not allow that of a pod of `b`,
+    /// and neither by a server that started later, which is returned.
+    async fn lose_a_and_keep_b(&self, cluster: &Cluster, quorate: Quorate) -> Quorate {
+        let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 2});
+        self.create_budget_allowing("web", spec, 2).await;
+        self.evict("a-0").await.expect(201);
+        self.evict("a-1").await.expect(201);
+        let refused = denial(&self.evict("b-0").await);
+        assert!(refused.contains("keeps 2 of 4 pods"), "{refused}");
+        let is_settled = |status: &Value| status["claims"] == json!({}) && status["currentHealthy"] == 2;
+        self.await_status("web", "the pods are gone", is_settled).await;
+        quorate.end().await;
+        let quorate = Quorate::start(cluster).await;
+        let refused = self.denial_after_start("b-0").await;
+        assert!(refused.contains("keeps 2 of 4 pods"), "{refused}");
+        quorate
+    }
+}
+
+async fn a_deployment_whose_pods_are_gone_is_still_expected(cluster: Cluster) {
+    let quorate = Quorate::start(&cluster).await;
+    let ns = create_namespace(&cluster, "web").await;
+    for name in ["a", "b"] {
+        ns.create_deployment(name).await;
+    }
+    let _quorate = ns.lose_a_and_keep_b(&cluster, quorate).await;
 
     let path = format!("{}/a", ns.path("apps/v1", "deployments"));
     ns.wire.patch(&path, Patch::Merge, &json!({"spec": {"replicas": 0}})).await.expect(200);
+    ns.await_allowed("web", 2).await;
+}
+
+/// Servers watch Jobs only while something names them. When the pods of a Job are gone, only the budget does.
+async fn a_job_whose_pods_are_gone_is_still_expected(cluster: Cluster) {
+    let quorate = Quorate::start(&cluster).await;
+    let ns = create_namespace(&cluster, "batch").await;
+    let labels = json!({"app": "web", "name": "a"});
+    let template = json!({"metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "main:1"}]}});
+    let spec = json!({"spec": {"parallelism": 2, "completions": 2, "template": template}});
+    let job = ns.create_object("batch/v1", "Job", "a", spec).await;
+    ns.create_pods_of("a", &job, &labels).await;
+    ns.create_deployment("b").await;
+    let _quorate = ns.lose_a_and_keep_b(&cluster, quorate).await;
+
+    let path = format!("{}/a", ns.path("batch/v1", "jobs"));
+    ns.wire.patch(&path, Patch::Merge, &json!({"spec": {"suspend": true}})).await.expect(200);
     ns.await_allowed("web", 2).await;
 }
 

@@ -3,6 +3,9 @@
 //! A source whose template does not show whether the budget covers its pods is remembered as soon as it has a pod under
 //! the budget. If it were recorded only when its last pod goes, a process that ends at that time would lose it. A
 //! forgotten source is remembered again only when it has a pod.
+//!
+//! A template shows the same to each process that reads the object. But most kinds are watched only while something
+//! names them. So the status names one source of each such kind.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +16,17 @@ use crate::cluster_state::ClusterState;
 use crate::facts::{MAX_COMPLETE, MAX_SOURCES, Memory, Rules, Source, Units};
 use crate::sources::{self, Covered, SourceState};
 use crate::units::{self, ExpectedFrom, GroupKey};
+
+/// Why a source is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The status names it, and its object is not known yet.
+    Named,
+    /// Only the memory keeps it expected.
+    HadPods,
+    /// Its template keeps it expected, and its kind is not watched unless something names it.
+    Template,
+}
 
 /// A group that was complete when its last pod was removed.
 #[derive(Clone, Debug)]
@@ -41,7 +55,7 @@ impl Tally {
     /// unknown object does not count as gone.
     pub(crate) fn recall(&mut self, memory: &Memory) {
         for source in &memory.sources {
-            self.remembered.entry(Box::new(source.clone())).or_insert(false);
+            self.remembered.entry(Box::new(source.clone())).or_insert(Reason::Named);
         }
         for key in memory.complete.iter().flat_map(|text| GroupKey::read(text)) {
             if !self.by_key.contains_key(&key) {
@@ -61,7 +75,7 @@ impl Tally {
         let mut changed = false;
         for source in &memory.sources {
             if !self.remembered.contains_key(source) && sources::is_known(source, namespace, cluster) {
-                self.remembered.insert(Box::new(source.clone()), true);
+                self.remembered.insert(Box::new(source.clone()), Reason::HadPods);
                 changed |= match rules.units {
                     Units::Pods => self.consider(rules, namespace, &source.uid, cluster),
                     _ => self.consider_source(rules, namespace, &sources::expected_from_of(source), cluster),
@@ -73,7 +87,14 @@ impl Tally {
 
     /// The memory for the status. If there are too many sources, those without pods come first.
     pub(crate) fn memory(&self, rules: &Rules) -> Memory {
-        let mut kept: Vec<&Source> = self.remembered.keys().map(|source| &**source).collect();
+        // The order of the map is that of the kinds.
+        let mut last = None;
+        let mut is_first = |source: &Source| last.replace(source.kind.clone()) != Some(source.kind.clone());
+        let needed = self.remembered.iter().filter(|(source, reason)| match reason {
+            Reason::Named | Reason::HadPods => true,
+            Reason::Template => is_first(source),
+        });
+        let mut kept: Vec<&Source> = needed.map(|(source, _)| &**source).collect();
         if kept.len() > MAX_SOURCES {
             kept.sort_by_key(|source| (self.has_pods(rules, source), *source));
             kept.truncate(MAX_SOURCES);
@@ -95,8 +116,16 @@ impl Tally {
             return None;
         }
         let all = self.remembered.iter();
-        let alone = all.filter(|(source, known)| **known && !self.has_pods(rules, source)).count();
+        let alone = all
+            .filter(|(source, reason)| **reason == Reason::HadPods && !self.has_pods(rules, source))
+            .count();
         Some(alone).filter(|count| *count >= MAX_SOURCES)
+    }
+
+    /// A source that the status names and whose object is not known, because its kind was never read.
+    pub(crate) fn unread_source(&self, is_read: impl Fn(&GroupKind) -> bool) -> Option<&Source> {
+        let named = self.remembered.iter().filter(|(_, reason)| **reason == Reason::Named);
+        named.map(|(source, _)| &**source).find(|source| !is_read(&source.kind))
     }
 
     /// Updates a controller as a source of pods. Returns whether that changes anything.
@@ -174,17 +203,24 @@ impl Tally {
 
     /// Whether a source stays expected without pods. Remembers or forgets it accordingly.
     fn stays(&mut self, SourceState { source, lives, covered }: SourceState, has_pods: bool) -> bool {
-        let by_memory =
-            lives && covered == Covered::CannotTell && (has_pods || self.remembered.contains_key(&source));
-        if by_memory {
-            self.remembered.insert(Box::new(source), true);
-        } else {
-            self.remembered.remove(&source);
+        let reason = match covered {
+            _ if !lives => None,
+            Covered::Yes => (!sources::is_always_watched(&source.kind)).then_some(Reason::Template),
+            Covered::CannotTell => {
+                let known = self.remembered.get(&source);
+                let is_kept = matches!(known, Some(Reason::Named | Reason::HadPods));
+                (has_pods || is_kept).then_some(Reason::HadPods)
+            }
+            Covered::No => None,
+        };
+        match reason {
+            Some(reason) => drop(self.remembered.insert(Box::new(source), reason)),
+            None => drop(self.remembered.remove(&source)),
         }
         if SafetyRule::SourcesStay.is_left_out() {
             return false;
         }
-        lives && (covered == Covered::Yes || by_memory)
+        lives && (covered == Covered::Yes || reason.is_some())
     }
 
     fn has_pods(&self, rules: &Rules, source: &Source) -> bool {
@@ -209,9 +245,12 @@ impl Tally {
         cluster: &ClusterState,
     ) -> bool {
         let before = self.remembered.len();
-        self.remembered.retain(|source, known| {
+        self.remembered.retain(|source, reason| {
             let is_known = sources::is_known(source, namespace, cluster);
-            let was_known = std::mem::replace(known, *known || is_known);
+            let was_known = *reason != Reason::Named;
+            if is_known && !was_known {
+                *reason = Reason::HadPods;
+            }
             is_known || !(was_known || listed == Some(&source.kind))
         });
         let complete = self.done.len();

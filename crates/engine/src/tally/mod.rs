@@ -86,9 +86,8 @@ pub(crate) struct Tally {
     pub(crate) singles_down: BTreeSet<u32>,
     /// Units whose group object is missing.
     pub(crate) unresolved: BTreeSet<u32>,
-    /// Remembered sources, and whether their objects have been seen since. Boxed, because most budgets have one at most
-    /// and a map node has room for several.
-    remembered: BTreeMap<Box<Source>, bool>,
+    /// Remembered sources. Boxed, because most budgets have one at most and a map node has room for several.
+    remembered: BTreeMap<Box<Source>, memory::Reason>,
     /// Observed groups that vanished, with the time.
     pub(crate) gone: BTreeMap<Text, Time>,
     /// Groups that were complete when their last pod was removed.

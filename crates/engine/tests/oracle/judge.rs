@@ -65,6 +65,7 @@ fn no(reason: &DenialReason) -> No {
         DenialReason::Unresolved(Unresolved::Controller { .. }) => No::Unresolved("Controller"),
         DenialReason::Unresolved(Unresolved::Owner { .. }) => No::Unresolved("Owner"),
         DenialReason::Unresolved(Unresolved::Scale { .. }) => No::Unresolved("Scale"),
+        DenialReason::Unresolved(Unresolved::Unread { .. }) => No::Unresolved("Unread"),
         DenialReason::Unresolved(Unresolved::Sources { .. }) => No::Unresolved("Sources"),
         DenialReason::Probe { why, .. } => No::Probe(match why {
             ProbeDoubt::SaysNo(_) => "SaysNo",

@@ -7,7 +7,7 @@ use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, Memory, Rules, Source, Units, WorkloadSource};
 use quorate_engine::{GONE_FOR, Snapshot, memory_key};
 
-use super::count::{ExpectedFrom, Group, Id, Match, pod_group_kind, workload_kind};
+use super::count::{ExpectedFrom, Group, Id, Match, of_controller, pod_group_kind, workload_kind};
 use super::{Event, Oracle};
 
 /// A budget and its groups before an event.
@@ -20,6 +20,8 @@ pub(crate) struct Remembered {
     key: u64,
     /// Sources without a template, and whether the object of each was seen since the memory was read.
     pub(crate) sources: BTreeMap<Source, bool>,
+    /// Of each kind that servers do not always watch: the first source that its template keeps.
+    by_template: BTreeMap<GroupKind, Source>,
     /// Complete groups without pods, by their text in the status.
     pub(crate) complete: BTreeMap<Text, Complete>,
 }
@@ -47,6 +49,7 @@ impl Remembered {
             complete: complete
                 .filter_map(|text| Some((text.clone(), Complete { id: read_id(&text)?, object: None })))
                 .collect(),
+            by_template: BTreeMap::new(),
         }
     }
 
@@ -54,7 +57,7 @@ impl Remembered {
     pub(crate) fn as_written(&self) -> Memory {
         Memory {
             key: self.key,
-            sources: self.sources.keys().cloned().collect(),
+            sources: self.sources.keys().chain(self.by_template.values()).cloned().collect(),
             complete: self.complete.keys().cloned().collect(),
         }
     }
@@ -164,6 +167,7 @@ impl Oracle {
         let with_pods = self.sources_with_pods(budget, groups);
         now.sources.extend(with_pods.into_iter().map(|source| (source, true)));
         self.forget_sources(budget, &rules, listed, &mut now.sources);
+        now.by_template = self.by_template(budget, &rules);
 
         let same_rules = |old: &Budget| old.spec.is_ok() && memory_key(&self.rules(old).0) == key;
         let before = before.filter(|(old, _)| same_rules(old)).map_or(&[][..], |(_, groups)| groups);
@@ -189,6 +193,23 @@ impl Oracle {
             // Its object may still arrive.
             None => !*was_known && listed != Some(&source.kind),
         });
+    }
+
+    /// The kinds that a server which starts must watch, with the first source of each.
+    fn by_template(&self, budget: &Budget, rules: &Rules) -> BTreeMap<GroupKind, Source> {
+        let ns = &budget.key.object.namespace;
+        let always = |kind: &GroupKind| {
+            &*kind.group == "apps" && ["Deployment", "ReplicaSet", "StatefulSet"].contains(&&*kind.kind)
+        };
+        let here = self.controllers.values().filter(|controller| controller.key.namespace == *ns);
+        let mut found = BTreeMap::new();
+        for source in here.map(of_controller).filter(|source| !always(&source.kind)) {
+            if self.matching(rules, ns, &source) == Match::Yes && self.lasts(rules, ns, &source) {
+                let first: &mut Source = found.entry(source.kind.clone()).or_insert_with(|| source.clone());
+                *first = first.clone().min(source);
+            }
+        }
+        found
     }
 
     /// The groups that were complete before, if later groups with the same name can be distinguished from them.

@@ -35,6 +35,14 @@ pub(crate) fn run(cluster: &mut Cluster, verb: &str, words: &mut Words) -> Resul
                 _ => format!("{name}: {}{}{}", numbers(&status), claims(&status), conditions(&status)),
             }));
         }
+        "memory" => {
+            let name = words.next()?;
+            let budget = cluster.budget_key(&name)?;
+            let memory = cluster.engine.status(&budget, cluster.now).ok_or("not known")?.memory;
+            let sources = memory.sources.iter();
+            let sources: Vec<_> = sources.map(|source| format!("{}/{}", source.kind, source.name)).collect();
+            return Ok(Some(format!("{name} remembers: {}\n", sources.join(" "))));
+        }
         "covering" => {
             let pod = words.next()?;
             let uid = cluster.pods.get(&key(&pod)).ok_or("no such pod")?.uid.clone();

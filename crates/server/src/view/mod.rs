@@ -99,9 +99,15 @@ impl View {
             _watches: watches,
         };
         view.engine.set_age_limit(settings.fresh_for);
+        // What the user can read of such a kind, the servers do not know.
+        let unread = view.servers.unread();
+        let mut read = BTreeSet::new();
         while let Some(Message::Event(event)) = view.messages.recv().await {
-            if matches!(event, Event::Synced) {
-                break;
+            match &event {
+                Event::Synced => break,
+                Event::Heard(kind, _) if !unread.contains(kind) => drop(read.insert(kind.clone())),
+                event if kind_of(event).is_some_and(|kind| unread.contains(&kind)) => continue,
+                _ => {}
             }
             view.take(event);
         }
@@ -124,32 +130,19 @@ impl View {
             Unlisted { what, unknown, of_probes: false }
         }));
         view.unlisted = unlisted;
-        for kind in view.servers.unread() {
-            view.forget_unread(kind);
-        }
         view.take(Event::List(Snapshot::Agents(agents)));
         view.presume();
         view.engine.owners_are_listed();
         let now = view.now();
         for (kind, age) in view.servers.ages() {
             let ago = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+            read.remove(&kind);
             view.engine.heard(&kind, Time(now.0.saturating_sub(ago)));
         }
+        // Kinds of which the servers say nothing: they would read them as this view has.
+        read.iter().for_each(|kind| view.engine.heard(kind, now));
         view.outdated = outdated::kinds(client, &view.engine).await;
         Ok(view)
-    }
-
-    /// Forgets the objects of a kind that the servers cannot read.
-    fn forget_unread(&mut self, kind: GroupKind) {
-        let snapshot = match (&*kind.group, &*kind.kind) {
-            (UPSTREAM_SCHEDULING_GROUP, "PodGroup") => Snapshot::PodGroups(Vec::new()),
-            (UPSTREAM_SCHEDULING_GROUP, "Workload") => {
-                Snapshot::Workloads(WorkloadSource::Upstream, Vec::new())
-            }
-            (SCHEDULING_GROUP, "Workload") => Snapshot::Workloads(WorkloadSource::Own, Vec::new()),
-            _ => Snapshot::Controllers(kind, Vec::new()),
-        };
-        self.take(Event::List(snapshot));
     }
 
     /// The time by the clock of the API server, to pass to the engine.
@@ -292,6 +285,27 @@ impl View {
             // All other events concern replicas.
             _ => {}
         }
+    }
+}
+
+/// The kind of the objects that an event shows, if it is one that defines groups or owns pods.
+fn kind_of(event: &Event) -> Option<GroupKind> {
+    let workload = |source: &WorkloadSource| match source {
+        WorkloadSource::Own => GroupKind::new(SCHEDULING_GROUP, "Workload"),
+        WorkloadSource::Upstream => GroupKind::new(UPSTREAM_SCHEDULING_GROUP, "Workload"),
+    };
+    let pod_group = || GroupKind::new(UPSTREAM_SCHEDULING_GROUP, "PodGroup");
+    match event {
+        Event::List(Snapshot::Controllers(kind, _)) => Some(kind.clone()),
+        Event::List(Snapshot::PodGroups(_)) => Some(pod_group()),
+        Event::List(Snapshot::Workloads(source, _)) => Some(workload(source)),
+        Event::Fact(fact) => match &**fact {
+            Input::Controller(controller) => Some(controller.kind.clone()),
+            Input::PodGroup(..) => Some(pod_group()),
+            Input::Workload(source, ..) => Some(workload(source)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -13,13 +13,13 @@ use quorate_api::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 use quorate_engine::basics::{GroupKind, Text, Uid};
 use quorate_engine::facts::{Budget, BudgetKey, BudgetKind, Covers, Owner};
 use quorate_engine::group_source::GroupSource;
+use quorate_engine::is_always_watched;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Kinds that are watched anyway, or that are not workloads although they are controllers: a node controls its static
-/// pods, and the leader pod of a group may control what creates its workers.
-const IGNORED_KINDS: [(&str, &str); 5] =
-    [("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "Deployment"), ("", "Node"), ("", "Pod")];
+/// Kinds that are not workloads although they are controllers: a node controls its static pods, and the leader pod of a
+/// group may control what creates its workers.
+const IGNORED_KINDS: [(&str, &str); 2] = [("", "Node"), ("", "Pod")];
 
 /// How long a kind is still watched after the last object that it controlled is gone: jobs come and go, and until a
 /// kind is known again, no pod that it controls may be disrupted.
@@ -59,8 +59,12 @@ fn makes_groups(kind: &GroupKind) -> bool {
     matches!(&*kind.group, UPSTREAM_SCHEDULING_GROUP | SCHEDULING_GROUP)
 }
 
+/// Whether a kind is watched only while something refers to it.
 fn matters(kind: &GroupKind) -> bool {
-    !IGNORED_KINDS.contains(&(&*kind.group, &*kind.kind)) && GroupSource::of_kind(kind).is_none()
+    !IGNORED_KINDS.contains(&(&*kind.group, &*kind.kind))
+        && !is_always_watched(kind)
+        && !makes_groups(kind)
+        && GroupSource::of_kind(kind).is_none()
 }
 
 impl State {
@@ -143,8 +147,7 @@ impl References {
             Covers::Target(kind, _) => Some(kind),
             Covers::Selector(_) => None,
         };
-        let remembered =
-            budget.memory.sources.iter().map(|source| &source.kind).filter(|kind| !makes_groups(kind));
+        let remembered = budget.memory.sources.iter().map(|source| &source.kind);
         let kinds: BTreeSet<GroupKind> = target.into_iter().chain(remembered).cloned().collect();
         let before = self.state.lock().budgets.insert(budget.key.clone(), kinds.clone());
         if before != Some(kinds) {
@@ -165,6 +168,11 @@ impl References {
         self.state.lock().budgets.retain(|key, _| key.kind != kind || listed.contains(key));
         budgets.iter().for_each(|budget| self.budget(budget));
         self.changed.notify_one();
+    }
+
+    /// Whether a budget names a kind as its target, or remembers an object of it.
+    pub(super) fn is_named(&self, kind: &GroupKind) -> bool {
+        self.state.lock().budgets.values().any(|kinds| kinds.contains(kind))
     }
 
     /// The kinds to watch.

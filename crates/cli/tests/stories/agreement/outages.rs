@@ -117,6 +117,17 @@ async fn outages(cluster: Cluster) {
     until(&state.ns, "theirs-0", Some("OutdatedDefinition")).await;
     compare(&state.ns, &OPERATIONS, &mut tally).await;
 
+    // A server that starts cannot read a kind that a budget remembers.
+    remember_a_job(&state.ns).await;
+    server.end().await;
+    let unread = fail(&cluster, of_server("jobs"), Fault::Forbidden);
+    let server = Quorate::start_with(&cluster, |options| options.fresh_for = FRESH_FOR).await;
+    until(&state.ns, "night-0", Some("Unresolved.Unread")).await;
+    compare(&state.ns, &OPERATIONS, &mut tally).await;
+    assert_still(&state.ns, "night-0", "Unresolved.Unread").await;
+    drop(unread);
+    until(&state.ns, "night-0", None).await;
+
     server.end().await;
     let _unlisted = fail(&cluster, of_server("pods"), Fault::InternalError);
     let _unsynced = Quorate::start_unready(&cluster).await;
@@ -129,6 +140,23 @@ async fn outages(cluster: Cluster) {
     println!("{requests} requests, {only_a_server} of which only a server can know the answer to");
     reasons::assert_all_reached(Reached::Outages, &tally.reasons);
     assert!(only_a_server * ONLY_A_SERVER.0 <= requests * ONLY_A_SERVER.1, "{only_a_server} of {requests}");
+}
+
+/// A budget that remembers the Job of its pods.
+async fn remember_a_job(ns: &TestNamespace) {
+    let labels = json!({"app": "night"});
+    let template = json!({"metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "main:1"}]}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "night"},
+        "spec": {"parallelism": 2, "completions": 2, "template": template}});
+    let job = ns.create("batch/v1", "jobs", &job).await;
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "night", "uid": job["metadata"]["uid"],
+        "controller": true});
+    for name in ["night-0", "night-1"] {
+        ns.create_pod(name, labels.clone()).await;
+        ns.patch_pod(name, &json!({"metadata": {"ownerReferences": [owner]}})).await.expect(200);
+    }
+    ns.create_budget_allowing("night", spec_for_app("night", "maxUnavailable", 1), 1).await;
 }
 
 /// A definition that does not store what servers write, as that of OpenKruise, and a budget of its kind.

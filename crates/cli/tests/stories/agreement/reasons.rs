@@ -53,6 +53,7 @@ fn row(reason: &DenialReason) -> (&'static str, &'static str, Reached) {
                 ("Unresolved.Controller", ", is not known, so the expected", States)
             }
             Unresolved::Scale { .. } => ("Unresolved.Scale", "has no scale", States),
+            Unresolved::Unread { .. } => ("Unresolved.Unread", "the expected number depends on", Outages),
             Unresolved::Sources { .. } => {
                 ("Unresolved.Sources", "have no pods now, and it cannot remember", Sources)
             }
@@ -106,6 +107,10 @@ fn all() -> Vec<DenialReason> {
         DenialReason::Unresolved(Unresolved::Group { pod: "web-0".into(), name: "train".into() }),
         DenialReason::Unresolved(Unresolved::Controller { pod, kind, name }),
         DenialReason::Unresolved(Unresolved::Scale { kind: scaled, name: scale }),
+        DenialReason::Unresolved(Unresolved::Unread {
+            kind: GroupKind::new("batch", "Job"),
+            name: "night".into(),
+        }),
         DenialReason::Unresolved(Unresolved::Sources { count: 300 }),
         DenialReason::Unresolved(Unresolved::Owner { pod: undecided, kind: of, name: above }),
     ];

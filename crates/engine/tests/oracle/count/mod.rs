@@ -22,7 +22,9 @@ use super::{Oracle, Seen};
 use expected::asks_sources;
 pub(crate) use group::{Group, Id, asked, place};
 pub(crate) use matching::Match;
-pub(crate) use source::{ExpectedFrom, Kept, is_lone, of_template, pod_group_kind, workload_kind};
+pub(crate) use source::{
+    ExpectedFrom, Kept, is_lone, of_controller, of_template, pod_group_kind, workload_kind,
+};
 pub(crate) use status::StatusView;
 
 /// All counts of a budget.
@@ -104,7 +106,7 @@ impl Oracle {
             false => singles.len() as u32,
             true => self.singles_expected(&members, &singles),
         };
-        let unresolved = self.unresolved(&rules, &members, &singles, &groups, &kept);
+        let unresolved = self.unresolved(budget, &rules, &members, &singles, &groups, &kept);
         Count {
             units: numbers(&rules, current, expected),
             whole,
@@ -171,6 +173,7 @@ impl Oracle {
 
     fn unresolved(
         &self,
+        budget: &Budget,
         rules: &Rules,
         members: &[Uid],
         singles: &[Uid],
@@ -182,6 +185,11 @@ impl Oracle {
         }
         if asks_sources(rules) && kept.iter().filter(|kept| kept.by_memory).count() >= MAX_SOURCES {
             return Some("Sources");
+        }
+        let memory = self.memory.get(&budget.key).into_iter().flat_map(|memory| &memory.sources);
+        let mut unread = memory.filter(|(_, known)| !**known).map(|(source, _)| &source.kind);
+        if asks_sources(rules) && unread.any(|kind| !self.ages.heard.contains_key(kind)) {
+            return Some("Unread");
         }
         let asked = match rules.units {
             Units::Pods if rules.expected.is_none() => members,

@@ -8,7 +8,7 @@ mod workload;
 
 use std::collections::BTreeMap;
 
-use quorate_engine::basics::{ObjectKey, Text, Time, Version};
+use quorate_engine::basics::{GroupKind, ObjectKey, Text, Time, Version};
 use quorate_engine::facts::{
     Agent, Budget, BudgetKey, BudgetKind, Controller, Input, Namespace, NativeBudget, Node, Owner, Pod,
     PodGroup, Workload, WorkloadSource,
@@ -72,7 +72,16 @@ impl Cluster {
                 self.gates.disruption_probe = words.take("DisruptionProbe").is_none_or(|on| on == "true");
                 self.engine = Engine::new(self.gates);
             }
-            "restart" => self.restart(),
+            "restart" => {
+                let unread = words.take("without").map(|kind| words::kind_of(&kind));
+                self.restart(unread.as_ref());
+            }
+            // Discovery finds that the cluster does not serve the kind.
+            "unserved" => {
+                let kind = words::kind_of(&words.next()?);
+                self.controllers.retain(|_, controller| controller.kind != kind);
+                self.engine.sync(Snapshot::Controllers(kind, Vec::new()), self.now);
+            }
             "pod" => self.pod(words)?,
             "gone" => {
                 let pod = self.pods.remove(&key(&words.next()?)).ok_or("no such pod")?;
@@ -183,8 +192,8 @@ impl Cluster {
         Version(self.version)
     }
 
-    /// Restarts the process. The new one knows only what the API server stores.
-    fn restart(&mut self) {
+    /// Restarts the process. The new one knows only what the API server stores, and cannot read one kind, if stated.
+    fn restart(&mut self, unread: Option<&GroupKind>) {
         for budget in self.budgets.values_mut() {
             let status = self.engine.status(&budget.key, self.now).unwrap();
             budget.gone = status
@@ -205,7 +214,8 @@ impl Cluster {
             Snapshot::Agents(self.agents.iter().map(|(k, v)| (k.clone(), v.clone())).collect()),
             self.now,
         );
-        for controller in self.controllers.values() {
+        let read = |controller: &&Controller| Some(&controller.kind) != unread;
+        for controller in self.controllers.values().filter(read) {
             engine.apply(Input::Controller(controller.clone()), self.now);
         }
         let groups = self.pod_groups.iter().map(|(k, v)| (k.clone(), v.clone())).collect();

@@ -81,7 +81,7 @@ impl Watched {
     }
 }
 
-/// How often discovery has omitted a watched kind, and since when.
+/// How often discovery has omitted a kind, and since when.
 struct Absence {
     times: u32,
     since: Instant,
@@ -100,7 +100,7 @@ pub(super) struct Discovery {
     /// Whether this process serves OpenKruise's budgets.
     kruise: ServedHere,
     watched: BTreeMap<Slot, Watched>,
-    /// Watched kinds that discovery omits.
+    /// Kinds that discovery omits.
     absent: BTreeMap<Slot, Absence>,
     /// Kinds for which the last round could not find out whether they are served.
     undetermined: BTreeSet<Slot>,
@@ -328,7 +328,10 @@ impl Discovery {
 
     /// Handles a kind that discovery omits. It is dropped once it has been omitted for long enough.
     async fn missed(&mut self, slot: Slot) {
-        let Some(watched) = self.watched.get(&slot) else { return };
+        let Some(watched) = self.watched.get(&slot) else {
+            self.missed_unwatched(slot).await;
+            return;
+        };
         if !watched.is_known() || SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out() {
             self.stop(&slot, "the API server does not serve it any more").await;
             return;
@@ -338,10 +341,7 @@ impl Discovery {
             self.absent.remove(&slot);
             return;
         }
-        let absence = self.absent.entry(slot.clone()).or_insert(Absence { times: 0, since: Instant::now() });
-        absence.times += 1;
-        let (times, lasts) = ABSENT;
-        if absence.times < times || absence.since.elapsed() < lasts {
+        if !self.is_absent(&slot) {
             return;
         }
         // Budgets that depend on the kind deny until it is dropped, or can be read again.
@@ -354,6 +354,24 @@ impl Discovery {
         }
         self.absent.remove(&slot);
         self.stop(&slot, "the API server does not serve it any more").await;
+    }
+
+    /// Handles a kind that discovery omits and that was not watched. A budget may remember an object of it from before this
+    /// process started: once the kind is certainly not served, it has no objects.
+    async fn missed_unwatched(&mut self, slot: Slot) {
+        if slot != Slot::UnavailableBudgets && self.references.is_named(&slot.kind()) && self.is_absent(&slot)
+        {
+            self.absent.remove(&slot);
+            self.replica.send(slot.nothing()).await;
+        }
+    }
+
+    /// Counts that discovery omits a kind. Returns whether it has done so often enough, and for long enough.
+    fn is_absent(&mut self, slot: &Slot) -> bool {
+        let absence = self.absent.entry(slot.clone()).or_insert(Absence { times: 0, since: Instant::now() });
+        absence.times += 1;
+        let (times, lasts) = ABSENT;
+        absence.times >= times && absence.since.elapsed() >= lasts
     }
 
     async fn watch(&mut self, slot: Slot, served: Served) {

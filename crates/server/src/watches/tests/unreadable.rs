@@ -235,3 +235,30 @@ async fn a_defined_kind_is_waited_for_although_discovery_omits_it() {
     let events = fixture.until_synced().await;
     assert!(events.contains(&(row.listed)(1)), "{events:?}");
 }
+
+/// A budget remembers objects from before the process started. Of a kind that is certainly not served, there are none.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_a_budget_remembers_and_that_is_not_served_has_no_objects() {
+    let kinds = [
+        ("example.com", "Game", "Game "),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "LeaderWorkerSet "),
+        ("scheduling.k8s.io", "PodGroup", "groups 0"),
+    ];
+    for (group, kind, expected) in kinds {
+        let api = FakeApi::empty_cluster();
+        let mut budget = budget();
+        let source = json!({"group": group, "kind": kind, "name": "chess", "uid": "u"});
+        budget["status"] = json!({"rememberedFor": "0000000000000007", "sources": [source]});
+        api.serve(BUDGETS, vec![budget]);
+        let mut fixture = Fixture::start(api);
+        let mut events = fixture.until_synced().await;
+        events.extend(fixture.events_within(50).await);
+        assert!(!events.contains(&expected.to_owned()), "it may be served in a moment: {events:?}");
+        let events = fixture.events_within(80).await;
+        assert!(events.contains(&expected.to_owned()), "{events:?}");
+    }
+    // No budget names it.
+    let mut fixture = Fixture::start(FakeApi::empty_cluster());
+    fixture.until_synced().await;
+    assert_eq!(fixture.events_within(600).await.iter().filter(|event| *event == "groups 0").count(), 0);
+}
