@@ -147,7 +147,7 @@ async fn an_invalid_probe_fails(cluster: Cluster) {
     for (name, handler) in [
         ("port", json!({"httpGet": {"host": "127.0.0.1", "port": "nothing"}})),
         ("exec", json!({"exec": {"command": ["true"]}})),
-        ("slow", json!({"httpGet": {"host": "127.0.0.1", "port": web.port}})),
+        ("slow", json!({"httpGet": {"host": "127.0.0.1", "port": web.port}, "timeoutSeconds": 1})),
         ("named", json!({"httpGet": {"host": "127.0.0.1", "port": "web"}})),
     ] {
         ns.create("v1", "pods", &pod(name, &probe(&handler))).await;
