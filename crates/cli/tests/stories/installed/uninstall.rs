@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use quorate_testbed::{Cluster, User, eventually};
+use quorate_testbed::{Cluster, User, Wire, eventually};
 use serde_json::{Value, json};
 
 use super::Installed;
@@ -101,7 +101,7 @@ async fn uninstall(installed: &mut Installed, rendered: &'static str, more: &[&s
     let mut args =
         args(RENDERED, "Job", "quorate-cleanup", &[format!("--kubeconfig={}", kubeconfig.display())]);
     args.extend(more.iter().map(|arg| (*arg).to_owned()));
-    let job = tokio::process::Command::new(Path::new(env!("CARGO_BIN_EXE_quorate")))
+    let mut job = tokio::process::Command::new(Path::new(env!("CARGO_BIN_EXE_quorate")))
         .args(&args)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -115,6 +115,13 @@ async fn uninstall(installed: &mut Installed, rendered: &'static str, more: &[&s
         if deployment["spec"]["replicas"] == 0 { Ok(()) } else { Err(deployment["spec"]["replicas"].clone()) }
     })
     .await;
+    // The status of the Deployment does not count servers that are ending, and one of them may become the leader.
+    while installed.servers.len() > 1 {
+        installed.end_server().await;
+    }
+    await_renewals(&installed.wire, 2).await;
+    let ended = job.try_wait().expect("a process");
+    assert!(ended.is_none(), "the Job has ended, and a server still runs: {ended:?}");
     installed.end_servers().await;
     let ended = job.wait_with_output().await.expect("a process");
     let (output, wrong) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
@@ -136,6 +143,24 @@ async fn uninstall(installed: &mut Installed, rendered: &'static str, more: &[&s
     })
     .await;
     output.into_owned()
+}
+
+/// Waits until a server has renewed its Lease so many times.
+async fn await_renewals(wire: &Wire, count: usize) {
+    let of_servers = "labelSelector=quorate.dev%2Fcomponent%3Dserver";
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases?{of_servers}");
+    let seen = parking_lot::Mutex::new(Vec::<Value>::new());
+    eventually("a server renews its Lease", || async {
+        let leases = wire.get(&path).await.expect(200)["items"].as_array().cloned().unwrap_or_default();
+        let renewed =
+            leases.iter().map(|lease| lease["spec"]["renewTime"].clone()).max_by_key(Value::to_string);
+        let mut seen = seen.lock();
+        if let Some(renewed) = renewed.filter(|renewed| seen.last() != Some(renewed)) {
+            seen.push(renewed);
+        }
+        if seen.len() > count { Ok(()) } else { Err(seen.clone()) }
+    })
+    .await;
 }
 
 /// The Job must run before Helm deletes anything else of the release, such as its rights.

@@ -1,5 +1,7 @@
 //! `quorate cleanup`: removes the webhooks and labels that would block requests after Quorate is uninstalled.
 
+mod servers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -24,14 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 
-/// The Deployment of the servers in the chart.
-const SERVERS: &str = "quorate-server";
-
 /// Time limit for the servers to stop: a little longer than a shutdown delay of one minute.
 const TIMEOUT: Duration = Duration::from_secs(90);
-
-/// Time between two reads of the Deployment's scale.
-const LOOKED: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -47,8 +42,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let client = args.cluster.connect().await?.client;
     let own = args.cluster.quorate_namespace;
     remove_webhooks(&client).await?;
-    stop_servers(&client, &own).await?;
-    // A server that still runs would write the labels again, so this process must be the leader.
+    servers::stop(&client, &own).await?;
+    // A server that is started meanwhile would write the labels again, so this process must be the leader.
     let release = hold(&client, &own).await?;
     let outcome = remove_rest(&client, args.budgets).await;
     if let Some((stop, holding)) = release {
@@ -86,32 +81,6 @@ where
         Err(Error::Api(status)) if status.code == 404 => {}
         Err(error) => bail!("cannot remove the {kind} {name}: {}", Plain(&error)),
     }
-    Ok(())
-}
-
-async fn stop_servers(client: &Client, own: &str) -> Result<()> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), own);
-    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    match deployments.patch_scale(SERVERS, &PatchParams::default(), &none).await {
-        Ok(_) => {}
-        // Servers without the chart's Deployment are stopped by the user.
-        Err(Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => bail!("cannot stop the Deployment {own}/{SERVERS}: {}", Plain(&error)),
-    }
-    let stopped = async {
-        loop {
-            let scale = deployments.get_scale(SERVERS).await;
-            match scale.map(|scale| scale.status.map_or(0, |status| status.replicas)) {
-                Ok(0) => return Ok(()),
-                Ok(_) => tokio::time::sleep(LOOKED).await,
-                Err(error) => bail!("cannot read the Deployment {own}/{SERVERS}: {}", Plain(&error)),
-            }
-        }
-    };
-    tokio::time::timeout(TIMEOUT, stopped).await.with_context(|| {
-        format!("the servers of {own}/{SERVERS} did not stop within {} s", TIMEOUT.as_secs())
-    })??;
-    println!("stopped the servers of {own}/{SERVERS}");
     Ok(())
 }
 
