@@ -300,7 +300,7 @@ impl<'a> BudgetReview<'a> {
 
     fn exhausted(&self, numbers: Numbers, unit_is_down: bool) -> DenialReason {
         let slot = self.member.slot;
-        let (mut down, mut down_total) = self.engine.downs(self.budget, self.rules, slot);
+        let (down, down_total) = self.engine.downs(self.budget, self.rules, slot, &self.record.fact.uid);
         let unit = match slot {
             UnitSlot::Group(unit) => {
                 let tally = &self.budget.tally;
@@ -308,11 +308,6 @@ impl<'a> BudgetReview<'a> {
             }
             _ => self.record.fact.key.name.clone(),
         };
-        // The requested unit itself is not a reason for the denial, even if an earlier request holds it.
-        if let Some(at) = down.iter().position(|down| down.unit == unit) {
-            down.remove(at);
-            down_total -= 1;
-        }
         DenialReason::Exhausted(Box::new(Exhausted {
             noun: if matches!(slot, UnitSlot::Group(_)) { Noun::Group } else { Noun::Pod },
             unit,

@@ -168,8 +168,15 @@ impl Engine {
         Some(Denial { budget: None, reason })
     }
 
-    /// The first few pods or units that are down in a budget, and their total number.
-    pub(crate) fn downs(&self, budget: &BudgetRecord, rules: &Rules, slot: UnitSlot) -> (Vec<Down>, usize) {
+    /// The first few pods or units that are down in a budget, and their total number. A request does not wait for its own
+    /// unit, so that one is left out, even if an earlier request holds it.
+    pub(crate) fn downs(
+        &self,
+        budget: &BudgetRecord,
+        rules: &Rules,
+        slot: UnitSlot,
+        requested: &Uid,
+    ) -> (Vec<Down>, usize) {
         let tally = &budget.tally;
         let of_pod = |id: &u32| {
             let record = &self.pods[*id as usize];
@@ -180,17 +187,27 @@ impl Engine {
                 healthy: (0, 1),
             }
         };
+        // Before the names are sorted and counted: the unit may not be among the first.
+        let others = |ids: &BTreeSet<u32>, own: Option<u32>| {
+            let first: Vec<u32> =
+                ids.iter().copied().filter(|id| Some(*id) != own).take(MOST_SORTED).collect();
+            (first, ids.len() - usize::from(own.is_some_and(|own| ids.contains(&own))))
+        };
         let of_pods = |ids: &BTreeSet<u32>| {
-            let mut first: Vec<&u32> = ids.iter().take(MOST_SORTED).collect();
-            first.sort_by(|a, b| natural(self.pod_name(**a), self.pod_name(**b)));
-            (first.into_iter().take(NAMED).map(of_pod).collect(), ids.len())
+            let (mut first, total) = others(ids, self.pod_id(requested));
+            first.sort_by(|a, b| natural(self.pod_name(*a), self.pod_name(*b)));
+            (first.iter().take(NAMED).map(of_pod).collect(), total)
         };
         match slot {
             UnitSlot::Pod => of_pods(&tally.down),
             UnitSlot::Single => of_pods(&tally.singles_down),
             UnitSlot::Group(_) | UnitSlot::Ungrouped => {
-                let mut units: Vec<&Unit> =
-                    tally.down.iter().take(MOST_SORTED).map(|id| &tally.units[*id as usize]).collect();
+                let own = match slot {
+                    UnitSlot::Group(unit) => Some(unit),
+                    _ => None,
+                };
+                let (first, total) = others(&tally.down, own);
+                let mut units: Vec<&Unit> = first.iter().map(|id| &tally.units[*id as usize]).collect();
                 units.sort_by(|a, b| natural(&a.name, &b.name));
                 let mut down: Vec<Down> = units
                     .into_iter()
@@ -212,7 +229,7 @@ impl Engine {
                     missing: Vec::new(),
                     healthy: (0, 0),
                 }));
-                (down, tally.down.len() + tally.gone.len())
+                (down, total + tally.gone.len())
             }
         }
     }
