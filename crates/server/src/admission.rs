@@ -112,11 +112,26 @@ impl AdmissionState {
         };
         let decision = self.replica.decide(request.clone(), deadline).await;
         // Checked last: if this process was paused, the other replicas may consider it dead by now.
-        let exempt = matches!(decision, Decision::Allow(Allow::Exempt(_)));
-        if decision.is_allowed() && !exempt && !(self.may_answer)(deadline).await {
+        let free =
+            matches!(&decision, Decision::Allow(allow) if passes_without_lease(request.operation, allow));
+        if decision.is_allowed() && !free && !(self.may_answer)(deadline).await {
             return refuse(DenialReason::NotServing);
         }
         decision
+    }
+}
+
+/// Whether an answer is sent even if the Lease of this process is not current: no budget decided anything. A relabel must
+/// not wait, because a database may be waiting for its new primary. If a budget decides it that this process does not know,
+/// the process acts like one that does not answer: the webhook for relabels fails open.
+fn passes_without_lease(operation: Operation, allow: &Allow) -> bool {
+    match allow {
+        Allow::Exempt(_) => true,
+        Allow::NotCovered { .. } => operation == Operation::Relabel,
+        Allow::Agreed { reasons, .. } => {
+            operation == Operation::Relabel && reasons.iter().all(|(_, reason)| reason.only_observes())
+        }
+        Allow::NoEffect { .. } => false,
     }
 }
 

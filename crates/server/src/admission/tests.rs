@@ -135,6 +135,24 @@ async fn a_process_that_may_not_answer_admits_nothing() {
     assert_eq!(response["status"]["code"], 429, "{response}");
 }
 
+/// A change of the labels of the pod.
+fn relabel() -> Value {
+    let mut after = pod();
+    after["metadata"]["labels"] = json!({"role": "primary"});
+    json!({
+        "uid": "u-4", "operation": "UPDATE", "namespace": "a", "name": "p", "userInfo": {"username": "alice"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "oldObject": pod(), "object": after,
+    })
+}
+
+#[tokio::test]
+async fn a_relabel_that_no_budget_decides_waits_for_no_lease() {
+    let state =
+        AdmissionState { may_answer: Arc::new(|_| Box::pin(std::future::ready(false))), ..state(true).await };
+    let response = post(state, LABELS, review(&relabel())).await;
+    assert_eq!(response["allowed"], true, "{response}");
+}
+
 /// A pod whose probe is empty.
 fn creation() -> Value {
     let annotations = json!({"quorate.dev/disruption-probe.main": "{}"});
