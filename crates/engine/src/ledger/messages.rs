@@ -29,7 +29,8 @@ pub enum Event {
     Doubted(GroupKind),
     /// A kind is not watched any more: it has no age. Its objects are removed by an empty list before.
     Forgotten(GroupKind),
-    /// The watch of one kind of budgets has shown everything up to this version.
+    /// The watch of one kind of budgets has shown everything up to this version. It comes after a list, and before a
+    /// budget is gone: from then on, replies to earlier calls are of before.
     BudgetsAt(BudgetKind, Version),
     /// One kind of budgets is not watched any more: these budgets are unknown from now on.
     Unwatched(BudgetKind),

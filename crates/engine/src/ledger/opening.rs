@@ -206,6 +206,11 @@ impl Acknowledgements {
         self.seen = self.seen.with(kind, self.seen.of(kind).max(version));
     }
 
+    /// Whether the watch of one kind of budgets has come as far as a version.
+    pub(super) fn has_seen(&self, kind: BudgetKind, version: Version) -> bool {
+        version <= self.seen.of(kind)
+    }
+
     /// One kind of budgets is not watched any more. Returns what to publish: no replica may open such a budget on the
     /// word of this one before it watches them again.
     pub(super) fn unwatched(&mut self, kind: BudgetKind) -> Option<Acknowledged> {

@@ -1,8 +1,8 @@
 //! What a replica wants done, and the calls that it waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::basics::{Uid, Version};
+use crate::basics::{GroupKind, ObjectKey, Uid, Version};
 use crate::coverage::Coverage;
 use crate::decision::Decision;
 use crate::engine::Changes;
@@ -40,6 +40,8 @@ pub(super) enum Purpose {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     calls: BTreeMap<CallId, Purpose>,
+    /// Reads in flight of controllers whose end was shown since.
+    outdated: BTreeSet<CallId>,
     next_call: CallId,
     outputs: Vec<Output>,
     changes: Changes,
@@ -56,7 +58,25 @@ impl Outbox {
 
     /// A call came back. Returns what it was for, once.
     pub(super) fn returned(&mut self, id: CallId) -> Option<Purpose> {
+        self.outdated.remove(&id);
         self.calls.remove(&id)
+    }
+
+    /// A controller is gone. The reads in flight of its name may show it all the same, or miss its successor.
+    pub(super) fn outdate(&mut self, kind: &GroupKind, key: &ObjectKey) {
+        let reads = |purpose: &Purpose| match purpose {
+            Purpose::Read(ReadTarget::Owner(of, name, _)) | Purpose::ReadSource(_, (of, name)) => {
+                of == kind && name == key
+            }
+            _ => false,
+        };
+        let calls = self.calls.iter().filter(|(_, purpose)| reads(purpose));
+        self.outdated.extend(calls.map(|(id, _)| *id));
+    }
+
+    /// Whether a call in flight reads a controller whose end was shown since it was sent.
+    pub(super) fn is_outdated(&self, id: CallId) -> bool {
+        self.outdated.contains(&id)
     }
 
     /// The number of lists of pods in flight that are for openings.
@@ -92,7 +112,7 @@ impl Outbox {
     /// Feeds the calls in flight into a hasher, in their order. Their names only count up.
     pub(super) fn fingerprint(&self, state: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
-        self.calls.values().for_each(|purpose| purpose.hash(state));
+        self.calls.iter().for_each(|(id, purpose)| (purpose, self.is_outdated(*id)).hash(state));
     }
 }
 
@@ -111,5 +131,20 @@ mod tests {
         assert_eq!(outbox.returned(*id), Some(Purpose::Read(ReadTarget::Pod(pod))));
         assert_eq!(outbox.returned(*id), None);
         assert!(outbox.take_outputs().is_empty());
+    }
+
+    #[test]
+    fn only_reads_of_its_name_are_outdated_by_the_end_of_a_controller() {
+        let kind = GroupKind::new("apps", "ReplicaSet");
+        let mut outbox = Outbox::default();
+        for name in ["web", "db"] {
+            let key = ObjectKey::new("shop", name);
+            let target = ReadTarget::Owner(kind.clone(), key.clone(), name.into());
+            outbox.call(Call::GetController(kind.clone(), key), Purpose::Read(target));
+        }
+        outbox.outdate(&kind, &ObjectKey::new("shop", "web"));
+        assert_eq!([0, 1].map(|id| outbox.is_outdated(id)), [true, false]);
+        outbox.returned(0);
+        assert!(!outbox.is_outdated(0), "it is not in flight any more");
     }
 }

@@ -8,7 +8,7 @@ use quorate_engine::basics::{Labels, ObjectKey, Text, Time, Version};
 use quorate_engine::callers::Caller;
 use quorate_engine::claims::{Claim, PROTOCOL, Target, Token};
 use quorate_engine::decision::{Allow, AllowReason, Decision};
-use quorate_engine::facts::{Budget, Input, Operation, Operations, Phase, Pod, Rules};
+use quorate_engine::facts::{Budget, BudgetKind, Input, Operation, Operations, Phase, Pod, Rules};
 use quorate_engine::ledger::{
     Admission, Call, CallId, Event, Output, Replica, Reply, Settings, Step, WriteOutcome,
 };
@@ -263,6 +263,82 @@ fn a_list_for_a_budget_that_is_gone_is_not_taken_for_its_successors() {
     alone.step(Event::Reply(new, Reply::Pods(vec![x, y], Version(2))));
     alone.write();
     assert_eq!(alone.reasons(), [AllowReason::Unhealthy]);
+}
+
+/// How the watch of budgets shows that the only one is gone: what comes before the late reply, and what comes after it.
+fn ways_to_be_gone() -> [(&'static str, Vec<Event>, Vec<Event>); 3] {
+    let kind = BudgetKind::DisruptionBudget;
+    let gone = || Event::Fact(Box::new(Input::BudgetGone(budget_key("a"))));
+    let at = |version| Event::BudgetsAt(kind, Version(version));
+    let none = || Event::List(Snapshot::Budgets(kind, Vec::new()));
+    [
+        ("deleted", vec![at(3), gone()], vec![]),
+        ("deleted, and a bookmark", vec![gone(), at(3)], vec![]),
+        ("not in a list whose version follows", vec![none()], vec![at(3)]),
+    ]
+}
+
+/// The write of a request is done, and the budget is deleted. The watch shows that before the reply comes.
+#[test]
+fn a_late_reply_does_not_bring_back_a_budget_that_is_gone() {
+    for (way, before, after) in ways_to_be_gone() {
+        for reads in [false, true] {
+            let pods = [pod("x", "web", true), pod("y", "web", true)];
+            let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
+            alone.disrupt(Operation::Evict, &pods[0]);
+            let Some((mut late, Call::Patch(patch))) = alone.calls.pop_front() else {
+                panic!("a write is expected")
+            };
+            assert!(patch.apply(&mut alone.stored));
+            alone.stored.version = Version(2);
+            let stored = Box::new(alone.stored.clone());
+            let reply = if reads {
+                alone.step(Event::Reply(late, Reply::Lost));
+                match alone.calls.pop_front() {
+                    Some((id, Call::GetBudget(_))) => late = id,
+                    other => panic!("a read is expected, not {other:?}"),
+                }
+                Reply::Budget(Some(stored))
+            } else {
+                Reply::Written(WriteOutcome::Done(stored))
+            };
+            before.iter().for_each(|event| alone.step(event.clone()));
+            alone.step(Event::Reply(late, reply));
+            after.iter().for_each(|event| alone.step(event.clone()));
+            let known = alone.replica.engine().budget(&budget_key("a"));
+            assert_eq!(known, None, "{way}, read: {reads}");
+            assert!(matches!(alone.answers.as_slice(), [Decision::Allow(_)]), "{:?}", alone.answers);
+            alone.disrupt(Operation::Evict, &pods[1]);
+            let answer = alone.answers.last();
+            assert!(matches!(answer, Some(Decision::Allow(Allow::NotCovered { .. }))), "{answer:?}");
+        }
+    }
+}
+
+/// As above, and the budget was created again. The watch has not shown that yet.
+#[test]
+fn a_budget_that_is_newer_than_the_watch_is_taken_from_a_reply() {
+    for (way, before, after) in ways_to_be_gone() {
+        if !after.is_empty() {
+            // Without the version of the list it is not known which of the two is newer. The watch will show it.
+            continue;
+        }
+        let pods = [pod("x", "web", true), pod("y", "web", true)];
+        let mut alone = Alone::new(open(keeps(1, ALL)), &pods);
+        alone.disrupt(Operation::Evict, &pods[0]);
+        let Some((write, Call::Patch(_))) = alone.calls.pop_front() else { panic!("a write is expected") };
+        alone.step(Event::Reply(write, Reply::Lost));
+        let Some((read, Call::GetBudget(_))) = alone.calls.pop_front() else { panic!("a read is expected") };
+        before.into_iter().for_each(|event| alone.step(event));
+        alone.stored.uid = Text::from("another");
+        alone.stored.version = Version(4);
+        reopen(&mut alone.stored);
+        alone.step(Event::Reply(read, Reply::Budget(Some(Box::new(alone.stored.clone())))));
+        let known = alone.replica.engine().budget(&budget_key("a")).map(|known| known.version);
+        assert_eq!(known, Some(Version(4)), "{way}");
+        alone.write();
+        assert_eq!(alone.reasons(), [AllowReason::Charged]);
+    }
 }
 
 /// Another replica admits something of the same budget; whether the watch shows that before the late write is refused.

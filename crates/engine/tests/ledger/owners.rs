@@ -86,6 +86,25 @@ fn an_owner_that_is_not_there_ends_the_way() {
     }
 }
 
+/// The ReplicaSet is read, and deleted. The watch shows its end before the reply comes.
+#[test]
+fn a_late_reply_does_not_bring_back_an_owner_that_is_gone() {
+    let gone_of = |kind_of: &str| Event::List(Snapshot::Controllers(kind(kind_of), Vec::new()));
+    let gone = || Event::Fact(Box::new(Input::ControllerGone("web-2".into())));
+    for end in [gone(), gone_of("ReplicaSet")] {
+        let (mut alone, x) = newly_rolled_out();
+        alone.disrupt(Operation::Evict, &x);
+        let late = read(&mut alone, "web-2");
+        alone.step(Event::Fact(Box::new(Input::Controller(replica_set()))));
+        alone.step(end);
+        alone.step(Event::Reply(late, Reply::Controller(Some(Box::new(replica_set())))));
+        assert!(alone.answers.is_empty(), "{:?}", alone.answers);
+        let get = read(&mut alone, "web-2");
+        alone.step(Event::Reply(get, Reply::Controller(None)));
+        assert!(matches!(alone.answers.as_slice(), [Decision::Allow(Allow::NotCovered { .. })]));
+    }
+}
+
 #[test]
 fn a_read_of_an_owner_without_an_answer_is_sent_again() {
     let (mut alone, x) = newly_rolled_out();

@@ -64,8 +64,11 @@ fn wrong(world: &World, scenario: &Scenario, ended: &mut Seen) -> Option<String>
         return Some(format!("I6, every token is seen in the pods or dropped: {left} left"));
     }
     let blocked = end.blocked();
-    (blocked > 0)
-        .then(|| format!("a version that the store does not have blocks no budget: {blocked} blocked"))
+    if blocked > 0 {
+        return Some(format!("a version that the store does not have blocks no budget: {blocked} blocked"));
+    }
+    let unstored = end.unstored();
+    (unstored > 0).then(|| format!("no replica knows a budget that is not stored: {unstored} known"))
 }
 
 /// The path to a violation, or the number of states if there is none.

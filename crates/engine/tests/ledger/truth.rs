@@ -270,6 +270,13 @@ impl World {
         self.budgets.values().filter(|budget| budget.ledger.settled > self.pods_version()).count()
     }
 
+    /// Budgets that a replica knows and that are not stored: it denies what nothing protects.
+    pub(crate) fn unstored(&self) -> usize {
+        let minds = self.nodes.iter().filter_map(|node| node.mind.as_ref());
+        let known = minds.flat_map(|mind| mind.replica.engine().budgets());
+        known.filter(|budget| !self.budgets.contains_key(&budget.key)).count()
+    }
+
     /// Claims that are never removed.
     pub(crate) fn leftovers(&self) -> usize {
         self.budgets.values().map(|budget| budget.ledger.claims.len()).sum()

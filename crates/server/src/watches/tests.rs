@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_engine::Snapshot;
+use quorate_engine::basics::Version;
 use quorate_engine::facts::Input;
 use quorate_engine::ledger::Event;
 use serde_json::{Value, json};
@@ -262,6 +263,32 @@ async fn a_kind_is_watched_while_a_budget_needs_it() {
     assert_eq!(fixture.api.request_count("/apis"), before);
     fixture.api.change(BUDGETS, "DELETED", &budget());
     assert_eq!(fixture.until(fleets).await, []);
+}
+
+/// A reply that shows a deleted budget may come right after its end. By then it must be known how old that reply is.
+#[tokio::test(start_paused = true)]
+async fn the_version_of_a_deletion_is_known_before_the_budget_is_gone() {
+    let mut unreadable = budget();
+    unreadable["metadata"]["labels"] = json!("many");
+    for mut deleted in [budget(), unreadable] {
+        let api = FakeApi::empty_cluster();
+        api.serve(BUDGETS, vec![budget()]);
+        let mut fixture = Fixture::start(api);
+        fixture.until_synced().await;
+        deleted["metadata"]["resourceVersion"] = json!("30");
+        fixture.api.change(BUDGETS, "DELETED", &deleted);
+        let shown = fixture.until(|event| match event {
+            Event::BudgetsAt(_, Version(30)) => Some("the version"),
+            Event::Fact(input) => matches!(*input, Input::BudgetGone(_)).then_some("the end"),
+            _ => None,
+        });
+        assert_eq!(shown.await, "the version");
+        let is_gone = |event| match event {
+            Event::Fact(input) => matches!(*input, Input::BudgetGone(_)).then_some(()),
+            _ => None,
+        };
+        fixture.until(is_gone).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,7 +76,8 @@ pub(super) fn pods(event: watch::WatchEvent<Pod>, references: &References) -> Ve
     }
 }
 
-/// Budgets of one kind. Twins are `DisruptionBudget`s, so `twins` is `None` for the other kind.
+/// Budgets of one kind. Twins are `DisruptionBudget`s, so `twins` is `None` for the other kind. The version of a deletion
+/// comes before the end of the budget: the reply to an earlier write may come right after that, and must be known as older.
 pub(super) fn budgets(
     kind: BudgetKind,
     event: watch::WatchEvent<StoredBudget>,
@@ -113,13 +114,17 @@ pub(super) fn budgets(
         }
         watch::WatchEvent::Deleted(object) => {
             let Some(key) = raw_budgets::key(&object) else { return Vec::new() };
-            budget_gone(BudgetKey { object: key, kind }, raw_budgets, references, twins)
+            let version = object.metadata.resource_version.as_deref().and_then(at);
+            let gone = budget_gone(BudgetKey { object: key, kind }, raw_budgets, references, twins);
+            version.into_iter().chain(gone).collect()
         }
         watch::WatchEvent::Unreadable(why) => {
             warn!(%why, "cannot read a budget");
             match object_key(&why.identity) {
                 Some(object) if why.deleted => {
-                    budget_gone(BudgetKey { object, kind }, raw_budgets, references, twins)
+                    let version = at(&why.identity.resource_version);
+                    let gone = budget_gone(BudgetKey { object, kind }, raw_budgets, references, twins);
+                    version.into_iter().chain(gone).collect()
                 }
                 _ => Vec::new(),
             }

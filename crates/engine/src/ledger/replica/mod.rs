@@ -86,6 +86,8 @@ struct Budgets {
     work: WorkQueue,
     /// Kinds that are not watched any more. A reply to an earlier call must not bring back a budget of these.
     unwatched: BTreeSet<BudgetKind>,
+    /// Kinds that were listed, and the version of the list is not known yet.
+    listed: BTreeSet<BudgetKind>,
     /// The lists of the replicas, for the budgets that wait to be opened.
     replica_lists: ReplicaLists,
     /// The budgets that need newer pods than any that are known.
@@ -232,7 +234,7 @@ impl Replica {
         self.outbox.fingerprint(state);
         self.claims.fingerprint(|uid| self.engine.knows(uid), state);
         self.budgets.work.fingerprint(state);
-        self.budgets.unwatched.hash(state);
+        (&self.budgets.unwatched, &self.budgets.listed).hash(state);
         for (key, budget) in &self.budgets.states {
             let closed = self.is_closed(key);
             (key, budget.coverage, &budget.settlement).hash(state);
@@ -253,7 +255,10 @@ impl Replica {
             Event::Heard(kind, at) => self.heard(&kind, at.min(self.process.now)),
             Event::Doubted(kind) => self.engine.doubt(&kind),
             Event::Forgotten(kind) => self.engine.forget(&kind),
-            Event::BudgetsAt(kind, version) => self.acknowledgements.saw(kind, version),
+            Event::BudgetsAt(kind, version) => {
+                self.acknowledgements.saw(kind, version);
+                self.budgets.listed.remove(&kind);
+            }
             Event::Unwatched(kind) => self.unwatched(kind),
             Event::Synced => self.synced(),
             Event::Serving(serving) => self.process.freshness.set_serving(serving),
@@ -333,6 +338,10 @@ impl Replica {
                 let key = key.clone();
                 self.forget_budget(&key);
             }
+            Input::ControllerGone(uid) => {
+                let uid = uid.clone();
+                self.outdate_reads(&uid);
+            }
             _ => {}
         }
         self.apply(input);
@@ -349,6 +358,7 @@ impl Replica {
             }
             Snapshot::Budgets(kind, budgets) => {
                 self.budgets.unwatched.remove(&kind);
+                self.budgets.listed.insert(kind);
                 let listed: BTreeSet<&BudgetKey> = budgets.iter().map(|budget| &budget.key).collect();
                 let known = self.engine.budgets().map(|budget| &budget.key);
                 let gone: Vec<BudgetKey> =
@@ -358,6 +368,14 @@ impl Replica {
                     self.apply(Input::BudgetGone(key));
                 }
                 budgets.into_iter().for_each(|budget| self.take_budget(budget));
+            }
+            Snapshot::Controllers(kind, controllers) => {
+                let listed: BTreeSet<&Uid> = controllers.iter().map(|controller| &controller.uid).collect();
+                let known = self.engine.cluster.controllers_of(&kind);
+                for gone in known.filter(|controller| !listed.contains(&controller.uid)) {
+                    self.outbox.outdate(&gone.kind, &gone.key);
+                }
+                self.sync(Snapshot::Controllers(kind, controllers));
             }
             other => self.sync(other),
         }
@@ -377,9 +395,21 @@ impl Replica {
         self.budgets.work.extend(self.claims.budgets_of(uid).cloned());
     }
 
-    /// Takes a budget in from the reply to a call of this replica.
+    /// A controller is gone: what a read that is in flight shows of it is of before.
+    fn outdate_reads(&mut self, uid: &Uid) {
+        if let Some(gone) = self.engine.cluster.controller(uid) {
+            self.outbox.outdate(&gone.kind, &gone.key);
+        }
+    }
+
+    /// Takes a budget in from the reply to a call of this replica. If the watch has come as far as its version and does not
+    /// know it, it is gone. A late reply must not restore it: the watch does not show its end again.
     fn take_shown_budget(&mut self, budget: Budget) {
-        if !self.budgets.unwatched.contains(&budget.key.kind) {
+        let kind = budget.key.kind;
+        let may_be_gone =
+            self.budgets.listed.contains(&kind) || self.acknowledgements.has_seen(kind, budget.version);
+        let is_known = self.engine.budget(&budget.key).is_some();
+        if !self.budgets.unwatched.contains(&kind) && (is_known || !may_be_gone) {
             self.take_budget(budget);
         }
     }

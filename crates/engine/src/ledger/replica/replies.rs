@@ -18,6 +18,8 @@ use crate::ledger::settings::ProtocolRule;
 impl Replica {
     /// A call came back.
     pub(super) fn reply(&mut self, id: CallId, reply: Reply) {
+        // It shows a controller as it was before its end, or misses the next one of its name.
+        let reply = if self.outbox.is_outdated(id) { Reply::Lost } else { reply };
         match self.outbox.returned(id) {
             Some(Purpose::Write(key)) => self.written(&key, reply),
             Some(Purpose::Reread(key)) => self.reread(&key, reply),
@@ -217,7 +219,10 @@ impl Replica {
         let known = self.engine.controller_named(&source.0, &source.1).map(|known| known.uid.clone());
         match (shown, known) {
             (Some(shown), _) => self.apply(Input::Controller((**shown).clone())),
-            (None, Some(known)) => self.apply(Input::ControllerGone(known)),
+            (None, Some(known)) => {
+                self.outdate_reads(&known);
+                self.apply(Input::ControllerGone(known));
+            }
             (None, None) => {}
         }
         if let Some(state) = self.budgets.states.get_mut(key) {
