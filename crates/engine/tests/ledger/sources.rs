@@ -123,8 +123,8 @@ fn a_set_that_was_read_keeps_its_name_when_the_watch_shows_the_end_of_its_predec
 /// The set is read, and deleted. The watch shows its end before the reply comes.
 #[test]
 fn a_late_reply_does_not_bring_back_a_set_that_is_gone() {
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let late = read(&mut alone);
     alone.step(Event::Fact(Box::new(Input::ControllerGone("llm".into()))));
     alone.step(Event::Reply(late, Reply::Controller(Some(Box::new(set(1, 5))))));
@@ -136,8 +136,8 @@ fn a_late_reply_does_not_bring_back_a_set_that_is_gone() {
 /// As above, but no set was found, and the watch shows the next one of its name before the reply comes.
 #[test]
 fn a_late_reply_does_not_remove_a_set_that_was_created_since() {
-    let (mut alone, surplus) = scaled_up_unseen();
-    alone.disrupt(Operation::Evict, &surplus);
+    let (mut alone, surge) = scaled_up_unseen();
+    alone.disrupt(Operation::Evict, &surge);
     let late = read(&mut alone);
     let next = Controller { uid: "llm again".into(), ..set(3, 9) };
     for input in [Input::ControllerGone("llm".into()), Input::Controller(next)] {
