@@ -207,7 +207,7 @@ impl Life {
     ) -> Result<(), (Lost, Vec<(Time, Admission)>)> {
         let Self { status, election, held, acknowledgements, tasks, twins, watches, .. } = self;
         let ends = CancellationToken::new();
-        let electing = election.spawn(held, ends.clone());
+        let electing = tokio::spawn(elect(election, held, status.ready.clone(), ends.clone()));
         let (leases, replica) = (&status.leases, &status.replica);
         let outcome = leases
             .keep_renewed(acknowledgements, status.ready.clone(), replica, &status.scope, closing.clone())
@@ -245,6 +245,21 @@ async fn begin_serving(
     ready.send_replace(true);
     // The receivers take the end of the sender for the end of the process.
     ready.closed().await;
+}
+
+/// Takes part in the election once this process serves. A leader that does not know all budgets would remove the label of
+/// namespaces where budgets enforce, and open no budget.
+async fn elect(
+    election: Arc<Election>,
+    held: watch::Sender<bool>,
+    mut ready: watch::Receiver<bool>,
+    ends: CancellationToken,
+) {
+    tokio::select! {
+        () = ends.cancelled() => return,
+        ready = ready.wait_for(|ready| *ready) => if ready.is_err() { return },
+    }
+    let _ = election.spawn(held, ends).await;
 }
 
 /// Makes the replica the leader while this process holds the lease and the webhooks are in force.

@@ -130,6 +130,11 @@ pub(crate) async fn run(
                     .map(|name| (name, json!("true")))
                     .chain(unset.iter().map(|name| (name, json!(null))))
                 {
+                    // The writes before this one took time.
+                    let is_wanted = wanted.borrow().contains(namespace);
+                    if !election.is_held() || is_wanted == value.is_null() {
+                        continue;
+                    }
                     if let Err(error) = label(&client, namespace, &value).await {
                         warn!(%namespace, error = %Plain(&error), "cannot label the namespace");
                     }

@@ -53,18 +53,30 @@ impl Cluster {
 }
 
 /// Other servers may report the budgets of a kind as enforced. So a server that cannot read them does not serve, however
-/// long that lasts.
+/// long that lasts. It does not lead either: it would remove the label of namespaces whose budgets it does not know, and
+/// open no budget.
 async fn a_server_that_cannot_read_a_kind_of_budgets_does_not_serve() {
     let cluster = Cluster::new().await;
     let reads = RequestFilter::any().resource("podunavailablebudgets");
     let forbidden = cluster.api.faults().requests(reads, Fault::Forbidden);
+    let labels = json!({"quorate.dev/enforced": "true"});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}});
+    assert!(cluster.admin.post("/api/v1/namespaces", &namespace).await.is_success());
     cluster.servers.start(0).await.unwrap();
-    sleep(Duration::from_secs(300)).await;
+    // Longer than a namespace without a budget keeps its label.
+    sleep(Duration::from_secs(900)).await;
     let why = cluster.unready().unwrap_or_else(|| panic!("the server is ready"));
     assert!(why.contains("the initial sync is not complete"), "{why}");
+    let shop = cluster.admin.get("/api/v1/namespaces/shop").await.body;
+    assert_eq!(shop["metadata"]["labels"]["quorate.dev/enforced"], "true", "{shop}");
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{OWN}/leases/quorate-server");
+    let leader = async || cluster.admin.get(&lease).await.body["spec"]["holderIdentity"].clone();
+    assert_eq!(leader().await, Value::Null);
     drop(forbidden);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(cluster.unready(), None);
+    assert_ne!(leader().await, Value::Null);
 }
 
 /// The same if it cannot find out whether it serves them: OpenKruise's webhooks, or their definition, cannot be read.
