@@ -332,7 +332,9 @@ impl Discovery {
             self.missed_unwatched(slot).await;
             return;
         };
-        if !watched.is_known() || SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out() {
+        // A kind that was never read has no objects to lose, unless a budget remembers some.
+        let has_objects = watched.is_known() || self.references.is_named(&slot.kind());
+        if !has_objects || SafetyRule::PartialDiscoveryIsNotAbsence.is_left_out() {
             self.stop(&slot, "the API server does not serve it any more").await;
             return;
         }

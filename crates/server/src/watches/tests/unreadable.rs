@@ -262,3 +262,28 @@ async fn a_kind_that_a_budget_remembers_and_that_is_not_served_has_no_objects() 
     fixture.until_synced().await;
     assert_eq!(fixture.events_within(600).await.iter().filter(|event| *event == "groups 0").count(), 0);
 }
+
+/// While API servers restart, one of them shows a kind, and another one refuses to list it and omits it.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_a_budget_remembers_and_that_was_never_read_may_be_served_in_a_moment() {
+    let kinds = [
+        ("batch", "Job", "/apis/batch/v1/jobs", "Job "),
+        ("scheduling.k8s.io", "PodGroup", "/apis/scheduling.k8s.io/v1alpha2/podgroups", "groups 0"),
+    ];
+    for (group, kind, path, dropped) in kinds {
+        let api = FakeApi::empty_cluster();
+        api.serve(path, vec![]);
+        api.forbid(path);
+        let mut budget = budget();
+        let source = json!({"group": group, "kind": kind, "name": "chess", "uid": "u"});
+        budget["status"] = json!({"rememberedFor": "0000000000000007", "sources": [source]});
+        api.serve(BUDGETS, vec![budget]);
+        let mut fixture = Fixture::start(api);
+        let mut events = fixture.until_synced().await;
+        fixture.api.hide(&format!("/apis/{group}"));
+        events.extend(fixture.events_within(50).await);
+        assert!(!events.contains(&dropped.to_owned()), "{kind}: {events:?}");
+        let events = fixture.events_within(120).await;
+        assert!(events.contains(&dropped.to_owned()), "{kind}: {events:?}");
+    }
+}
