@@ -259,7 +259,7 @@ fn size_of_group(object: Option<&Controller>, stated: Option<u32>) -> (Option<u3
     match object.map(|object| object.counts) {
         // If the object is not known, the default of all sources applies: any loss rebuilds the group.
         None | Some(Counts::Pods) => (stated, true),
-        Some(Counts::Groups { size, falls_whole }) => (size.or(stated), falls_whole),
+        Some(Counts::Groups { size, falls_whole }) => (stated.or(size), falls_whole),
     }
 }
 

@@ -78,7 +78,7 @@ impl Oracle {
             Id::LeaderWorker(set, _) => {
                 let set = self.leader_worker_set(ns, set);
                 let (size, falls_whole) = match set.map(|set| set.counts) {
-                    Some(Counts::Groups { size, falls_whole }) => (size.or(labelled), falls_whole),
+                    Some(Counts::Groups { size, falls_whole }) => (labelled.or(size), falls_whole),
                     _ => (labelled, true),
                 };
                 stated = size;
