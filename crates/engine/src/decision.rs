@@ -99,7 +99,7 @@ pub enum AllowReason {
     Broken,
     /// The pod has not started yet.
     Pending,
-    /// The pod's Deployment has the strategy Recreate.
+    /// The pod's Deployment has the strategy Recreate, or the controller of Jobs deletes it.
     Recreate,
     /// The budget does not protect against this operation, or the pod waives its protection.
     PassesBy,

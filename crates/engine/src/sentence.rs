@@ -151,7 +151,7 @@ pub fn agreement(reason: AllowReason, what: Noun) -> String {
         AllowReason::Unhealthy => "the pod is already unhealthy".to_owned(),
         AllowReason::Broken => format!("the {unit} is already down"),
         AllowReason::Pending => "the pod has not started yet".to_owned(),
-        AllowReason::Recreate => "its Deployment has the strategy Recreate".to_owned(),
+        AllowReason::Recreate => "its controller may have all its pods down at once".to_owned(),
         AllowReason::PassesBy => "does not protect the pod against this operation".to_owned(),
         AllowReason::Observed => "would deny it, but only observes".to_owned(),
         AllowReason::Leaves => {

@@ -76,7 +76,10 @@ impl Reconciler {
         let new: Vec<_> = plan.create.iter().map(|index| pod(&job, *index)).collect();
         let made = self.control.create_all(job.as_ref(), &self.kind, &new).await;
         let removed = self.control.delete_all(job.as_ref(), &self.kind, &plan.delete).await;
-        self.report(&job, &plan).await?;
+        // A Job ends only when its pods are deleted.
+        if plan.outcome.is_none() || removed.is_ok() {
+            self.report(&job, &plan).await?;
+        }
         made.and(removed)?;
         Ok(None)
     }

@@ -84,7 +84,8 @@ pub struct Controller {
     pub owner: Option<Owner>,
     /// It has a deletion timestamp.
     pub deleting: bool,
-    /// It is a Deployment with the strategy Recreate, which deletes all old pods before it creates new ones.
+    /// Its controller may have all its pods down at once: a Deployment with the strategy Recreate deletes all old pods
+    /// before it creates new ones, and the controller of Jobs deletes only pods that a Job does not want any more.
     pub recreate: bool,
     /// Whether it runs pods.
     pub activity: Activity,

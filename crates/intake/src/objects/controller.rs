@@ -78,9 +78,14 @@ fn group_source_reader(source: &GroupSource) -> Option<Reader> {
 }
 
 /// A Job as a fact. It has no scale subresource, but its spec and status show how many pods it wants.
+///
+/// They do not show that it is about to end because of a deadline, failures or a policy: its controller first deletes the
+/// pods, and writes the condition only when all of them are deleted. The controller has no rollouts, so whatever it deletes
+/// is not wanted.
 fn job(job: &slim::Job) -> Result<Controller, Unreadable> {
     let fact = counts_pods("Job", GroupKind::new("batch", "Job"), &job.metadata, Some(job.wants()))?;
-    Ok(Controller { activity: activity(job, "Complete"), templates: template(&job.spec.template), ..fact })
+    let (activity, templates) = (activity(job, "Complete"), template(&job.spec.template));
+    Ok(Controller { activity, templates, recreate: true, ..fact })
 }
 
 fn activity(job: &slim::Job, complete: &str) -> Activity {

@@ -165,6 +165,8 @@ fn a_job_is_active_until_it_ends_or_is_suspended() {
         });
         let fact =
             objects::any_controller(&GroupKind::new(kind.0, kind.1), &value.to_string(), None).unwrap();
+        // Its controller deletes only pods that are not wanted any more.
+        assert_eq!(fact.recreate, kind == ("batch", "Job"));
         (fact.replicas, fact.activity)
     };
     let one = ("batch", "Job");
