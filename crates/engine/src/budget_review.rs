@@ -188,8 +188,8 @@ impl<'a> BudgetReview<'a> {
         self.engine.cluster.scaled(&self.record.fact.controller()?.uid)
     }
 
-    /// Whether a Deployment with the strategy Recreate deletes the pod, or the controller of a Job. They accept that all their pods are
-    /// down.
+    /// Whether the pod is deleted by a Deployment with the strategy Recreate, or by the controller of its Job. They accept
+    /// that all their pods are down.
     fn is_recreated(&self) -> bool {
         self.deleted_by().is_some_and(|workload| workload.recreate)
     }
