@@ -168,8 +168,7 @@ impl View {
             return decision;
         }
         let refusal = self.servers.refusal();
-        let decides = !matches!(refusal, Some(DenialReason::NotSynced | DenialReason::NotServing));
-        if decides
+        if refusal != Some(DenialReason::NotSynced)
             && self.is_free_relabel(request)
             && let Some(object) = &request.object
         {
