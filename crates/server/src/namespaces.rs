@@ -120,8 +120,9 @@ pub(crate) async fn run(
     let writing = async {
         let mut idle = Idle::default();
         loop {
+            let is_reviewed = |name: &Text| **name != *EXCLUDED && **name != *own;
             let mut names = wanted.borrow_and_update().clone();
-            names.retain(|name| **name != *EXCLUDED && **name != *own);
+            names.retain(is_reviewed);
             let seen = labelled.lock().clone();
             if let Some(seen) = seen.filter(|_| election.is_held()) {
                 let Due { set, unset } = idle.due(&names, &seen, clock::now());
@@ -131,7 +132,7 @@ pub(crate) async fn run(
                     .chain(unset.iter().map(|name| (name, json!(null))))
                 {
                     // The writes before this one took time.
-                    let is_wanted = wanted.borrow().contains(namespace);
+                    let is_wanted = is_reviewed(namespace) && wanted.borrow().contains(namespace);
                     if !election.is_held() || is_wanted == value.is_null() {
                         continue;
                     }
