@@ -236,6 +236,14 @@ async fn a_defined_kind_is_waited_for_although_discovery_omits_it() {
     assert!(events.contains(&(row.listed)(1)), "{events:?}");
 }
 
+/// A budget that remembers an object of this kind.
+fn remembering(group: &str, kind: &str) -> Value {
+    let mut budget = budget();
+    let source = json!({"group": group, "kind": kind, "name": "chess", "uid": "u"});
+    budget["status"] = json!({"rememberedFor": "0000000000000007", "sources": [source]});
+    budget
+}
+
 /// A budget remembers objects from before the process started. Of a kind that is certainly not served, there are none.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_a_budget_remembers_and_that_is_not_served_has_no_objects() {
@@ -246,10 +254,7 @@ async fn a_kind_that_a_budget_remembers_and_that_is_not_served_has_no_objects() 
     ];
     for (group, kind, expected) in kinds {
         let api = FakeApi::empty_cluster();
-        let mut budget = budget();
-        let source = json!({"group": group, "kind": kind, "name": "chess", "uid": "u"});
-        budget["status"] = json!({"rememberedFor": "0000000000000007", "sources": [source]});
-        api.serve(BUDGETS, vec![budget]);
+        api.serve(BUDGETS, vec![remembering(group, kind)]);
         let mut fixture = Fixture::start(api);
         let mut events = fixture.until_synced().await;
         events.extend(fixture.events_within(50).await);
@@ -274,10 +279,7 @@ async fn a_kind_that_a_budget_remembers_and_that_was_never_read_may_be_served_in
         let api = FakeApi::empty_cluster();
         api.serve(path, vec![]);
         api.forbid(path);
-        let mut budget = budget();
-        let source = json!({"group": group, "kind": kind, "name": "chess", "uid": "u"});
-        budget["status"] = json!({"rememberedFor": "0000000000000007", "sources": [source]});
-        api.serve(BUDGETS, vec![budget]);
+        api.serve(BUDGETS, vec![remembering(group, kind)]);
         let mut fixture = Fixture::start(api);
         let mut events = fixture.until_synced().await;
         fixture.api.hide(&format!("/apis/{group}"));
