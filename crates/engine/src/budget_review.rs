@@ -38,8 +38,7 @@ impl<'a> BudgetReview<'a> {
         if operation == Operation::Relabel && self.is_moved_by_controller() {
             return Ok(AllowReason::PassesBy);
         }
-        let is_reopening = self.budget.is_reopening() && !self.engine.is_without(ProtocolRule::ReopensForAll);
-        if !self.rules.operations.contains(operation) && !is_reopening {
+        if !self.engine.decides(self.budget, operation) {
             let leaves = operation == Operation::Relabel;
             return Ok(if leaves { AllowReason::Leaves } else { AllowReason::PassesBy });
         }

@@ -7,17 +7,25 @@ use smallvec::SmallVec;
 
 use crate::basics::Text;
 use crate::decision::{Departure, Noun};
-use crate::engine::{Engine, Membership, PodRecord};
-use crate::facts::{BudgetKey, Operation, Rules};
+use crate::engine::{BudgetRecord, Engine, Membership, PodRecord};
+use crate::facts::{BudgetKey, Operation};
+use crate::ledger::ProtocolRule;
 use crate::request::Request;
 use crate::tally::UnitSlot;
 use crate::units;
 
 impl Engine {
     /// Whether a budget of a namespace may deny an operation.
-    pub(crate) fn may_deny(&self, operation: Operation, namespace: &Text) -> bool {
-        let denies = |rules: &Rules| rules.operations.contains(operation) && !rules.observe;
-        self.budgets_in(namespace).into_iter().any(|id| denies(&self.budgets[id as usize].rules))
+    pub fn may_deny(&self, operation: Operation, namespace: &Text) -> bool {
+        self.budgets_in(namespace)
+            .into_iter()
+            .map(|id| &self.budgets[id as usize])
+            .any(|budget| self.decides(budget, operation) && !budget.rules.observe)
+    }
+
+    /// Whether a budget decides an operation.
+    pub(crate) fn decides(&self, budget: &BudgetRecord, operation: Operation) -> bool {
+        budget.decides(operation, !self.is_without(ProtocolRule::ReopensForAll))
     }
 
     /// The budgets that a request is about: those that cover the pod, or for a relabel those that the pod leaves, itself or

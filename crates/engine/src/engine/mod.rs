@@ -34,8 +34,8 @@ use crate::claims::Ledger;
 use crate::cluster_state::ClusterState;
 use crate::coverage::Coverage;
 use crate::facts::{
-    Agent, Budget, BudgetKey, BudgetKind, Controller, Input, Namespace, NativeBudget, Node, Pod, PodGroup,
-    Rules, Workload, WorkloadSource,
+    Agent, Budget, BudgetKey, BudgetKind, Controller, Input, Namespace, NativeBudget, Node, Operation,
+    Operations, Pod, PodGroup, Rules, Workload, WorkloadSource,
 };
 use crate::ledger::{LeftOut, ProtocolRule};
 use crate::pool::Pool;
@@ -144,11 +144,28 @@ impl BudgetRecord {
         ledger.enforced == Some(self.coverage) && steady
     }
 
-    /// Whether the budget was opened for other rules, and the generation does not show whether those are back in between:
-    /// its operations are an annotation. Until it is opened for the present ones, it may protect against any operation.
-    pub(crate) fn is_reopening(&self) -> bool {
+    /// Whether the budget decides an operation.
+    ///
+    /// If it was opened for other rules, the generation may not show whether those are back in between: its operations are
+    /// an annotation. Until it is opened for the present ones, it may decide any operation. But it decides relabels only if
+    /// it was opened for them: they must not wait for anything else.
+    pub(crate) fn decides(&self, operation: Operation, reopens_for_all: bool) -> bool {
+        if self.rules.operations.contains(operation) {
+            return true;
+        }
         let by_annotation = !self.fact.annotations.values.is_empty() && self.fact.spec.is_ok();
-        by_annotation && self.ledger().enforced.is_some_and(|opened| opened != self.coverage)
+        let opened = self.ledger().enforced.filter(|opened| *opened != self.coverage);
+        match opened.filter(|_| by_annotation && reopens_for_all) {
+            None => false,
+            Some(opened) => operation != Operation::Relabel || self.was_opened_for(opened, operation),
+        }
+    }
+
+    /// Whether a coverage is that of the present rules with other operations, and this one is among them.
+    fn was_opened_for(&self, opened: Coverage, operation: Operation) -> bool {
+        let with = |operations| Rules { operations, ..self.rules.clone() };
+        Operations::with(operation)
+            .any(|operations| Coverage::of(&self.fact.uid, &with(operations)) == opened)
     }
 }
 

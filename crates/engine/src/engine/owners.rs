@@ -49,8 +49,7 @@ impl Engine {
     pub(crate) fn may_be_covered(&self, record: &PodRecord, operation: Operation) -> Option<Denial> {
         let owner = self.unknown_owner_of(record)?;
         let targets = self.targeting(record).map(|id| &self.budgets[id as usize]);
-        let deciding =
-            targets.filter(|budget| budget.rules.operations.contains(operation) && !budget.rules.observe);
+        let deciding = targets.filter(|budget| self.decides(budget, operation) && !budget.rules.observe);
         let budget = deciding.map(|budget| &budget.fact.key).min()?;
         Some(Denial { budget: Some(budget.clone()), reason: unknown(record, owner) })
     }

@@ -61,6 +61,11 @@ impl Operations {
         Self(operations.iter().fold(0, |bits, &op| bits | 1 << op as u8))
     }
 
+    /// All sets that contain an operation.
+    pub(crate) fn with(operation: Operation) -> impl Iterator<Item = Self> {
+        (0..1 << Operation::ALL.len()).map(Self).filter(move |set| set.contains(operation))
+    }
+
     /// Whether an operation is in it.
     pub fn contains(self, operation: Operation) -> bool {
         self.0 & (1 << operation as u8) != 0

@@ -449,6 +449,15 @@ pub(crate) fn all() -> Vec<Scenario> {
             .budgets(&[("a", keeps(1, ALL))])
             .deeds(&[Deed::Annotate("a", evictions(keeps(1, ALL))), Deed::Annotate("a", keeps(1, ALL))])
             .in_order(),
+        case("an annotation takes relabels out, and puts them back", &[(Relabel, "x"), (Evict, "y")])
+            .pods(&[("x", true), ("y", true)])
+            .budgets(&[("a", decides_relabels(keeps(1, ALL)))])
+            .changes(&[Change::Label("app", "other")])
+            .deeds(&[
+                Deed::Annotate("a", keeps(1, ALL)),
+                Deed::Annotate("a", decides_relabels(keeps(1, ALL))),
+            ])
+            .in_order(),
         case("a relabel and an eviction", &[(Relabel, "x"), (Evict, "y")])
             .pods(&[("x", true), ("y", true)])
             .budgets(&[("a", decides_relabels(keeps(1, ALL)))])

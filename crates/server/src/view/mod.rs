@@ -214,13 +214,8 @@ impl View {
     /// Whether a request is a relabel, and no budget of the namespace decides those. A server that serves then admits it,
     /// even if it has not heard from the API server.
     fn is_free_relabel(&self, request: &Request) -> bool {
-        let decides = |budget: &Budget| match &budget.spec {
-            Ok(rules) => rules.operations.contains(Operation::Relabel) && !rules.observe,
-            Err(broken) => broken.operations.contains(Operation::Relabel),
-        };
-        let namespace = &request.pod.namespace;
-        let mut budgets = self.engine.budgets().filter(|budget| budget.key.object.namespace == *namespace);
-        request.operation == Operation::Relabel && !budgets.any(decides)
+        request.operation == Operation::Relabel
+            && !self.engine.may_deny(Operation::Relabel, &request.pod.namespace)
     }
 
     /// A budget that is closed because its definition drops what is written was not just created.
