@@ -235,6 +235,7 @@ impl Engine {
         if self.budgets.remove(id as usize).is_dirty {
             self.dirty.retain(|dirty| *dirty != id);
         }
+        self.drop_empty_namespace(&key.object.namespace);
     }
 
     fn covers(&self, budget: u32, pod: u32) -> bool {

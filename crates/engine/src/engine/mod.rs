@@ -15,6 +15,7 @@ mod budgets;
 mod dependencies;
 mod index;
 mod lists;
+mod namespaces;
 mod owners;
 mod pod_list;
 mod pods;
@@ -39,11 +40,12 @@ use crate::facts::{
 };
 use crate::ledger::{LeftOut, ProtocolRule};
 use crate::pool::Pool;
-use crate::selector::{NO_SELECTORS, SelectorIndex};
+use crate::selector::NO_SELECTORS;
 use crate::tally::{PodCounts, Tally, UnitSlot};
 
 use index::PodIndex;
-use pod_list::{ControllerPods, ListPositions, PodList};
+use namespaces::NamespaceIndex;
+use pod_list::{ControllerPods, ListPositions};
 pub(crate) use pods::{may_be_available, why_unavailable};
 
 /// Feature gates, named after the proposals that define them.
@@ -166,32 +168,6 @@ impl BudgetRecord {
         let with = |operations| Rules { operations, ..self.rules.clone() };
         Operations::with(operation)
             .any(|operations| Coverage::of(&self.fact.uid, &with(operations)) == opened)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct NamespaceIndex {
-    /// Its name, shared by everything in the namespace.
-    name: Text,
-    pods: PodList,
-    budgets: BTreeSet<u32>,
-    selectors: SelectorIndex,
-    /// A new number for each change of the selectors.
-    edition: u64,
-    targets: FxHashMap<(GroupKind, Text), SmallVec<[u32; 2]>>,
-}
-
-impl NamespaceIndex {
-    /// The index of a namespace; creates it if necessary.
-    fn find<'a>(all: &'a mut FxHashMap<Text, Self>, name: &Text) -> &'a mut Self {
-        all.entry(name.clone()).or_insert_with(|| Self {
-            name: name.clone(),
-            pods: PodList::new(),
-            budgets: BTreeSet::new(),
-            selectors: SelectorIndex::default(),
-            edition: NO_SELECTORS,
-            targets: FxHashMap::default(),
-        })
     }
 }
 

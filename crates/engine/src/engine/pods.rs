@@ -224,6 +224,7 @@ impl Engine {
             pod_list::strike_from(&mut self.by_controller, &mut self.pods, &controller, id);
         }
         let record = self.pods.remove(id as usize);
+        self.drop_empty_namespace(&record.fact.key.namespace);
         if record.absent {
             self.absences.remove(&record.fact.uid);
         }
