@@ -261,7 +261,7 @@ impl<'a> BudgetReview<'a> {
             // A workload that is scaled down, even to zero, or deleted must be able to remove its pods.
             let namespace = &self.budget.fact.key.object.namespace;
             let wanted = match self.member.slot {
-                UnitSlot::Single => Some(tally.scales.singles_wanted()),
+                UnitSlot::Single => Some(tally.singles_wanted()),
                 _ => tally.wanted(self.rules, namespace, &self.engine.cluster),
             };
             if let Some(wanted) = wanted {

@@ -46,20 +46,60 @@ struct Wanting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pods {
     /// Pods in groups, or in a budget that counts pods.
-    seated: u32,
+    seated: Seats,
     /// Pods without a group.
-    single: u32,
+    single: Seats,
+}
+
+/// How many pods there are. Those that have ended do not stand for pods that their workload wants: it replaces them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seats {
+    all: u32,
+    ended: u32,
+}
+
+impl Seats {
+    fn running(self) -> u32 {
+        self.all - self.ended
+    }
 }
 
 impl Pods {
-    fn step(&mut self, single: bool, up: bool) {
-        let count = if single { &mut self.single } else { &mut self.seated };
-        *count = if up { *count + 1 } else { *count - 1 };
+    fn step(&mut self, OwnedPod { single, ended }: OwnedPod, up: bool) {
+        let seats = if single { &mut self.single } else { &mut self.seated };
+        step(&mut seats.all, up);
+        if ended {
+            step(&mut seats.ended, up);
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        for (seats, more) in [(&mut self.seated, other.seated), (&mut self.single, other.single)] {
+            seats.all += more.all;
+            seats.ended += more.ended;
+        }
     }
 
     fn are_none(self) -> bool {
         self == Self::default()
     }
+
+    fn running(self) -> u32 {
+        self.seated.running().saturating_add(self.single.running())
+    }
+}
+
+fn step(count: &mut u32, up: bool) {
+    *count = if up { *count + 1 } else { *count - 1 };
+}
+
+/// A pod of a controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnedPod {
+    /// It has no group, in a budget that counts groups.
+    pub(crate) single: bool,
+    /// It has succeeded or failed.
+    pub(crate) ended: bool,
 }
 
 /// Sums over all workloads.
@@ -86,14 +126,17 @@ impl Wanting {
         let Pods { seated, single } = self.pods;
         let if_any = |pods: u32, n: u32| if pods > 0 { u64::from(n) } else { 0 };
         // A workload without a scale wants the pods that exist.
-        let replicas = self.replicas.unwrap_or(seated.saturating_add(single));
+        let replicas = self.replicas.unwrap_or(self.pods.running());
         let from_now_on = if self.deleting { 0 } else { replicas };
         let without_pods = u32::from(self.kept && self.pods.are_none());
         Totals {
             scale: u64::from(self.replicas.unwrap_or(0)),
-            wanted: if_any(seated + without_pods, from_now_on),
-            singles_expected: if_any(single, single.max(replicas.saturating_sub(seated))),
-            singles_wanted: if_any(single, from_now_on.saturating_sub(seated)),
+            wanted: if_any(seated.all + without_pods, from_now_on),
+            singles_expected: if_any(
+                single.all,
+                single.running().max(replicas.saturating_sub(seated.running())),
+            ),
+            singles_wanted: if_any(single.all, from_now_on.saturating_sub(seated.running())),
         }
     }
 }
@@ -103,21 +146,21 @@ impl ScaleIndex {
     pub(crate) fn step(
         &mut self,
         controller: &Uid,
-        single: bool,
+        pod: OwnedPod,
         up: bool,
         cluster: &ClusterState,
     ) -> Option<Uid> {
         let Some(owned) = self.owned.get_mut(controller) else {
             let met = self.meet(controller, cluster);
             if self.owned.contains_key(controller) {
-                self.step(controller, single, up, cluster);
+                self.step(controller, pod, up, cluster);
             }
             return met;
         };
-        owned.pods.step(single, up);
+        owned.pods.step(pod, up);
         let wanting = &mut self.workloads[owned.workload as usize];
         self.totals.step(wanting.adds(), false);
-        wanting.pods.step(single, up);
+        wanting.pods.step(pod, up);
         if wanting.pods.are_none() && !wanting.kept {
             let gone = self.workloads.remove(owned.workload as usize);
             self.by_workload.remove(&gone.uid);
@@ -130,6 +173,18 @@ impl ScaleIndex {
             self.scaleless.remove(controller);
         }
         None
+    }
+
+    /// Updates whether a pod has ended.
+    pub(crate) fn change(&mut self, controller: &Uid, was: OwnedPod, is: OwnedPod) {
+        let Some(owned) = self.owned.get_mut(controller) else { return };
+        let wanting = &mut self.workloads[owned.workload as usize];
+        self.totals.step(wanting.adds(), false);
+        for pods in [&mut owned.pods, &mut wanting.pods] {
+            pods.step(was, false);
+            pods.step(is, true);
+        }
+        self.totals.step(wanting.adds(), true);
     }
 
     /// Finds the workload whose scale counts for a controller that had no pods here yet. Returns it if it is new here.
@@ -217,8 +272,7 @@ impl ScaleIndex {
             owned.pods = pods;
             let wanting = &mut self.workloads[owned.workload as usize];
             self.totals.step(wanting.adds(), false);
-            wanting.pods.seated += pods.seated;
-            wanting.pods.single += pods.single;
+            wanting.pods.add(pods);
             self.totals.step(wanting.adds(), true);
         }
         kept
@@ -231,8 +285,7 @@ impl ScaleIndex {
             return true;
         };
         let wanting = &self.workloads[owned.workload as usize];
-        let pods = wanting.pods.seated.saturating_add(wanting.pods.single);
-        wanting.replicas.is_some_and(|replicas| replicas > pods)
+        wanting.replicas.is_some_and(|replicas| replicas > wanting.pods.running())
     }
 
     /// The sum of the scales: the expected number of pods.
@@ -271,7 +324,7 @@ impl ScaleIndex {
     }
 
     fn first<'a>(&self, set: &'a BTreeSet<Uid>, of_singles: bool) -> Option<&'a Uid> {
-        let has_singles = |uid: &&Uid| self.owned.get(*uid).is_some_and(|owned| owned.pods.single > 0);
+        let has_singles = |uid: &&Uid| self.owned.get(*uid).is_some_and(|owned| owned.pods.single.all > 0);
         set.iter().find(|uid| !of_singles || has_singles(uid))
     }
 }

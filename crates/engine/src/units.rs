@@ -51,6 +51,13 @@ pub(crate) enum ExpectedFrom {
     Observed,
 }
 
+impl ExpectedFrom {
+    /// Whether only the existing groups show how many are wanted.
+    pub(crate) fn is_by_pods(&self) -> bool {
+        matches!(self, Self::Observed | Self::Lone(_))
+    }
+}
+
 /// The stated size of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSize {

@@ -33,6 +33,7 @@ impl Engine {
             let (before, after) = (known_units(&self.budgets[id as usize].fact), known_units(&budget));
             let same_groups = before.zip(after).is_some_and(|(before, after)| before.form_same_groups(after));
             let unread = before.is_none();
+            let lost = if same_groups { self.budgets[id as usize].tally.lost() } else { Vec::new() };
             self.remove_budget(&budget.key);
             // Vanished groups are stored by name, and a name means nothing if the groups are formed in another way.
             // What this process saw is newer than the status.
@@ -44,7 +45,9 @@ impl Engine {
             let key = budget.key.clone();
             self.add_budget(Budget { gone, memory, ..budget });
             if let Some(id) = self.budget_id(&key) {
-                self.budgets[id as usize].steady_since = steady_since;
+                let record = &mut self.budgets[id as usize];
+                record.steady_since = steady_since;
+                record.tally.recall_lost(lost);
             }
             return;
         }

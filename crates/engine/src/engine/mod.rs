@@ -301,6 +301,7 @@ impl Engine {
         for id in self.dirty.drain(..) {
             let record = &mut self.budgets[id as usize];
             record.is_dirty = false;
+            record.tally.end_event();
             record.tally.trim_done(&record.rules, &record.fact.key.object.namespace, &self.cluster);
             budgets.insert(record.fact.key.clone());
         }

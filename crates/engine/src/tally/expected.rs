@@ -33,10 +33,17 @@ impl Tally {
         }
     }
 
-    /// How many units the workloads want from now on; `None` if the budget counts pods and none has a controller.
+    /// How many single pods are wanted from now on.
+    pub(crate) fn singles_wanted(&self) -> u32 {
+        self.scales.singles_wanted().saturating_add(self.unmanaged_healthy)
+    }
+
+    /// How many units are wanted from now on: those of the workloads, and those that are healthy without a controller.
+    /// `None` if the budget counts pods and none has a controller.
     pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Option<u32> {
         if matches!(rules.units, Units::Pods) {
-            return (!self.scales.is_empty()).then(|| self.scales.wanted());
+            let wanted = || self.scales.wanted().saturating_add(self.unmanaged_healthy);
+            return (!self.scales.is_empty()).then(wanted);
         }
         let by_pods = |source: &ExpectedFrom| match source {
             ExpectedFrom::Observed => true,
@@ -56,7 +63,7 @@ impl Tally {
                 sources.partition(|source| by_pods(source));
             // The number of groups that can be whole with the wanted pods.
             let whole = self.scales.wanted() / units::required_minimum(rules).unwrap_or(1).max(1);
-            let seen = if seen.is_empty() { 0 } else { whole };
+            let seen = if seen.is_empty() { 0 } else { whole.saturating_add(self.groups_whole_unmanaged) };
             known.into_iter().map(wanted).fold(seen, |sum, n| sum.saturating_add(n))
         };
         let sum = match rules.expected {

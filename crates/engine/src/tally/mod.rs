@@ -27,7 +27,7 @@ use slab::Slab;
 use crate::basics::{Text, Time, Uid};
 use crate::cluster_state::ClusterState;
 use crate::facts::{Phase, Pod, Rules, Source, Units};
-use crate::scales::ScaleIndex;
+use crate::scales::{OwnedPod, ScaleIndex};
 use crate::units::{self, ExpectedFrom, GroupKey, UnitKey};
 use memory::Done;
 use source_tally::SourceTally;
@@ -63,7 +63,10 @@ impl PodCounts {
 pub(crate) struct Tally {
     pub(crate) pods: u32,
     pub(crate) pods_healthy: u32,
+    /// Pods without a controller.
     pub(crate) unmanaged: u32,
+    /// Those of them that are healthy, and have no group in a budget that counts groups.
+    unmanaged_healthy: u32,
     pub(crate) singles: u32,
     singles_healthy: u32,
     pub(crate) ungrouped: BTreeSet<u32>,
@@ -78,7 +81,13 @@ pub(crate) struct Tally {
     groups_current: u32,
     /// All whole groups, without the limit of the expected number.
     groups_whole: u32,
+    /// Those that are whole without the pods of any controller.
+    groups_whole_unmanaged: u32,
     groups_expected: u32,
+    /// Units that got more pods than they had lost in this event.
+    overfilled: Vec<u32>,
+    /// What groups had lost whose last pod left in this event: one may come back in it, under other labels or owners.
+    emptied: Vec<(GroupKey, i32)>,
     pub(crate) scales: ScaleIndex,
     /// Units that are down. Pods, if the budget counts pods.
     pub(crate) down: BTreeSet<u32>,
@@ -108,8 +117,12 @@ impl Tally {
     ) -> UnitSlot {
         self.pods += 1;
         self.pods_healthy += u32::from(counts.healthy);
-        let single = unit_key == UnitKey::Single;
-        if let Some(met) = self.count_owner(pod, single, true, cluster)
+        let unmanaged = is_unmanaged(pod, counts);
+        if !matches!(unit_key, UnitKey::Group(_)) {
+            self.unmanaged_healthy += u32::from(unmanaged);
+        }
+        let owned = OwnedPod { single: unit_key == UnitKey::Single, ended: counts.ended };
+        if let Some(met) = self.count_owner(pod, owned, true, cluster)
             && unit_key == UnitKey::Pod
         {
             self.consider(rules, &pod.key.namespace, &met, cluster);
@@ -139,9 +152,13 @@ impl Tally {
                     entry.count_size(pod.group_size, true);
                 }
                 entry.healthy += u32::from(counts.healthy);
+                entry.unmanaged += u32::from(unmanaged);
                 entry.ended += u32::from(counts.ended);
                 entry.absent += u32::from(counts.absent);
                 entry.succeeded += u32::from(counts.succeeded);
+                if !counts.absent && !is_done(pod) {
+                    self.replace_lost(unit);
+                }
                 if self.gone.remove(&self.units[unit as usize].name).is_some() {
                     self.refresh_sums(&ExpectedFrom::Observed);
                 }
@@ -173,7 +190,12 @@ impl Tally {
     ) {
         self.pods -= 1;
         self.pods_healthy -= u32::from(counts.healthy);
-        self.count_owner(pod, slot == UnitSlot::Single, false, cluster);
+        let unmanaged = is_unmanaged(pod, counts);
+        if !matches!(slot, UnitSlot::Group(_)) {
+            self.unmanaged_healthy -= u32::from(unmanaged);
+        }
+        let owned = OwnedPod { single: slot == UnitSlot::Single, ended: counts.ended };
+        self.count_owner(pod, owned, false, cluster);
         match slot {
             UnitSlot::Pod => self.mark_down(id, false),
             UnitSlot::Single => {
@@ -193,11 +215,16 @@ impl Tally {
                     entry.count_size(pod.group_size, false);
                 }
                 entry.healthy -= u32::from(counts.healthy);
+                entry.unmanaged -= u32::from(unmanaged);
                 entry.ended -= u32::from(counts.ended);
                 entry.absent -= u32::from(counts.absent);
                 entry.succeeded -= u32::from(counts.succeeded);
+                entry.lost += i32::from(!counts.absent && !is_done(pod));
                 if entry.members.is_empty() {
                     let removed = self.units.remove(unit as usize);
+                    if removed.lost > 0 {
+                        self.emptied.push((removed.key.clone(), removed.lost));
+                    }
                     self.by_key.remove(&removed.key);
                     self.count_object(&removed.key, false);
                     if removed.expected_from == ExpectedFrom::Observed
@@ -234,6 +261,14 @@ impl Tally {
             *count = *count + u32::from(new) - u32::from(old);
         };
         flip(&mut self.pods_healthy, old.healthy, new.healthy);
+        let (was_unmanaged, unmanaged) = (is_unmanaged(pod, old), is_unmanaged(pod, new));
+        if !matches!(slot, UnitSlot::Group(_)) {
+            flip(&mut self.unmanaged_healthy, was_unmanaged, unmanaged);
+        }
+        if let (Some(owner), true) = (pod.controller(), old.ended != new.ended) {
+            let owned = |ended| OwnedPod { single: slot == UnitSlot::Single, ended };
+            self.scales.change(&owner.uid, owned(old.ended), owned(new.ended));
+        }
         match slot {
             UnitSlot::Pod => self.mark_down(id, !new.healthy),
             UnitSlot::Single => {
@@ -245,11 +280,17 @@ impl Tally {
                 self.uncount_unit(unit);
                 let entry = &mut self.units[unit as usize];
                 flip(&mut entry.healthy, old.healthy, new.healthy);
+                flip(&mut entry.unmanaged, was_unmanaged, unmanaged);
                 flip(&mut entry.ended, old.ended, new.ended);
                 flip(&mut entry.absent, old.absent, new.absent);
                 flip(&mut entry.succeeded, old.succeeded, new.succeeded);
                 if old.absent != new.absent {
                     entry.count_size(pod.group_size, !new.absent);
+                    match new.absent {
+                        _ if is_done(pod) => {}
+                        true => entry.lost += 1,
+                        false => self.replace_lost(unit),
+                    }
                 }
                 if (old.ended, old.absent) != (new.ended, new.absent) {
                     self.refresh_requirement(rules, &pod.key.namespace, unit, cluster);
@@ -267,6 +308,7 @@ impl Tally {
         self.unresolved.clear();
         self.groups_current = 0;
         self.groups_whole = 0;
+        self.groups_whole_unmanaged = 0;
         self.groups_expected = 0;
         let units: Vec<u32> = self.units.iter().map(|(id, _)| id as u32).collect();
         for unit in units {
@@ -288,14 +330,29 @@ impl Tally {
     }
 
     /// Counts the pods of each controller. Returns the workload if this is its first pod here.
-    fn count_owner(&mut self, pod: &Pod, single: bool, up: bool, cluster: &ClusterState) -> Option<Uid> {
+    fn count_owner(&mut self, pod: &Pod, owned: OwnedPod, up: bool, cluster: &ClusterState) -> Option<Uid> {
         match pod.controller() {
-            Some(owner) => self.scales.step(&owner.uid, single, up, cluster),
+            Some(owner) => self.scales.step(&owner.uid, owned, up, cluster),
             None => {
                 self.unmanaged = if up { self.unmanaged + 1 } else { self.unmanaged - 1 };
                 None
             }
         }
+    }
+}
+
+/// Whether a pod counts as healthy and has no controller.
+fn is_unmanaged(pod: &Pod, counts: PodCounts) -> bool {
+    counts.healthy && pod.controller().is_none()
+}
+
+/// Whether a pod has ended by itself: its group loses nothing when it is removed. A pod that failed because it was deleted
+/// has not.
+fn is_done(pod: &Pod) -> bool {
+    match pod.phase {
+        Phase::Succeeded => true,
+        Phase::Failed => !pod.terminating,
+        _ => false,
     }
 }
 

@@ -41,6 +41,7 @@ impl Tally {
         }
         let surge = entry.surge;
         let (whole, complete) = (entry.is_whole() && !entry.surge, entry.is_complete() && !entry.surge);
+        let whole_unmanaged = entry.is_whole_unmanaged() && !entry.surge && entry.source.is_by_pods();
         let (down, unresolved) =
             (!whole && !complete && !entry.surge, entry.min_count.is_none() && !complete);
         let key = entry.expected_from.clone();
@@ -64,6 +65,7 @@ impl Tally {
         step(&mut expected_from.whole, whole);
         step(&mut expected_from.complete, complete);
         step(&mut self.groups_whole, whole);
+        step(&mut self.groups_whole_unmanaged, whole_unmanaged);
         self.refresh_sums(&key);
         mark(&mut self.down, unit, up && down);
         mark(&mut self.unresolved, unit, up && unresolved);

@@ -22,6 +22,11 @@ pub(crate) struct Unit {
     /// Pods that have not ended, and that a list shows as gone.
     pub(super) absent: u32,
     pub(super) succeeded: u32,
+    /// Pods that left before they were done, less the pods that came later. Negative only within an event, see
+    /// [`Tally::end_event`].
+    pub(super) lost: i32,
+    /// Healthy pods without a controller.
+    pub(super) unmanaged: u32,
     /// The group sizes that its pods state, and how many pods state each of them.
     sizes: SmallVec<[(u32, u32); 1]>,
     pub(crate) min_count: Option<u32>,
@@ -34,9 +39,15 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Whether all its pods succeeded: the group has finished its work, and is neither expected nor broken.
+    /// Whether all its pods succeeded, and none left before that without a replacement: the group has finished its work,
+    /// and is neither expected nor broken.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.members.is_empty() && self.succeeded as usize == self.members.len()
+        !self.members.is_empty() && self.succeeded as usize == self.members.len() && self.lost <= 0
+    }
+
+    /// Whether it is whole, and would be without the pods of any controller.
+    pub(super) fn is_whole_unmanaged(&self) -> bool {
+        self.is_whole() && self.min_count.is_some_and(|min| self.unmanaged >= min)
     }
 
     pub(super) fn count_size(&mut self, size: Option<u32>, up: bool) {
@@ -85,10 +96,50 @@ impl Tally {
             .collect()
     }
 
+    /// Counts a pod that takes the place of a lost one, if one was lost.
+    pub(super) fn replace_lost(&mut self, unit: u32) {
+        let lost = &mut self.units[unit as usize].lost;
+        *lost -= 1;
+        if *lost < 0 {
+            self.overfilled.push(unit);
+        }
+    }
+
+    /// Completes an event: pods that came replace those that left in the same event, in any order, but none that leave
+    /// later.
+    pub(crate) fn end_event(&mut self) {
+        self.emptied.clear();
+        for unit in std::mem::take(&mut self.overfilled) {
+            if let Some(unit) = self.units.get_mut(unit as usize) {
+                unit.lost = unit.lost.max(0);
+            }
+        }
+    }
+
+    /// The groups that have lost pods, with the number of these.
+    pub(crate) fn lost(&self) -> Vec<(GroupKey, i32)> {
+        let lost = self.units.iter().filter(|(_, unit)| unit.lost > 0);
+        lost.map(|(_, unit)| (unit.key.clone(), unit.lost)).collect()
+    }
+
+    /// Restores the number of lost pods, after all pods of the budget were counted anew.
+    pub(crate) fn recall_lost(&mut self, lost: Vec<(GroupKey, i32)>) {
+        self.end_event();
+        for (key, lost) in lost {
+            if let Some(unit) = self.by_key.get(&key).copied() {
+                self.uncount_unit(unit);
+                self.units[unit as usize].lost = lost;
+                self.count_unit(unit);
+            }
+        }
+    }
+
     pub(super) fn unit_for(&mut self, rules: &Rules, key: GroupKey, pod: &Pod) -> u32 {
         if let Some(unit) = self.by_key.get(&key) {
             return *unit;
         }
+        let lost = self.emptied.iter().rposition(|(emptied, _)| *emptied == key);
+        let lost = lost.map_or(0, |at| self.emptied.swap_remove(at).1);
         let unit = self.units.insert(Unit {
             name: units::display_name(rules, &key, pod),
             key: key.clone(),
@@ -97,6 +148,8 @@ impl Tally {
             ended: 0,
             absent: 0,
             succeeded: 0,
+            lost,
+            unmanaged: 0,
             sizes: SmallVec::new(),
             min_count: None,
             expected_from: ExpectedFrom::Observed,

@@ -7,7 +7,7 @@ use quorate_engine::decision::{Allow, AllowReason, Decision, DenialReason, Numbe
 use quorate_engine::facts::{Budget, BudgetKey, Covers, Operation, Phase, Pod, UnhealthyPolicy, Units};
 use quorate_engine::request::{Placement, Request};
 
-use super::count::{Count, ExpectedFrom, Group, asked, is_lone, place};
+use super::count::{Count, ExpectedFrom, Group, OfWorkload, asked, is_lone, place};
 use super::{LWS, Oracle, Seen};
 
 /// A decision without its text.
@@ -371,18 +371,24 @@ impl Oracle {
     /// How many units the workloads want from now on; with `single`, how many single pods.
     fn wanted(&self, budget: &Budget, count: &Count, single: bool) -> Option<u32> {
         let workloads = self.workloads(&count.members, &count.singles);
-        let wants = |(replicas, deleting, regular, singles): &(Option<u32>, bool, u32, u32)| match deleting {
+        let wants = |of: &OfWorkload| match of.deleting {
             true => 0,
-            false => replicas.unwrap_or(regular + singles),
+            false => of.wants.unwrap_or(of.others + of.singles),
         };
+        // Pods without a controller stay wanted while they are healthy.
+        let counted = self.count(budget);
+        let unmanaged =
+            |uid: &&Uid| counted.healthy.contains(*uid) && self.pods[*uid].pod.controller().is_none();
         if single {
-            let with_singles = workloads.iter().filter(|(.., singles)| *singles > 0);
-            return Some(with_singles.map(|w| wants(w).saturating_sub(w.2)).sum());
+            let with_singles = workloads.iter().filter(|of| of.has_singles);
+            let managed: u32 = with_singles.map(|of| wants(of).saturating_sub(of.others)).sum();
+            return Some(managed + counted.singles.iter().filter(unmanaged).count() as u32);
         }
-        let pods: u32 = workloads.iter().filter(|w| w.2 > 0).map(wants).sum();
+        let pods: u32 = workloads.iter().filter(|of| of.has_others).map(wants).sum();
         let kept: u32 = count.kept.iter().map(|kept| kept.size).sum();
         if count.rules.units == Units::Pods {
-            return (!workloads.is_empty()).then_some(pods + kept);
+            let unmanaged = counted.members.iter().filter(unmanaged).count() as u32;
+            return (!workloads.is_empty()).then_some(pods + kept + unmanaged);
         }
         // A PodGroup without a template does not state that it is wanted: a workload that is scaled down must be able
         // to remove its pods.
@@ -394,8 +400,16 @@ impl Oracle {
         if self.gone.get(&budget.key).is_some_and(|gone| !gone.is_empty()) {
             sources.insert(ExpectedFrom::Seen);
         }
+        let whole_unmanaged = counted.groups.iter().filter(|group| {
+            let healthy = group.pods.iter().filter(unmanaged).count() as u32;
+            group.is_whole()
+                && !group.surge
+                && beneath(group) == ExpectedFrom::Seen
+                && group.min.is_some_and(|min| healthy >= min)
+        });
+        let whole_unmanaged = whole_unmanaged.count() as u32;
         let of = |expected_from: ExpectedFrom| match expected_from {
-            ExpectedFrom::Seen => pods / asked(&count.rules).unwrap_or(1).max(1),
+            ExpectedFrom::Seen => pods / asked(&count.rules).unwrap_or(1).max(1) + whole_unmanaged,
             ExpectedFrom::Of(source) => {
                 let object = self.object(&budget.key.object.namespace, &source);
                 object.map_or(0, |object| object.wants_from_now_on())

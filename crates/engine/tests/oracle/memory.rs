@@ -93,6 +93,11 @@ pub(super) fn listed(event: &Event) -> Option<GroupKind> {
 impl Oracle {
     /// Updates the memory after an event.
     pub(super) fn remember(&mut self, before: &BTreeMap<BudgetKey, Before>, listed: Option<&GroupKind>) {
+        let lost = self.budgets.iter().map(|(key, budget)| {
+            let before = before.get(key).filter(|(old, _)| old.uid == budget.uid);
+            (key.clone(), self.lost_pods(budget, before))
+        });
+        self.lost = lost.collect();
         let (mut gone, mut memory) = (BTreeMap::new(), BTreeMap::new());
         for (key, budget) in &self.budgets {
             let before = before.get(key).filter(|(old, _)| old.uid == budget.uid);
@@ -101,6 +106,28 @@ impl Oracle {
             memory.insert(key.clone(), self.remember_rest(budget, before, &groups, listed));
         }
         (self.gone, self.memory) = (gone, memory);
+    }
+
+    /// How many pods each group has lost and not got back. Pods that come in the same event replace those that go.
+    fn lost_pods(&self, budget: &Budget, before: Option<&Before>) -> BTreeMap<Id, usize> {
+        let Some((old, groups_before)) = before else { return BTreeMap::new() };
+        let known = self.lost.get(&budget.key);
+        let mut lost = BTreeMap::new();
+        for group in self.count(budget).groups {
+            let so_far = known.and_then(|lost| lost.get(&group.id)).copied().unwrap_or(0);
+            let same_rules = old.spec == budget.spec;
+            let now = match groups_before.iter().find(|other| other.id == group.id) {
+                Some(before) if same_rules => {
+                    let gone = before.working.difference(&group.present).count();
+                    let new = group.working.difference(&before.present).count();
+                    (so_far + gone).saturating_sub(new)
+                }
+                _ if !same_rules && grouping(old) == grouping(budget) => so_far,
+                _ => 0,
+            };
+            lost.insert(group.id, now);
+        }
+        lost
     }
 
     /// A group whose last pod is gone stays expected for a while if no object states the expected number.
@@ -112,12 +139,6 @@ impl Oracle {
     ) -> BTreeMap<Text, Time> {
         let ns = &budget.key.object.namespace;
         let there: BTreeSet<&Text> = groups.iter().map(|group| &group.name).collect();
-        // What forms the groups, without the number of pods that a group needs.
-        let grouping = |budget: &Budget| match &budget.spec.as_ref().ok()?.units {
-            Units::Label { key, .. } => Some(Units::Label { key: key.clone(), min_ready: None }),
-            Units::Owner { kind, .. } => Some(Units::Owner { kind: kind.clone(), min_ready: None }),
-            units => Some(units.clone()),
-        };
         let kept = || self.gone.get(&budget.key).cloned().unwrap_or_default();
         let mut gone: BTreeMap<Text, Time> = match before {
             Some((old, groups)) if old.spec == budget.spec => {
@@ -294,6 +315,15 @@ impl Oracle {
             Id::LeaderWorker(name, _) => self.leader_worker_set(ns, name).map(|set| set.uid.clone()),
             Id::Label(_) | Id::Owner(_) => None,
         }
+    }
+}
+
+/// What forms the groups of a budget, without the number of pods that a group needs; `None` if the budget is invalid.
+fn grouping(budget: &Budget) -> Option<Units> {
+    match &budget.spec.as_ref().ok()?.units {
+        Units::Label { key, .. } => Some(Units::Label { key: key.clone(), min_ready: None }),
+        Units::Owner { kind, .. } => Some(Units::Owner { kind: kind.clone(), min_ready: None }),
+        units => Some(units.clone()),
     }
 }
 

@@ -8,6 +8,7 @@ mod memory;
 mod tests;
 
 use ages::Ages;
+use count::Id;
 pub(crate) use count::StatusView;
 pub(crate) use judge::ExpectedDecision;
 use memory::{Before, Remembered};
@@ -49,6 +50,8 @@ pub(crate) struct Oracle {
     pub(crate) kinds: BTreeSet<GroupKind>,
     /// Groups that were observed and are gone. The present facts do not show them.
     pub(crate) gone: BTreeMap<BudgetKey, BTreeMap<Text, Time>>,
+    /// How many pods a group has lost before they had ended, and not got back. The present facts do not show this either.
+    pub(crate) lost: BTreeMap<BudgetKey, BTreeMap<Id, usize>>,
     /// What else a budget remembers. The present facts do not show this either.
     pub(crate) memory: BTreeMap<BudgetKey, Remembered>,
     /// The budgets in the last event.
@@ -94,6 +97,7 @@ impl Oracle {
             agents: BTreeMap::new(),
             kinds: BTreeSet::new(),
             gone: BTreeMap::new(),
+            lost: BTreeMap::new(),
             memory: BTreeMap::new(),
             heard: BTreeSet::new(),
             looks: BTreeMap::new(),

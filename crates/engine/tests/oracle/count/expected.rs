@@ -14,6 +14,19 @@ pub(super) fn asks_sources(rules: &Rules) -> bool {
     rules.expected.is_none() && (rules.units != Units::Pods || needs_scale(rules))
 }
 
+/// The pods of one workload in a budget. Those that have ended are not counted, because it replaces them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfWorkload {
+    /// How many pods it wants; `None` if that is not known.
+    pub(crate) wants: Option<u32>,
+    pub(crate) deleting: bool,
+    /// It has pods without a group, running or not, in a budget that counts groups.
+    pub(crate) has_singles: bool,
+    pub(crate) singles: u32,
+    pub(crate) has_others: bool,
+    pub(crate) others: u32,
+}
+
 impl Oracle {
     /// The expected number of groups of a source, if it states one.
     pub(crate) fn size(&self, rules: &Rules, ns: &Text, expected_from: &ExpectedFrom) -> Option<u32> {
@@ -84,28 +97,34 @@ impl Oracle {
         }
     }
 
-    /// For each workload of the pods of a budget: the pods that it wants (`None` if not known), whether it is being
-    /// deleted, its pods in groups, and its single pods.
-    pub(crate) fn workloads(&self, members: &[Uid], singles: &[Uid]) -> Vec<(Option<u32>, bool, u32, u32)> {
-        let mut workloads: BTreeMap<Uid, (Option<u32>, bool, u32, u32)> = BTreeMap::new();
+    /// The workloads of the pods of a budget.
+    pub(crate) fn workloads(&self, members: &[Uid], singles: &[Uid]) -> Vec<OfWorkload> {
+        let mut workloads: BTreeMap<Uid, OfWorkload> = BTreeMap::new();
         for uid in members {
             let Some(owner) = self.pods[uid].pod.controller() else { continue };
             let scaled = self.scaled(&owner.uid);
             let id = scaled.map_or(&owner.uid, |scaled| &scaled.uid).clone();
-            let entry = workloads.entry(id).or_insert((
-                scaled.and_then(|scaled| self.wants(scaled)),
-                scaled.is_some_and(|scaled| scaled.deleting),
-                0,
-                0,
-            ));
-            *(if singles.contains(uid) { &mut entry.3 } else { &mut entry.2 }) += 1;
+            let entry = workloads.entry(id).or_insert_with(|| OfWorkload {
+                wants: scaled.and_then(|scaled| self.wants(scaled)),
+                deleting: scaled.is_some_and(|scaled| scaled.deleting),
+                ..OfWorkload::default()
+            });
+            let runs = u32::from(!self.pods[uid].pod.phase.is_terminal());
+            if singles.contains(uid) {
+                entry.has_singles = true;
+                entry.singles += runs;
+            } else {
+                entry.has_others = true;
+                entry.others += runs;
+            }
         }
         workloads.into_values().collect()
     }
 
     pub(super) fn singles_expected(&self, members: &[Uid], singles: &[Uid]) -> u32 {
-        let wants = self.workloads(members, singles).into_iter().filter(|(.., single)| *single > 0);
-        wants.map(|(wants, _, regular, single)| single.max(wants.unwrap_or(0).saturating_sub(regular))).sum()
+        let with_singles =
+            self.workloads(members, singles).into_iter().filter(|workload| workload.has_singles);
+        with_singles.map(|of| of.singles.max(of.wants.unwrap_or(0).saturating_sub(of.others))).sum()
     }
 
     /// The controller whose scale counts for the pods of this controller.

@@ -28,6 +28,9 @@ pub(crate) struct Group {
     pub(crate) healthy: u32,
     pub(crate) min: Option<u32>,
     pub(crate) complete: bool,
+    /// The pods that are there, and those of them that have not ended by themselves.
+    pub(crate) present: BTreeSet<Uid>,
+    pub(crate) working: BTreeSet<Uid>,
     /// The source of the expected number, and the source if the budget did not state it.
     pub(crate) expected_from: ExpectedFrom,
     pub(crate) beneath: ExpectedFrom,
@@ -52,6 +55,7 @@ impl Oracle {
         id: Id,
         pods: Vec<Uid>,
         healthy: &BTreeSet<Uid>,
+        lost: usize,
     ) -> Group {
         let facts: Vec<&Pod> = pods.iter().map(|uid| &self.pods[uid].pod).collect();
         let is_alive = |uid: &&Uid| {
@@ -63,7 +67,8 @@ impl Oracle {
             let seen = &self.pods[*uid];
             seen.absent.is_none() || seen.pod.phase.is_terminal()
         };
-        let labelled = pods.iter().filter(shown).filter_map(|uid| self.pods[uid].pod.group_size).max();
+        let present: BTreeSet<Uid> = pods.iter().filter(shown).cloned().collect();
+        let labelled = present.iter().filter_map(|uid| self.pods[uid].pod.group_size).max();
         let asked = asked(rules);
         let mut stated = None;
         let min = match &id {
@@ -93,7 +98,9 @@ impl Oracle {
             name: display(rules, &id, &facts),
             healthy: pods.iter().filter(|uid| healthy.contains(*uid)).count() as u32,
             min: min.map(|min| min.max(1)),
-            complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded),
+            complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded) && lost == 0,
+            working: present.iter().filter(|uid| !has_ended(&self.pods[*uid].pod)).cloned().collect(),
+            present,
             expected_from: self.family_under(rules, ns, &id),
             beneath: self.expected_from(ns, &id),
             surge: rules.expected.is_none()
@@ -154,6 +161,11 @@ impl Oracle {
                 && controller.key.name == *name
         })
     }
+}
+
+/// Whether a pod has ended, and not because it was deleted.
+fn has_ended(pod: &Pod) -> bool {
+    pod.phase == Phase::Succeeded || (pod.phase == Phase::Failed && !pod.terminating)
 }
 
 /// Whether a label key names the groups of a LeaderWorkerSet.

@@ -19,6 +19,7 @@ use quorate_engine::facts::{
 };
 
 use super::{Oracle, Seen};
+pub(crate) use expected::OfWorkload;
 use expected::asks_sources;
 pub(crate) use group::{Group, Id, asked, place};
 pub(crate) use matching::Match;
@@ -90,8 +91,15 @@ impl Oracle {
             })
             .cloned()
             .collect();
-        let groups: Vec<Group> =
-            groups.into_iter().map(|(id, pods)| self.group(&rules, namespace, id, pods, &healthy)).collect();
+        let all_lost = self.lost.get(&budget.key);
+        let lost = |id: &Id| all_lost.and_then(|lost| lost.get(id)).copied().unwrap_or(0);
+        let groups: Vec<Group> = groups
+            .into_iter()
+            .map(|(id, pods)| {
+                let lost = lost(&id);
+                self.group(&rules, namespace, id, pods, &healthy, lost)
+            })
+            .collect();
         let with_pods = self.sources_with_pods(budget, &groups);
         let kept = self.kept(budget, &with_pods);
         let (current, whole, expected) = match rules.units {

@@ -145,7 +145,7 @@ impl Oracle {
     fn never_allows(&self, count: &Count) -> bool {
         let rules = &count.rules;
         let with_pods = self.workloads(&count.members, &[]);
-        let scale = with_pods.iter().map(|(replicas, ..)| replicas.unwrap_or(0)).sum::<u32>()
+        let scale = with_pods.iter().map(|of| of.wants.unwrap_or(0)).sum::<u32>()
             + count.kept.iter().map(|kept| kept.size).sum::<u32>();
         let all = match rules.units {
             Units::Pods if rules.expected.is_none() => count.units.expected.max(scale),
