@@ -9,7 +9,7 @@ use kube::Client;
 use kube::core::{ApiResource, Resource};
 use parking_lot::Mutex;
 use quorate_engine::basics::GroupKind;
-use quorate_kit::watch::{Failing, Health, Interruptions, WatchSource};
+use quorate_kit::watch::{Failing, Health, Interruptions, WatchSource, Why};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
@@ -134,11 +134,16 @@ impl WatchScope {
         self.healths.lock().remove(kind);
     }
 
-    /// The health of all watches that have received something, except that of one kind.
+    /// The health of the watches of all other kinds that are served and have been received. A kind that is not served cannot
+    /// be listed, and the budgets that depend on it deny in any case.
     pub(super) fn others(&self, kind: &GroupKind) -> Vec<Health> {
         let healths = self.healths.lock();
-        let others =
-            healths.iter().filter(|(of, health)| *of != kind && health.progress().last_received.is_some());
+        let is_served = |health: &Health| {
+            let progress = health.progress();
+            let is_missing = progress.failing.is_some_and(|failing| failing.why == Why::NotServed);
+            progress.last_received.is_some() && !is_missing
+        };
+        let others = healths.iter().filter(|(of, health)| *of != kind && is_served(health));
         others.map(|(_, health)| health.clone()).collect()
     }
 

@@ -163,6 +163,22 @@ async fn a_kind_that_is_gone_is_dropped_after_all_other_kinds_were_listed_again(
     fixture.until(|event| (describe(&event) == row.dropped).then_some(())).await;
 }
 
+/// As when two operators are uninstalled together. Neither kind waits for a list of the other.
+#[tokio::test(start_paused = true)]
+async fn two_kinds_that_are_gone_together_are_both_dropped() {
+    let (groups, set) = (&rows()[0], &rows()[3]);
+    let api = cluster(groups);
+    api.serve(set.path, vec![set.object.clone()]);
+    let mut fixture = Fixture::start(api);
+    fixture.until_synced().await;
+    fixture.api.withdraw(groups.path);
+    fixture.api.withdraw(set.path);
+    let events = fixture.events_within(200).await;
+    for row in [groups, set] {
+        assert!(events.iter().any(|event| event == row.dropped), "{}: {events:?}", row.path);
+    }
+}
+
 /// 403 from the beginning, as from an API server that has just started. A kind that can be read within half a minute is
 /// listed before the first decision.
 #[tokio::test(start_paused = true)]
