@@ -61,6 +61,8 @@ pub struct Departure {
     pub pod: Text,
     /// The budget.
     pub budget: BudgetKey,
+    /// The budget is the twin of a PodDisruptionBudget.
+    pub is_twin: bool,
     /// The group that the pod leaves, if the budget counts groups and the pod has one.
     pub group: Option<Text>,
     /// What the numbers count.

@@ -68,6 +68,13 @@ impl Engine {
         numbers.allowed = numbers.current.saturating_sub(numbers.desired);
         let by_group = matches!(member.slot, UnitSlot::Group(_) | UnitSlot::Ungrouped);
         let noun = if by_group { Noun::Group } else { Noun::Pod };
-        Some(Departure { pod: record.fact.key.name.clone(), budget: key.clone(), group, noun, numbers })
+        Some(Departure {
+            pod: record.fact.key.name.clone(),
+            budget: key.clone(),
+            is_twin: home.fact.is_twin,
+            group,
+            noun,
+            numbers,
+        })
     }
 }

@@ -162,13 +162,18 @@ pub fn agreement(reason: AllowReason, what: Noun) -> String {
 
 /// The warning about a pod that leaves a budget or a group: what counts without it, and how the budget could decide it.
 pub fn departure(departure: &Departure) -> String {
-    let Departure { pod, budget, group, noun: what, numbers } = departure;
+    let Departure { pod, budget, is_twin, group, noun: what, numbers } = departure;
     let Numbers { current, desired, .. } = *numbers;
     let from = match group {
         Some(group) => format!("group {group} of {budget}"),
         None => budget.to_string(),
     };
     let remedy = match budget.kind {
+        // The annotations that request a twin have no operations.
+        BudgetKind::DisruptionBudget if *is_twin => {
+            "replace the PodDisruptionBudget with a DisruptionBudget that has Relabel in its operations"
+                .to_owned()
+        }
         BudgetKind::DisruptionBudget => "add Relabel to its operations".to_owned(),
         BudgetKind::PodUnavailableBudget => format!("add RELABEL to its annotation {PROTECT_OPERATIONS}"),
     };

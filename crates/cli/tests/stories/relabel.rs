@@ -3,12 +3,14 @@
 use quorate_testbed::{Cluster, Patch, Reply, Webhook, WireResponse, eventually};
 use serde_json::{Value, json};
 
-use crate::fixture::{TestNamespace, denial, spec_for_app};
+use crate::fixture::{PDBS, TestNamespace, denial, spec_for_app};
 use crate::quorate::{Quorate, scrape};
 
 quorate_testbed::stories!(Whole:
     a_relabel_before_a_delete_is_denied,
     a_relabel_that_no_budget_decides_is_noticed,
+    a_pod_leaves_a_pod_unavailable_budget,
+    a_pod_leaves_the_twin_of_a_native_budget,
     a_primary_fails_over,
     a_move_between_groups_charges_the_group_that_the_pod_leaves,
     a_replica_set_releases_a_pod,
@@ -99,6 +101,61 @@ async fn a_relabel_that_no_budget_decides_is_noticed(cluster: Cluster) {
     let counted = format!("quorate_pods_left_total{{namespace=\"{}\",budget=\"web\"}} 1", ns.name);
     let text = scrape(quorate.server.admin).await;
     assert!(text.lines().any(|line| line == counted), "{text}");
+}
+
+async fn a_pod_leaves_a_pod_unavailable_budget(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "left-pub").await;
+    ns.create_pods("web", 2).await;
+    let protect = |operations: &str| json!({"kruise.io/pub-protect-operations": operations});
+    let spec = spec_for_app("web", "minAvailable", 2);
+    ns.create_pub("web", protect("EVICT,DELETE,RELABEL"), spec).await.expect(201);
+    ns.await_pub_allowed("web", 0).await;
+    await_labels_webhook(&ns, "web-0", &json!({"app": "debug"})).await;
+    let sentence = denial(&relabel(&ns, "web-0", json!({"app": "debug"})).await);
+    assert!(
+        sentence.contains(&format!("PodUnavailableBudget {}/web keeps 2 of 2 pods", ns.name)),
+        "{sentence}"
+    );
+    // Without the word, the pod leaves with a warning.
+    ns.patch_pub("web", &json!({"metadata": {"annotations": protect("EVICT,DELETE")}})).await.expect(200);
+    let warnings = eventually("the budget does not decide relabels any more", || async {
+        let answer = relabel(&ns, "web-0", json!({"app": "debug"})).await;
+        if answer.code == 200 { Ok(answer.warnings) } else { Err(answer.body) }
+    })
+    .await;
+    let remedy = "add RELABEL to its annotation kruise.io/pub-protect-operations.";
+    assert!(warnings.iter().any(|warning| warning.contains(remedy)), "{warnings:?}");
+    let healthy = |status: &Value| status["currentAvailable"] == 1;
+    ns.await_pub_status("web", "the pod that left does not count", healthy).await;
+}
+
+/// The annotations that request a twin have no operations, so pods always leave it with a warning.
+async fn a_pod_leaves_the_twin_of_a_native_budget(cluster: Cluster) {
+    let _quorate = Quorate::start(&cluster).await;
+    let ns = TestNamespace::with_manual_pods(&cluster, "left-twin").await;
+    for shard in ["a", "b"] {
+        ns.create_pod(&format!("llm-{shard}"), json!({"app": "llm", "shard": shard})).await;
+    }
+    let native = json!({
+        "apiVersion": PDBS.0, "kind": "PodDisruptionBudget",
+        "metadata": {"name": "llm", "annotations": {"quorate.dev/group-label-key": "shard"}},
+        "spec": {"selector": {"matchLabels": {"app": "llm"}}, "maxUnavailable": 1},
+    });
+    ns.create(PDBS.0, PDBS.1, &native).await;
+    ns.await_allowed("llm", 1).await;
+    await_labels_webhook(&ns, "llm-a", &json!({"app": "debug"})).await;
+    let answer = relabel(&ns, "llm-a", json!({"app": "debug"})).await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    let expected = format!(
+        "pod llm-a leaves group a of {}/llm: 1 group is healthy without it, 1 must stay. The budget does not decide this; \
+         to let it, replace the PodDisruptionBudget with a DisruptionBudget that has Relabel in its operations.",
+        ns.name
+    );
+    assert!(answer.warnings.iter().any(|warning| warning.contains(&expected)), "{:?}", answer.warnings);
+    // The group is missing, so the other one stays.
+    ns.await_allowed("llm", 0).await;
+    denial(&ns.evict("llm-b").await);
 }
 
 /// Why `Relabel` is not among the operations by default: a database moves the label of its primary, and must not wait.

@@ -168,6 +168,7 @@ fn a_pod_that_leaves_without_a_decision_causes_a_warning() {
     let review = load("review/delete.json");
     let departure = |budget: BudgetKey, group: Option<&str>, noun| Departure {
         pod: "llm-0".into(),
+        is_twin: &*budget.object.name == "twin",
         budget,
         group: group.map(Into::into),
         noun,
@@ -179,6 +180,7 @@ fn a_pod_that_leaves_without_a_decision_causes_a_warning() {
         reasons: vec![(budget("llm"), AllowReason::Leaves), (kruise.clone(), AllowReason::Leaves)],
         departures: vec![
             departure(budget("llm"), Some("a"), Noun::Group),
+            departure(budget("twin"), Some("a"), Noun::Group),
             departure(kruise, None, Noun::Pod),
         ],
     });
@@ -189,6 +191,9 @@ fn a_pod_that_leaves_without_a_decision_causes_a_warning() {
         json!([
             "pod llm-0 leaves group a of inference/llm: 1 group is healthy without it, 2 must stay. \
              The budget does not decide this; to let it, add Relabel to its operations.",
+            "pod llm-0 leaves group a of inference/twin: 1 group is healthy without it, 2 must stay. \
+             The budget does not decide this; to let it, replace the PodDisruptionBudget with a DisruptionBudget \
+             that has Relabel in its operations.",
             "pod llm-0 leaves PodUnavailableBudget inference/llm: 1 pod is healthy without it, 2 must stay. \
              The budget does not decide this; to let it, add RELABEL to its annotation \
              kruise.io/pub-protect-operations.",
