@@ -24,6 +24,7 @@ pub mod match_conditions;
 pub mod objects;
 pub mod probe;
 mod quantity;
+mod resources;
 pub mod selector;
 mod syntax;
 pub mod template;

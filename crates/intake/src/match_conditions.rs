@@ -137,6 +137,8 @@ fn is_disturbing() -> String {
         // Some clusters accept a resize as an update of the pod.
         reasons.push(differs(list, "resources", "{}"));
     }
+    let of = |object: &str| format!("(has({object}.spec.resources) ? {object}.spec.resources : {{}})");
+    reasons.push(format!("{} != {}", of("object"), of("oldObject")));
     reasons.push(
         "(has(object.spec.activeDeadlineSeconds) && (!has(oldObject.spec.activeDeadlineSeconds) \
          || object.spec.activeDeadlineSeconds < oldObject.spec.activeDeadlineSeconds))"

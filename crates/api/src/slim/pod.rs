@@ -44,6 +44,9 @@ pub struct PodSpec {
     /// The conditions that must be True before the pod is ready.
     #[serde(deserialize_with = "or_default")]
     pub readiness_gates: Vec<ReadinessGate>,
+    /// The desired resources of the pod as a whole.
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Resources,
     /// Its containers.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
@@ -137,6 +140,8 @@ pub struct Resources {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
+    /// The generation of the spec that the kubelet has read.
+    pub observed_generation: Option<i64>,
     /// Its phase.
     #[serde(deserialize_with = "or_default")]
     pub phase: Phase,

@@ -31,6 +31,8 @@ fn a_pod_keeps_what_matters() {
         .map(|policy| policy.resource_name.as_str())
         .collect();
     assert_eq!(restarting, ["memory"]);
+    assert_eq!(pod.spec.resources.limits["cpu"].0, "16");
+    assert_eq!((pod.metadata.generation, pod.status.observed_generation), (Some(2), Some(2)));
 
     assert_eq!(pod.status.phase, Phase::Running);
     assert!(Condition::find(&pod.status.conditions, "Ready").unwrap().is_true());

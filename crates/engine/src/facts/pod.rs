@@ -102,11 +102,11 @@ pub struct Container {
     pub id: u64,
     /// Fingerprint of the running image.
     pub image: u64,
-    /// Fingerprint of the resources in use.
+    /// Fingerprint of the resources in use, including the limits that the container takes from its pod.
     pub resources: u64,
     /// Fingerprint of the image in the spec.
     pub spec_image: u64,
-    /// Fingerprint of the resources in the spec.
+    /// Fingerprint of the resources in the spec, likewise.
     pub spec_resources: u64,
 }
 

@@ -6,7 +6,7 @@ use quorate_api::names::kruise::UNAVAILABLE_POD_PREFIX;
 use quorate_api::slim::{Container, ContainerStatus, Pod};
 use quorate_engine::claims::{ContainerChange, Target};
 
-use crate::fingerprint;
+use crate::{fingerprint, resources};
 
 /// The target of an update; `None` if the update disrupts nothing.
 ///
@@ -56,11 +56,16 @@ fn resize_into<'a>(old: &'a Pod, new: &'a Pod, changes: &mut Changes<'a>) -> boo
     let mut disturbs = false;
     for container in running(new) {
         let Some(before) = running(old).find(|other| other.name == container.name) else { continue };
-        let mut changed = fingerprint::differing(&before.resources.requests, &container.resources.requests);
-        changed.extend(fingerprint::differing(&before.resources.limits, &container.resources.limits));
+        let (own, all) = (&container.resources, resources::effective(new, container));
+        let (own_before, all_before) = (&before.resources, resources::effective(old, before));
+        // A limit that a container takes from its pod restarts it like its own. A kubelet that does not resize pods
+        // compares only what the container has itself.
+        let mut changed = fingerprint::differing(&own_before.requests, &own.requests);
+        changed.extend(fingerprint::differing(&own_before.limits, &own.limits));
+        changed.extend(fingerprint::differing(&all_before.limits, &all.limits));
         if changed.iter().any(|resource| restarts_for(container, resource)) {
             let change = changes.replace(&container.name);
-            change.resources = Some(fingerprint::resources(&container.resources));
+            change.resources = Some(fingerprint::resources(&all));
             disturbs = true;
         }
     }

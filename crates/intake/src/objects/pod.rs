@@ -1,5 +1,7 @@
 //! Pods.
 
+use std::borrow::Cow;
+
 use quorate_api::names::{DISRUPTABLE, POD_GROUP, POD_GROUP_REPLICA, WORKLOAD};
 use quorate_api::slim;
 use quorate_engine::basics::{Labels, Text, Time};
@@ -8,7 +10,7 @@ use quorate_engine::group_source::GroupSource;
 
 use super::Incoming;
 use crate::error::Unreadable;
-use crate::{announcements, fingerprint, image, kruise, probe, time};
+use crate::{announcements, fingerprint, image, kruise, probe, resources, time};
 
 /// A pod as a fact.
 pub fn pod(pod: &slim::Pod) -> Result<Pod, Unreadable> {
@@ -156,13 +158,22 @@ fn containers(pod: &slim::Pod) -> Box<[Container]> {
             let status = statuses.iter().find(|status| status.name == spec.name).unwrap_or(&none);
             let wanted = spec.image.as_deref();
             let runs = image::running(wanted, status.image.as_deref(), status.image_id.as_deref());
+            let all = resources::effective(pod, spec);
+            let spec_resources = fingerprint::resources(&all);
+            let resources = match all {
+                Cow::Borrowed(_) => status.resources.as_ref().map_or(0, fingerprint::resources),
+                // The container takes limits of the pod. Its status shows them only in part, and the status of the pod
+                // rounds them. So the report of the kubelet decides.
+                Cow::Owned(_) if resources::is_resized(pod) => spec_resources,
+                Cow::Owned(_) => 0,
+            };
             Container {
                 name: spec.name.as_str().into(),
                 id: fingerprint::container_id(status.container_id.as_deref()),
                 image: fingerprint::image(runs),
-                resources: status.resources.as_ref().map_or(0, fingerprint::resources),
+                resources,
                 spec_image: fingerprint::image(wanted),
-                spec_resources: fingerprint::resources(&spec.resources),
+                spec_resources,
             }
         })
         .collect()

@@ -202,6 +202,119 @@ fn a_resize_with_a_restart_is_over_when_the_new_container_has_the_resources() {
     }
 }
 
+/// A resize of the pod's own limits, from one state of `spec.resources` to another. `metrics` has no resources of its own,
+/// unless the case sets them, and restarts when its memory changes.
+fn pod_resize(before: Value, after: Value, own: [Value; 2]) -> Value {
+    let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    let pods = [("oldObject", before, own[0].clone()), ("object", after, own[1].clone())];
+    pods.into_iter().fold(load("review/resize.json"), |review, (pod, resources, own)| {
+        let review = with(review, &format!("/request/{pod}/spec/resources"), resources);
+        let review = with(review, &format!("/request/{pod}/spec/containers/1/resizePolicy"), policy.clone());
+        with(review, &format!("/request/{pod}/spec/containers/1/resources"), own)
+    })
+}
+
+#[test]
+fn a_resize_of_the_pod_restarts_the_containers_that_take_its_limits() {
+    let limits = |cpu: &str, memory: &str| json!({ "limits": { "cpu": cpu, "memory": memory } });
+    let own =
+        |memory: &str| [json!({ "limits": { "memory": memory } }), json!({ "limits": { "memory": memory } })];
+    let none = || [json!({}), json!({})];
+    let before = || limits("4", "4Gi");
+    let requests = |memory: &str| json!({ "requests": { "memory": memory }, "limits": { "memory": "4Gi" } });
+    for (why, before, after, own, restarts) in [
+        ("another memory limit", before(), limits("4", "8Gi"), none(), true),
+        ("a smaller one", before(), limits("4", "2Gi"), none(), true),
+        ("the same amount in another writing", before(), limits("4000m", "4096Mi"), none(), false),
+        ("cpu, which needs no restart", before(), limits("8", "4Gi"), none(), false),
+        ("a container has requests of its own only", requests("1Gi"), requests("2Gi"), none(), false),
+        ("the container has its own limit", before(), limits("4", "8Gi"), own("1Gi"), false),
+        ("its own limit is zero, which is none", before(), limits("4", "8Gi"), own("0"), true),
+        ("the first limits of the pod", json!(null), before(), none(), true),
+        ("a pod without limits", json!({}), json!({ "limits": { "memory": "4Gi" } }), none(), true),
+        ("limits that go", before(), json!(null), none(), true),
+        // Kubernetes 1.36 restarts nothing then; an earlier kubelet compares what the container itself has.
+        (
+            "the limit of the pod becomes its own",
+            before(),
+            before(),
+            [json!({}), own("4Gi")[1].clone()],
+            true,
+        ),
+    ] {
+        let review = pod_resize(before, after, own);
+        let updated = with(review.clone(), "/request/subResource", json!(null));
+        for (review, operation) in [(review, Operation::Resize), (updated, Operation::Update)] {
+            if !restarts {
+                assert_eq!(harmless(&review), Harmless::NoRestart, "{why}");
+                continue;
+            }
+            let target = self::target(&review, operation);
+            let names: Vec<&str> = target.containers.iter().map(|change| &*change.name).collect();
+            assert_eq!(names, ["metrics"], "{why}");
+            assert_eq!(target.containers[0].replaces, id("containerd://aa02"), "{why}");
+        }
+    }
+}
+
+/// The status of a container shows the limits that it takes from the pod only in part, and that of the pod rounds them. So
+/// the kubelet's report decides.
+#[test]
+fn a_resize_of_the_pod_is_over_when_the_kubelet_reports_that_it_is() {
+    let limits = |memory: &str| json!({ "limits": { "cpu": "4", "memory": memory } });
+    let target =
+        target(&pod_resize(limits("4Gi"), limits("100M"), [json!({}), json!({})]), Operation::Resize);
+    let stored =
+        with(with(load("pod.json"), "/spec/resources", limits("100M")), "/metadata/generation", json!(2));
+    let old = with(load("pod.json"), "/spec/resources", limits("4Gi"));
+    let seen = with(stored.clone(), "/status/observedGeneration", json!(2));
+    let reports = |name: &str, status: &str| {
+        let condition = json!({ "type": name, "status": status, "reason": "Deferred" });
+        with(seen.clone(), "/status/conditions/3", condition)
+    };
+    let restarted =
+        |value: Value| with(value, "/status/containerStatuses/1/containerID", json!("containerd://bb02"));
+    let crashed = || with(restarted(stored.clone()), "/status/observedGeneration", json!(1));
+    for (why, value, is_stored, is_reached) in [
+        ("not stored", old, false, false),
+        ("the kubelet has not seen it", stored.clone(), true, false),
+        ("nor when the container crashes", crashed(), true, false),
+        ("nor if it does not say what it has seen", restarted(stored.clone()), true, false),
+        ("the node has no room", restarted(reports("PodResizePending", "True")), true, false),
+        ("the kubelet is at it", restarted(reports("PodResizeInProgress", "True")), true, false),
+        ("the container that runs need not be replaced", seen.clone(), true, false),
+        ("the container was replaced", restarted(seen.clone()), true, true),
+        ("nothing is pending", restarted(reports("PodResizePending", "False")), true, true),
+    ] {
+        let fact = later(value);
+        assert_eq!((target.is_stored(&fact), target.is_reached(&fact)), (is_stored, is_reached), "{why}");
+    }
+    // The engine drops such a token: the container runs what was requested, and nothing replaced it.
+    let fact = later(seen.clone());
+    assert_eq!(fact.containers[1].resources, fact.containers[1].spec_resources);
+    let pending = later(reports("PodResizePending", "True"));
+    assert_ne!(pending.containers[1].resources, pending.containers[1].spec_resources);
+}
+
+/// A container with some limits of its own: the runtime shows the other limits too, and a cpu request that follows from
+/// them. No pod shows that for what it sets itself.
+#[test]
+fn a_container_that_takes_a_limit_of_the_pod_can_reach_its_own() {
+    let of_pod = || json!({ "limits": { "cpu": "4" } });
+    let own = |memory: &str| json!({ "requests": { "memory": "1Gi" }, "limits": { "memory": memory } });
+    let target = target(&pod_resize(of_pod(), of_pod(), [own("1Gi"), own("2Gi")]), Operation::Resize);
+    let stored =
+        with(with(load("pod.json"), "/spec/resources", of_pod()), "/spec/containers/1/resources", own("2Gi"));
+    let runs = with(stored, "/status/containerStatuses/1/containerID", json!("containerd://bb02"));
+    let shown =
+        json!({ "requests": { "memory": "1Gi", "cpu": "4" }, "limits": { "memory": "2Gi", "cpu": "4" } });
+    let runs = with(runs, "/status/containerStatuses/1/resources", shown);
+    for (observed, is_reached) in [(0, false), (1, true)] {
+        let fact = later(with(runs.clone(), "/status/observedGeneration", json!(observed)));
+        assert_eq!((target.is_stored(&fact), target.is_reached(&fact)), (true, is_reached));
+    }
+}
+
 /// As OpenKruise's lifecycle hooks write it: the message names the hook that keeps the pod unready.
 #[test]
 fn a_hook_before_a_deletion_is_decided_as_a_deletion() {

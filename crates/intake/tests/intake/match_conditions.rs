@@ -180,6 +180,12 @@ fn a_skipped_request_is_one_that_would_be_allowed() {
     let unlabelled = |review: Value| with(review, "/request/oldObject/metadata/labels", json!(null));
     let unavailable = "/metadata/labels/unavailable-pod.kruise.io~1x";
     let memory = "/spec/containers/0/resources/limits/memory";
+    // The limit of the pod, which the container takes if it has none of its own.
+    let of_pod = "/spec/resources/limits/memory";
+    let limited = |review: Value| {
+        let bare = with(review, "/request/object/spec/containers/0/resources", json!(null));
+        with(bare, "/request/oldObject/spec/containers/0/resources", json!(null))
+    };
     let cases = [
         (update("/metadata/labels/a", json!("b")), Some("not-a-harmless-update")),
         (update("/metadata/labels", json!(null)), Some("not-a-harmless-update")),
@@ -199,6 +205,9 @@ fn a_skipped_request_is_one_that_would_be_allowed() {
         ),
         (resize(memory, json!("512Mi")), None),
         (plain(resize(memory, json!("512Mi"))), Some("not-a-harmless-resize")),
+        (limited(resize(of_pod, json!("512Mi"))), None),
+        (limited(update(of_pod, json!("512Mi"))), None),
+        (plain(limited(resize(of_pod, json!("512Mi")))), Some("not-a-harmless-resize")),
     ];
     for (review, expected) in cases {
         let out = skipped_by(Entry::Changes, &review);
