@@ -6,6 +6,7 @@
 use crate::basics::{GroupKind, Labels, Text};
 use crate::facts::Operation;
 use crate::group_source::GroupSource;
+use crate::workload_kind::WorkloadKind;
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -153,17 +154,10 @@ impl Exempt {
     }
 }
 
-/// User name, API group and kind: the built-in controllers, and the kind whose pods each of them deletes.
-const CONTROLLERS: &[(&str, &str, &str)] = &[
-    ("system:serviceaccount:kube-system:replicaset-controller", "apps", "ReplicaSet"),
-    ("system:serviceaccount:kube-system:statefulset-controller", "apps", "StatefulSet"),
-    ("system:serviceaccount:kube-system:daemon-set-controller", "apps", "DaemonSet"),
-    ("system:serviceaccount:kube-system:job-controller", "batch", "Job"),
-    ("system:serviceaccount:kube-system:replication-controller", "", "ReplicationController"),
-];
-
-/// The end of the user name of OpenKruise's controllers, in any namespace, and the API group of their workloads.
-const OPENKRUISE: (&str, &str) = (":kruise-manager", "apps.kruise.io");
+/// The namespace and the name of a service account, from its user name; `None` for other users.
+pub(crate) fn service_account(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix("system:serviceaccount:")?.split_once(':')
+}
 
 impl Caller {
     /// Whether this caller is the controller of a pod: that of its owner, or of a group source that its labels name.
@@ -172,15 +166,9 @@ impl Caller {
             return true;
         }
         let Some(owner) = owner else { return false };
-        let is_kruise = self.user.starts_with("system:serviceaccount:") && self.user.ends_with(OPENKRUISE.0);
-        if is_kruise && &*owner.group == OPENKRUISE.1 {
-            return true;
-        }
         // Without `--use-service-account-credentials`, all built-in controllers share one user name.
         &*self.user == "system:kube-controller-manager"
-            || CONTROLLERS.iter().any(|(user, group, kind)| {
-                &*self.user == *user && &*owner.group == *group && &*owner.kind == *kind
-            })
+            || WorkloadKind::ALL.iter().any(|kind| kind.is_controller(&self.user, owner))
     }
 }
 

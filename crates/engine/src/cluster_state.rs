@@ -12,6 +12,7 @@ use crate::facts::{
 };
 use crate::group_source::GroupSource;
 use crate::probe_trust::{ProbeTrust, expiry, is_fresh};
+use crate::workload_kind::{DEPLOYMENT, REPLICA_SET, WorkloadKind};
 
 /// The longest owner chain from a pod to its workload: ReplicaSet, Deployment, and owners of the Deployment.
 const MAX_OWNERS: usize = 5;
@@ -297,9 +298,9 @@ impl ClusterState {
 
     /// Whether a controller is a ReplicaSet of a Deployment: then the scale of the Deployment counts.
     pub(crate) fn is_part_of_deployment(controller: &Controller) -> bool {
-        let is = |kind: &GroupKind, word: &str| &*kind.kind == word && is_apps(&kind.group);
-        is(&controller.kind, "ReplicaSet")
-            && controller.owner.as_ref().is_some_and(|owner| is(&owner.kind, "Deployment"))
+        let is = |kind: &GroupKind, of: &WorkloadKind| &*kind.kind == of.kind && is_apps(&kind.group);
+        is(&controller.kind, &REPLICA_SET)
+            && controller.owner.as_ref().is_some_and(|owner| is(&owner.kind, &DEPLOYMENT))
     }
 
     pub(crate) fn workload_keys(&self, source: WorkloadSource) -> impl Iterator<Item = &ObjectKey> {

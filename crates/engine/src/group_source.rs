@@ -1,9 +1,11 @@
-//! The table of group sources: controllers that create groups of pods and name them with labels.
+//! The table of group sources: controllers that create groups of pods and name them with labels. Other kinds are in
+//! [`crate::workload_kind`].
 //!
 //! To add a source, add a row here, and a file that reads the object in `quorate-intake`, next to
 //! `objects/leader_worker_set.rs`.
 
 use crate::basics::{GroupKind, Labels};
+use crate::callers::service_account;
 
 /// A controller that creates groups of pods and names them with labels.
 #[derive(Debug)]
@@ -75,8 +77,7 @@ impl GroupSource {
 
     /// Whether a user name is that of its controller.
     pub fn is_controller(&self, user: &str) -> bool {
-        let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-        account.is_some_and(|(_, name)| name == self.service_account)
+        service_account(user).is_some_and(|(_, name)| name == self.service_account)
     }
 }
 

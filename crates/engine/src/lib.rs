@@ -34,6 +34,7 @@ mod sources;
 pub mod status;
 mod tally;
 mod units;
+pub mod workload_kind;
 
 pub use ages::FRESH_FOR;
 pub use coverage::{Coverage, memory_key};

@@ -14,6 +14,7 @@ use crate::group_source::GroupSource;
 use crate::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
 use crate::selector::Selector;
 use crate::units::{self, ExpectedFrom, GroupKey};
+use crate::workload_kind::{DEPLOYMENT, REPLICA_SET, STATEFUL_SET, WorkloadKind};
 
 /// Whether a budget covers the pods that a source creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,13 +43,12 @@ impl Covered {
 }
 
 /// The controllers that every cluster has, and every server watches.
-const ALWAYS_WATCHED: [(&str, &str); 3] =
-    [("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet")];
+const ALWAYS_WATCHED: [WorkloadKind; 3] = [DEPLOYMENT, REPLICA_SET, STATEFUL_SET];
 
 /// Whether every server watches a kind of controllers. It watches other kinds only while an object or a budget names
 /// them, or if the cluster serves them.
 pub fn is_always_watched(kind: &GroupKind) -> bool {
-    ALWAYS_WATCHED.contains(&(&*kind.group, &*kind.kind))
+    ALWAYS_WATCHED.iter().any(|known| known.is_kind(kind))
 }
 
 /// The state of a source that decides whether it stays expected without pods.

@@ -11,6 +11,7 @@ use quorate_engine::basics::{GroupKind, ObjectKey};
 use quorate_engine::facts::Controller;
 use quorate_engine::group_source::GroupSource;
 use quorate_engine::ledger::Reply;
+use quorate_engine::workload_kind::{DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 use quorate_intake::{Unreadable, objects};
 use quorate_kit::watch::WatchSource;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -21,10 +22,10 @@ use tracing::warn;
 /// # Errors
 /// The API server does not answer, or does not serve the kind now. The controller may still exist.
 pub(crate) async fn get(client: &Client, kind: &GroupKind, key: &ObjectKey) -> Result<Reply, Error> {
-    match (&*kind.group, &*kind.kind) {
-        ("apps", "ReplicaSet") => read(typed(client, key), objects::replica_set, key).await,
-        ("apps", "StatefulSet") => read(typed(client, key), objects::stateful_set, key).await,
-        ("apps", "Deployment") => read(typed(client, key), objects::deployment, key).await,
+    match kind {
+        kind if REPLICA_SET.is_kind(kind) => read(typed(client, key), objects::replica_set, key).await,
+        kind if STATEFUL_SET.is_kind(kind) => read(typed(client, key), objects::stateful_set, key).await,
+        kind if DEPLOYMENT.is_kind(kind) => read(typed(client, key), objects::deployment, key).await,
         _ => match GroupSource::of_kind(kind).and_then(group_source_resource) {
             Some(resource) => untyped(client, &resource, (kind, key), None).await,
             None => discovered(client, kind, key).await,

@@ -4,6 +4,7 @@ use super::Owner;
 use crate::basics::{GroupKind, Labels, ObjectKey, Text, Uid, Version};
 use crate::group_source::GroupSource;
 use crate::names::{SCHEDULING_GROUP, UPSTREAM_SCHEDULING_GROUP};
+use crate::workload_kind::WorkloadKind;
 
 /// The API that a `Workload` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,23 +113,10 @@ pub enum Activity {
 /// Whether a pod may have a label that its pod template does not have, because a controller or the API server adds it
 /// to each pod. A template does not show whether its pods get such a label, or its value.
 pub fn is_added_later(key: &str) -> bool {
-    const KEYS: [&str; 6] = [
-        "pod-template-hash",
-        "pod-template-generation",
-        "controller-revision-hash",
-        "job-name",
-        "controller-uid",
-        "apps.kubernetes.io/pod-index",
-    ];
-    const DOMAINS: [&str; 5] = [
-        "statefulset.kubernetes.io/",
-        "batch.kubernetes.io/",
-        "topology.kubernetes.io/",
-        "jobset.sigs.k8s.io/",
-        "apps.kruise.io/",
-    ];
-    let mut domains = DOMAINS.into_iter().chain(GroupSource::ALL.iter().map(|source| source.label_prefix));
-    KEYS.contains(&key) || domains.any(|domain| key.starts_with(domain))
+    // The API server copies the topology of the node.
+    key.starts_with("topology.kubernetes.io/")
+        || WorkloadKind::ALL.iter().any(|kind| kind.adds_label(key))
+        || GroupSource::ALL.iter().any(|source| key.starts_with(source.label_prefix))
 }
 
 /// What the scale of a controller counts.

@@ -4,6 +4,7 @@ use quorate_api::names::kruise::PROTECT_OPERATIONS;
 use quorate_engine::basics::Quantity;
 use quorate_engine::facts::{BudgetKind, Covers, Operation, Rules, Units};
 use quorate_engine::group_source::GroupSource;
+use quorate_engine::workload_kind::REPLICATION_CONTROLLER;
 
 /// Known facts about the pods that a budget covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub fn warnings(kind: BudgetKind, rules: &Rules, known: KnownNumbers) -> Vec<Str
     }
     if let (BudgetKind::PodUnavailableBudget, Covers::Target(kind, name)) = (kind, &rules.covers)
         && kind.group.is_empty()
-        && &*kind.kind != "ReplicationController"
+        && !REPLICATION_CONTROLLER.is_kind(kind)
     {
         warn(format!(
             "spec.targetRef names {} {name} of the core API group, which has no such workload: \

@@ -28,6 +28,7 @@ use quorate_api::slim;
 use quorate_engine::basics::{GroupKind, Time};
 use quorate_engine::facts::BudgetKind;
 use quorate_engine::ledger::Event;
+use quorate_engine::workload_kind::{DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 use quorate_intake::objects;
 use quorate_kit::watch::{self, WatchSource};
 use tokio::task::JoinSet;
@@ -119,19 +120,19 @@ pub(crate) fn start(
     }
     if scope.sees(REPLICA_SETS) {
         let sets = scope.source::<slim::ReplicaSet>(client).read_by(translate::reading(objects::replica_set));
-        let kind = GroupKind::new("apps", "ReplicaSet");
+        let kind = REPLICA_SET.group_kind();
         watches.add(kind.clone(), sets, translate::controllers(kind, &references));
     }
     if scope.sees(STATEFUL_SETS) {
         let sets =
             scope.source::<slim::StatefulSet>(client).read_by(translate::reading(objects::stateful_set));
-        let kind = GroupKind::new("apps", "StatefulSet");
+        let kind = STATEFUL_SET.group_kind();
         watches.add(kind.clone(), sets, translate::controllers(kind, &references));
     }
     if scope.sees(DEPLOYMENTS) {
         let deployments = scope.source::<slim::Deployment>(client);
         let deployments = deployments.read_by(translate::reading(objects::deployment));
-        let kind = GroupKind::new("apps", "Deployment");
+        let kind = DEPLOYMENT.group_kind();
         watches.add(kind.clone(), deployments, translate::controllers(kind, &references));
     }
 
