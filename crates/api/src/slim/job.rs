@@ -21,22 +21,52 @@ pub struct Job {
 }
 
 impl Job {
-    /// The number of pods that it wants now: `parallelism`, but not more than the completions that are still missing.
-    /// Without `completions`, the first pod that succeeds ends the work. From then on it wants only the active pods.
+    /// The number of pods that it wants now: `parallelism`, but not more than the completions that can still come: its
+    /// controller creates no pod for an index that has failed. Without `completions`, the first pod that succeeds ends
+    /// the work. From then on it wants only the active pods.
     pub fn wants(&self) -> i32 {
         let at_once = self.spec.parallelism.unwrap_or(1);
         let succeeded = self.status.succeeded.unwrap_or(0);
         match self.spec.completions {
-            Some(completions) => at_once.min(completions.saturating_sub(succeeded)).max(0),
+            Some(completions) => {
+                let open = completions.saturating_sub(succeeded);
+                at_once.min(open.saturating_sub(self.failed_indexes(completions))).max(0)
+            }
             None if succeeded > 0 => at_once.min(self.status.active.unwrap_or(0)),
             None => at_once,
         }
+    }
+
+    /// The number of indexes that have failed for good; 0 if the Job has none, or if they cannot be read.
+    fn failed_indexes(&self, completions: i32) -> i32 {
+        let fail = self.spec.completion_mode.as_deref() == Some("Indexed")
+            && self.spec.backoff_limit_per_index.is_some();
+        let indexes = self.status.failed_indexes.as_deref().filter(|_| fail);
+        indexes.and_then(|indexes| count_indexes(indexes, completions)).unwrap_or(0)
     }
 
     /// Whether its condition of this type is True.
     pub fn has(&self, condition: &str) -> bool {
         self.status.conditions.iter().any(|found| found.type_ == condition && found.status == "True")
     }
+}
+
+/// The number of indexes below a limit in a list such as `1,3-5`; `None` if it is not in order. A Job that was made
+/// smaller may list indexes that it does not have any more.
+fn count_indexes(list: &str, limit: i32) -> Option<i32> {
+    // `parse` alone would accept a sign.
+    let index = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<i32>().ok())?;
+    let (mut count, mut next) = (0_i32, 0);
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (index(first)?, index(last)?);
+        if first < next || last < first {
+            return None;
+        }
+        next = last.checked_add(1)?;
+        count = count.saturating_add(next.min(limit).saturating_sub(first).max(0));
+    }
+    Some(count)
 }
 
 /// The spec of a Job.
@@ -47,6 +77,10 @@ pub struct JobSpec {
     pub parallelism: Option<i32>,
     /// Number of pods that must succeed.
     pub completions: Option<i32>,
+    /// `Indexed` if each pod has an index, or `NonIndexed`.
+    pub completion_mode: Option<String>,
+    /// Number of failed pods after which an index has failed. Without it no index fails.
+    pub backoff_limit_per_index: Option<i32>,
     /// Whether the Job is suspended and runs no pods.
     pub suspend: Option<bool>,
     /// The template of its pods.
@@ -62,6 +96,8 @@ pub struct JobStatus {
     pub active: Option<i32>,
     /// Number of its pods that have succeeded.
     pub succeeded: Option<i32>,
+    /// The indexes that have failed, as `1,3-5`.
+    pub failed_indexes: Option<String>,
     /// Its conditions, including Complete and Failed.
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,

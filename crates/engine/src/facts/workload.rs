@@ -77,7 +77,8 @@ pub struct Controller {
     pub version: Version,
     /// Its kind.
     pub kind: GroupKind,
-    /// The desired replicas; `None` where the kind has no scale. For a Job: min(parallelism, completions − succeeded).
+    /// The desired replicas; `None` where the kind has no scale. For a Job: min(parallelism, completions −
+    /// succeeded − failed indexes).
     pub replicas: Option<u32>,
     /// What `replicas` counts.
     pub counts: Counts,

@@ -182,6 +182,60 @@ fn a_job_is_active_until_it_ends_or_is_suspended() {
     assert_eq!(job(("batch", "CronJob"), true, "Failed"), (None, Activity::Active));
 }
 
+/// The controller of Jobs creates no pod for an index that has failed, and no index fails without a limit for each.
+#[test]
+fn a_job_does_not_want_its_failed_indexes() {
+    let indexed = || json!({ "parallelism": 9, "completions": 10, "completionMode": "Indexed", "backoffLimitPerIndex": 1 });
+    let limit = |spec: serde_json::Value, at_once: i32| with(spec, "/parallelism", json!(at_once));
+    for (spec, succeeded, failed, wants) in [
+        (indexed(), 3, json!("1,3-5,9"), 2),
+        (indexed(), 3, json!("7"), 6),
+        (limit(indexed(), 2), 3, json!("1,3-5"), 2),
+        (indexed(), 0, json!("0-9"), 0),
+        (indexed(), 5, json!("0-5"), 0),
+        (indexed(), 3, json!(null), 7),
+        (indexed(), 3, json!(""), 7),
+        // The completions of an Indexed Job can be reduced together with its parallelism.
+        (indexed(), 3, json!("8-20,30"), 5),
+        (indexed(), 3, json!("10-20"), 7),
+        // No index fails in such Jobs.
+        (with(indexed(), "/completionMode", json!("NonIndexed")), 3, json!("1,3-5"), 7),
+        (with(indexed(), "/completionMode", json!(null)), 3, json!("1,3-5"), 7),
+        (with(indexed(), "/backoffLimitPerIndex", json!(null)), 3, json!("1,3-5"), 7),
+        (with(indexed(), "/backoffLimitPerIndex", json!(0)), 3, json!("1,3-5"), 3),
+        (with(indexed(), "/completions", json!(null)), 0, json!("1,3-5"), 9),
+    ]
+    .into_iter()
+    // Nothing that is malformed makes the Job want less.
+    .chain(
+        [
+            "x",
+            "1,",
+            ",",
+            "5-3",
+            "3,1",
+            "1,1",
+            "1-3,3",
+            "-1",
+            "1-",
+            "1-2-3",
+            "+1",
+            " 1",
+            "1;2",
+            "99999999999",
+            "0-99999999999",
+        ]
+        .map(|failed| (indexed(), 3, json!(failed), 7)),
+    ) {
+        let job = json!({
+            "metadata": { "namespace": "a", "name": "b", "uid": "u" }, "spec": spec,
+            "status": { "succeeded": succeeded, "failedIndexes": failed },
+        });
+        let fact = objects::any_controller(&GroupKind::new("batch", "Job"), &job.to_string(), None).unwrap();
+        assert_eq!(fact.replicas, Some(wants), "{spec} {failed}");
+    }
+}
+
 #[test]
 fn nodes_and_namespaces_are_read() {
     let node = json!({ "metadata": { "name": "worker-2" }, "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });

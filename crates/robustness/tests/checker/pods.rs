@@ -17,6 +17,17 @@ fn loses(max: serde_json::Value) -> serde_json::Value {
     json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": max})
 }
 
+/// A Job with five completions, and two pods that are ready.
+fn job_of_five<'a>(run: &'a mut Run, mode: &str, failed: &str) -> &'a mut Run {
+    let spec = json!({"parallelism": 5, "completions": 5, "completionMode": mode, "backoffLimitPerIndex": 0});
+    let job = json!({"metadata": {"name": "j"}, "spec": spec, "status": {"failedIndexes": failed}});
+    run.put("jobs.batch", job);
+    for name in ["j-1", "j-4"] {
+        run.owned(name, json!({"app": "web"}), ("jobs.batch", "Job", "j"));
+    }
+    run
+}
+
 #[test]
 fn an_admission_beyond_the_pods_that_may_be_down_is_a_violation() {
     play_all(&[
@@ -262,6 +273,42 @@ fn an_admission_beyond_the_pods_that_may_be_down_is_a_violation() {
                     run.owned(name, json!({"app": "web"}), ("jobs.batch", "Job", "j"));
                 }
                 run.budget(loses(json!(1))).at(200.0).evict("j-0").evict("j-1");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "a Job does not want its failed indexes",
+            play: |run| {
+                job_of_five(run, "Indexed", "0,2-3").budget(loses(json!(1)));
+                run.at(200.0).evict("j-1").evict("j-4");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "a Job that was made smaller has failed indexes that do not count",
+            play: |run| {
+                job_of_five(run, "Indexed", "0-2,5,8-9").budget(loses(json!(1)));
+                run.at(200.0).evict("j-1").evict("j-4");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "a Job wants all indexes if it is not clear which have failed",
+            play: |run| {
+                job_of_five(run, "Indexed", "0,3-2").budget(loses(json!(4)));
+                run.at(200.0).evict("j-1").evict("j-4");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
+            name: "no index fails in a Job without indexes",
+            play: |run| {
+                job_of_five(run, "NonIndexed", "0,2-3").budget(loses(json!(4)));
+                run.at(200.0).evict("j-1").evict("j-4");
             },
             violations: 1,
             judged: 2,

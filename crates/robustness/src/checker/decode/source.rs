@@ -1,5 +1,7 @@
 //! Objects that say how many pods or groups there should be, or own what does.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::pod::LWS_NAME;
@@ -99,7 +101,8 @@ fn replicas(spec: &Value) -> u32 {
     number(&spec["replicas"]).unwrap_or(1)
 }
 
-/// What a Job wants: min(parallelism, completions − succeeded), and nothing when it is suspended or finished.
+/// What a Job wants: min(parallelism, completions − succeeded − failed indexes), and nothing when it is suspended or
+/// finished.
 fn job_wants(job: &Value) -> u32 {
     let over = ["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"]
         .iter()
@@ -109,8 +112,31 @@ fn job_wants(job: &Value) -> u32 {
     }
     let parallelism = number(&job["spec"]["parallelism"]).unwrap_or(1);
     let succeeded = number(&job["status"]["succeeded"]).unwrap_or(0);
-    let left = number(&job["spec"]["completions"]).map(|all| all.saturating_sub(succeeded));
+    let left = number(&job["spec"]["completions"])
+        .map(|all| all.saturating_sub(succeeded).saturating_sub(failed_indexes(job, all)));
     parallelism.min(left.unwrap_or(parallelism))
+}
+
+/// How many of a Job's indexes have failed; none if its list is not one of rising numbers and ranges.
+fn failed_indexes(job: &Value, all: u32) -> u32 {
+    let spec = &job["spec"];
+    if spec["completionMode"] != "Indexed" || !spec["backoffLimitPerIndex"].is_number() {
+        return 0;
+    }
+    let list = job["status"]["failedIndexes"].as_str().unwrap_or_default();
+    let ranges: Option<Vec<Range<u32>>> = list
+        .split(',')
+        .map(|range| {
+            let ends: Option<Vec<u32>> = range.split('-').map(|end| end.parse().ok()).collect();
+            match ends?[..] {
+                [only] => Some(only..only.checked_add(1)?),
+                [first, last] if first <= last => Some(first..last.checked_add(1)?),
+                _ => None,
+            }
+        })
+        .collect();
+    let rising = ranges.filter(|ranges| ranges.is_sorted_by(|one, next| one.end <= next.start));
+    rising.iter().flatten().map(|range| range.end.min(all).saturating_sub(range.start)).sum()
 }
 
 fn templates(detail: &Detail, spec: &Value, meta: &Meta) -> Vec<Labels> {
