@@ -10,6 +10,7 @@
 //! - `gc`: garbage collection by owner references. `namespaces`: deletion of namespaces.
 //! - `lost_nodes`: NoExecute taints, and pods whose node no longer exists.
 //! - `disruption`: the status of PodDisruptionBudgets.
+//! - `custom_sets`: CloneSets, and a custom kind with a scale.
 //! - `lws`: LeaderWorkerSets. [`Gang`]: groups with the objects of the Workload API.
 //!
 //! # Deliberate differences from the real components
@@ -31,6 +32,7 @@
 
 mod cache;
 mod controller;
+mod custom_sets;
 mod deployment;
 mod disruption;
 mod gangs;
@@ -56,6 +58,7 @@ mod view;
 
 use std::sync::Arc;
 
+pub use custom_sets::custom_set_definitions;
 pub use gangs::Gang;
 pub use identities::{
     CONTROLLER_MANAGER, Identities, LEADER_WORKER_SETS, SCHEDULER, controller, groups_of, kubelet,
@@ -88,12 +91,14 @@ pub struct ActorOptions {
     pub namespaces: bool,
     /// LeaderWorkerSets. [`install_leader_worker_sets`] must create their CustomResourceDefinition first.
     pub leader_worker_sets: bool,
+    /// CloneSets, and a custom kind with a scale. The kinds of [`custom_set_definitions`] must exist first.
+    pub custom_sets: bool,
     /// How long pods take to start and to terminate on the hollow nodes.
     pub timing: Timing,
 }
 
 impl ActorOptions {
-    /// All actors, for an API server without other components.
+    /// All actors for the kinds that every cluster has, and LeaderWorkerSets: for an API server without other components.
     #[must_use]
     pub fn all() -> Self {
         Self {
@@ -104,6 +109,7 @@ impl ActorOptions {
             lost_nodes: true,
             namespaces: true,
             leader_worker_sets: true,
+            custom_sets: false,
             timing: Timing::default(),
         }
     }
@@ -162,6 +168,9 @@ impl Actors {
         }
         if options.leader_worker_sets {
             lws::start(&context);
+        }
+        if options.custom_sets {
+            custom_sets::start(&context);
         }
         Self { tasks, nodes, kubelets }
     }

@@ -1,4 +1,4 @@
-//! The ReplicaSet controller: keeps the desired number of pods.
+//! The ReplicaSet controller: keeps the desired number of pods. Custom sets with the same fields work in the same way.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -25,12 +25,23 @@ use super::request;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 pub(crate) fn start(context: &ActorContext) {
-    let client = context.identities.client(&controller("replicaset-controller"));
-    let queue: Arc<Queue<Key>> = Queue::new();
     let sets = context.view.replica_sets().clone();
+    start_kind(context, &controller("replicaset-controller"), "replicaset-controller", replica_sets(), sets);
+}
+
+/// Controls the sets of this kind as `user`.
+pub(crate) fn start_kind(
+    context: &ActorContext,
+    user: &str,
+    component: &'static str,
+    kind: ApiResource,
+    sets: Arc<ObjectCache<ReplicaSet>>,
+) {
+    let client = context.identities.client(user);
+    let queue: Arc<Queue<Key>> = Queue::new();
     let reconciler = Arc::new(Reconciler {
-        control: PodControl::new(client, "replicaset-controller", context.view.pods().clone()),
-        kind: replica_sets(),
+        control: PodControl::new(client, component, context.view.pods().clone()),
+        kind: kind.clone(),
         sets: sets.clone(),
     });
     let wake = queue.clone();
@@ -42,13 +53,13 @@ pub(crate) fn start(context: &ActorContext) {
     let wake = queue.clone();
     reconciler.control.pods.listen(move |before, after| {
         for pod in [before, after].into_iter().flatten() {
-            wake_owner(pod, &sets, &wake);
+            wake_owner(pod, &kind, &sets, &wake);
         }
     });
     context.tasks.spawn(async move {
         reconciler.sets.filled().await;
         reconciler.control.pods.filled().await;
-        run("replicaset", queue, move |key| {
+        run(component, queue, move |key| {
             let reconciler = reconciler.clone();
             async move { reconciler.reconcile(&key).await }
         })
@@ -56,10 +67,10 @@ pub(crate) fn start(context: &ActorContext) {
     });
 }
 
-fn wake_owner(pod: &Pod, sets: &ObjectCache<ReplicaSet>, queue: &Queue<Key>) {
+fn wake_owner(pod: &Pod, kind: &ApiResource, sets: &ObjectCache<ReplicaSet>, queue: &Queue<Key>) {
     let namespace = pod.namespace().unwrap_or_default();
     match pods::controller_of(pod) {
-        Some(owner) if owner.kind == "ReplicaSet" => queue.add(Key::new(&namespace, &owner.name)),
+        Some(owner) if owner.kind == kind.kind => queue.add(Key::new(&namespace, &owner.name)),
         Some(_) => {}
         // An orphan: any set whose selector matches may adopt it.
         None => {
@@ -87,7 +98,8 @@ impl Reconciler {
             self.control.pods.owned_by("").into_iter().filter(|pod| pod.namespace() == set.namespace());
         let candidates = self.control.pods.owned_by(uid).into_iter().chain(orphans);
         let claims = sort_claims(uid, ending, |pod| matches(pod.labels()), candidates);
-        let owner = pods::controller_ref("apps/v1", "ReplicaSet", &set.name_any(), uid);
+        let kind = &self.kind;
+        let owner = pods::controller_ref(&kind.api_version, &kind.kind, &set.name_any(), uid);
         if !claims.adopt.is_empty() || !claims.release.is_empty() {
             self.control.claim(&claims, &owner).await?;
             // The cache now has the changed pods, and its listener has queued this set again.
