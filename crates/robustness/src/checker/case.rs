@@ -54,17 +54,16 @@ impl<'a> Case<'a> {
     pub(super) fn known(&self, state: &State, spec: &Spec, sample: &Sample) -> bool {
         let Some(before) = self.before() else { return true };
         let pod = &self.effect.pod;
-        if spec.grouping == Grouping::Pods {
+        let Some(group) = group_of(spec, pod, before) else {
             let own = scaled_by(pod, before).map(|source| source.meta.id);
             return own.is_none_or(|own| state.sources.contains_key(&own));
-        }
-        let Some(group) = group_of(spec, pod, before) else { return true };
+        };
         match &group.expected_from {
             ExpectedFrom::Controller(id)
             | ExpectedFrom::LeaderWorkerSet(id)
             | ExpectedFrom::PodGroup(id, _)
             | ExpectedFrom::Alone(id) => state.sources.contains_key(id),
-            ExpectedFrom::Observed(_) => sample.groups.contains_key(&group.name),
+            ExpectedFrom::Observed(..) => sample.groups.contains_key(&group.name),
             ExpectedFrom::Template(..) | ExpectedFrom::Orphaned(_) => {
                 group_of(spec, pod, state).is_some_and(|then| then.expected_from == group.expected_from)
             }
@@ -192,11 +191,15 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// The most that a controller needs to leave: what its workload wanted at least, at some instant of the window.
-    pub(super) fn wanted_by_controller(&self, spec: &Spec) -> u32 {
+    /// The most that a controller needs to leave: what the workloads wanted at least, at some instant of the window, and
+    /// the pods that have no controller.
+    pub(super) fn wanted_by_controller(&self, spec: &Spec, gone: &dyn Fn(Id, &State) -> bool) -> u32 {
         let pod = &self.effect.pod;
+        if spec.grouping == Grouping::Pods {
+            return self.wanted_pods(spec, gone);
+        }
         let least = |state: &Rc<State>| {
-            let set = if spec.grouping == Grouping::Pods { None } else { leader_worker_set(pod, state) };
+            let set = leader_worker_set(pod, state);
             let Some(source) = set.or_else(|| scaled_by(pod, state)) else { return 0 };
             if source.meta.deleting || source.recreates {
                 return 0;
@@ -205,9 +208,40 @@ impl<'a> Case<'a> {
             let ours = |other: &&Rc<Pod>| other.active() && other.meta.controller() == pod.meta.controller();
             let has_more = state.pods.iter().filter(ours).count() > wants as usize;
             // Pods say nothing about groups: a controller of pods that scales down ends its group.
-            if spec.grouping != Grouping::Pods && set.is_none() && has_more { 0 } else { wants }
+            if set.is_none() && has_more { 0 } else { wants }
         };
         self.window().map(least).min().unwrap_or(0)
+    }
+
+    /// The same for a budget that counts pods. Each kind is seen late by itself, so each source counts with the least that
+    /// it wanted.
+    fn wanted_pods(&self, spec: &Spec, gone: &dyn Fn(Id, &State) -> bool) -> u32 {
+        let mut least: Option<BTreeMap<Option<Id>, u32>> = None;
+        for state in self.window() {
+            if scaled_by(&self.effect.pod, state).is_none_or(|own| own.recreates) {
+                return 0;
+            }
+            let mut now: BTreeMap<Option<Id>, u32> = BTreeMap::new();
+            for pod in state.pods.iter().filter(|pod| covers(spec, pod, state)) {
+                match scaled_by(pod, state) {
+                    Some(source) if source.meta.deleting => {}
+                    Some(source) => drop(now.insert(Some(source.meta.id), source.wants.unwrap_or(0))),
+                    None if pod.meta.controller().is_none() && pod.active() && !gone(pod.id(), state) => {
+                        *now.entry(None).or_default() += 1;
+                    }
+                    None => {}
+                }
+            }
+            least = Some(match least {
+                None => now,
+                Some(mut least) => {
+                    least.retain(|source, _| now.contains_key(source));
+                    least.iter_mut().for_each(|(source, wants)| *wants = (*wants).min(now[source]));
+                    least
+                }
+            });
+        }
+        least.unwrap_or_default().values().sum()
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::coverage::{ExpectedFrom, covers, group_of, scaled_by};
-use super::decode::{Amount, Budget, Detail, Grouping, Id, LWS_GROUP, Source, Spec};
+use super::decode::{Amount, Budget, Detail, Grouping, Id, LWS_GROUP, Pod, Source, Spec};
 use super::memory::Memory;
 use super::states::State;
 
@@ -25,6 +25,8 @@ pub(super) struct Sample {
     pub(super) desired: Bounds,
     /// Desired pods among those without a group, under a budget that counts groups.
     pub(super) desired_single: Bounds,
+    /// Whether pods without a group are expected.
+    pub(super) expects_single: bool,
     /// Whether something is unknown, so that servers may deny.
     pub(super) unsure: bool,
 }
@@ -72,7 +74,7 @@ impl Group {
 pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<&Budget>) -> Sample {
     let mut sample = Sample::default();
     let mut sources = BTreeSet::new();
-    let mut single = 0;
+    let mut singles = Singles::default();
     for pod in state.pods.iter().filter(|pod| covers(spec, pod, state)) {
         let healthy = pod.healthy(spec.kruise).then(|| Healthy { pod: pod.id(), surely: !pod.probe });
         if spec.grouping == Grouping::Pods {
@@ -83,11 +85,13 @@ pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<
             }
             continue;
         }
-        let Some(of) = group_of(spec, pod, state) else {
-            sample.unsure = true;
-            if spec.grouping != Grouping::Workload {
+        let of = group_of(spec, pod, state);
+        singles.add(pod, of.is_some(), state);
+        let Some(of) = of else {
+            if spec.grouping == Grouping::Workload {
+                sample.unsure = true;
+            } else {
                 sample.pods.extend(healthy);
-                single += u32::from(!pod.finished());
             }
             continue;
         };
@@ -110,7 +114,13 @@ pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<
     }
     let by_number = spec.grouping == Grouping::Pods && spec.max.is_none();
     sample.expected = match (spec.expected, spec.min) {
-        (Some(number), _) => Bounds { low: number, high: number },
+        (Some(number), _) => {
+            // Complete groups are not expected, but those that exist and are not complete are.
+            let regular = sample.groups.values().filter(|group| !group.complete).count();
+            let regular = u32::try_from(regular).unwrap_or(u32::MAX).min(number);
+            let low = number.saturating_sub(memory.all_completed()).max(regular);
+            Bounds { low, high: number }
+        }
         (None, Some(Amount::Units(_))) if by_number => {
             // Such a budget needs no scales: it expects the pods that exist.
             sample.unsure = false;
@@ -121,9 +131,60 @@ pub(super) fn count(state: &State, spec: &Spec, memory: &Memory, budget: Option<
         _ => expected(state, spec, memory, budget, &sources, &mut sample.unsure),
     };
     sample.desired = desired(spec, sample.expected);
-    sample.desired_single = desired(spec, Bounds { low: single.min(sample.expected.low), high: single });
-    sample.desired_single.low = sample.desired_single.low.min(single);
+    let expected = singles.expected(spec, state, &mut sample.unsure);
+    sample.expects_single = expected.low > 0;
+    sample.desired_single = desired(spec, expected);
     sample
+}
+
+/// The pods without a group under a budget that counts groups.
+#[derive(Default)]
+struct Singles {
+    /// By what says how many pods there should be, if that is known.
+    by_source: BTreeMap<Option<Id>, Share>,
+}
+
+/// The pods of one controller.
+#[derive(Default)]
+struct Share {
+    /// Pods without a group that have not ended, and those of them that are not being deleted.
+    existing: u32,
+    active: u32,
+    /// Pods in groups, and those of them that have not ended.
+    seated: u32,
+    unfinished: u32,
+}
+
+impl Singles {
+    fn add(&mut self, pod: &Pod, has_group: bool, state: &State) {
+        let source = scaled_by(pod, state).map(|source| source.meta.id);
+        let share = self.by_source.entry(source).or_default();
+        if has_group {
+            share.seated += 1;
+            share.unfinished += u32::from(!pod.finished());
+        } else {
+            share.existing += u32::from(!pod.finished());
+            share.active += u32::from(pod.active());
+        }
+    }
+
+    /// How many of them are expected: those that exist, or more if their controller wants more. A budget that states the
+    /// number of those that must stay needs no scales.
+    fn expected(&self, spec: &Spec, state: &State, unsure: &mut bool) -> Bounds {
+        let by_scale = spec.max.is_some() || !matches!(spec.min, Some(Amount::Units(_)));
+        let mut expected = Bounds::default();
+        for (source, share) in self.by_source.iter().filter(|(_, share)| share.existing > 0) {
+            let source = source.and_then(|id| state.sources.get(&id));
+            let wants = source.filter(|source| !source.meta.deleting).and_then(|source| source.wants);
+            *unsure |= by_scale && wants.is_none();
+            let wants = wants.filter(|_| by_scale).unwrap_or(0);
+            // A pod of a controller may be on its way out because the controller wants fewer.
+            let least = if source.is_some() { share.active } else { share.existing };
+            expected.low += least.max(wants.saturating_sub(share.seated));
+            expected.high += share.existing.max(wants.saturating_sub(share.unfinished));
+        }
+        expected
+    }
 }
 
 /// Units that must stay healthy: the larger of what `minAvailable` and `maxUnavailable` require.
@@ -152,14 +213,16 @@ fn expected(
         let found = state.sources.values().find(|it| it.is(&target.group, &target.kind, &target.name));
         *unsure |= found.is_none_or(|it| it.wants.is_none() || it.meta.deleting)
             || (by_pods && target.group == LWS_GROUP);
-        let complete = found.map_or(0, |it| memory.completed_of(&ExpectedFrom::LeaderWorkerSet(it.meta.id)));
-        let number = |surely| found.map_or(0, |it| wanted(it, surely)).saturating_sub(complete);
+        let complete = |surely: bool| {
+            found.map_or(0, |it| memory.completed_of(&ExpectedFrom::LeaderWorkerSet(it.meta.id), !surely))
+        };
+        let number = |surely| found.map_or(0, |it| wanted(it, surely)).saturating_sub(complete(surely));
         return Bounds { low: number(true), high: number(false) };
     }
     let sum = |surely: bool| {
         let mut sources = present.clone();
         if spec.target.is_none() {
-            sources.extend(templates(state, spec, by_pods));
+            sources.extend(templates(state, spec, by_pods, surely));
         }
         sources.extend(memory.remembered(state.at, budget, surely).into_iter().filter(|source| {
             // The template of a controller says whether its pods are covered.
@@ -173,8 +236,8 @@ fn expected(
     Bounds { low: sum(true), high: sum(false) }
 }
 
-/// The sources whose pods the budget would cover.
-fn templates(state: &State, spec: &Spec, by_pods: bool) -> Vec<ExpectedFrom> {
+/// The sources whose pods the budget would cover. Servers surely know only those of the kinds that they watch.
+fn templates(state: &State, spec: &Spec, by_pods: bool, surely: bool) -> Vec<ExpectedFrom> {
     let leads = |source: &&Rc<Source>| {
         let owner = source.meta.controller();
         !(source.kind == "ReplicaSet" && owner.is_some_and(|owner| owner.kind == "Deployment"))
@@ -186,7 +249,20 @@ fn templates(state: &State, spec: &Spec, by_pods: bool) -> Vec<ExpectedFrom> {
         Detail::LeaderWorkerSet { .. } if lws_index => Some(ExpectedFrom::LeaderWorkerSet(source.meta.id)),
         _ => None,
     };
-    state.sources.values().filter(leads).filter(matches).filter_map(expected_from).collect()
+    let known = |source: &&Rc<Source>| !surely || is_watched(source, state);
+    state.sources.values().filter(leads).filter(matches).filter(known).filter_map(expected_from).collect()
+}
+
+/// Whether servers watch the kind of a source: always, or because a pod or a budget of the namespace names it.
+fn is_watched(source: &Source, state: &State) -> bool {
+    let same = |other: &Source| other.group == source.group && other.kind == source.kind;
+    let is_named = || {
+        let owners = state.pods.iter().filter_map(|pod| pod.meta.controller());
+        let mut remembered = state.budgets.iter().flat_map(|entry| &entry.budget.sources);
+        owners.into_iter().any(|owner| owner.group == source.group && owner.kind == source.kind)
+            || remembered.any(|(id, _)| state.sources.get(id).is_some_and(|other| same(other)))
+    };
+    matches!(source.group.as_str(), "apps" | LWS_GROUP) || is_named()
 }
 
 /// What a source wants. One that is being deleted surely wants nothing.
@@ -211,10 +287,10 @@ fn wants(state: &State, memory: &Memory, expected_from: &ExpectedFrom, surely: b
         }),
         ExpectedFrom::Template(workload, template) => pod_groups(state, workload, template, surely),
         ExpectedFrom::Alone(id) => u32::from(source(id).is_some()),
-        ExpectedFrom::Observed(_) => 1,
+        ExpectedFrom::Observed(..) => 1,
         ExpectedFrom::Orphaned(_) => u32::from(!surely),
     };
-    all.saturating_sub(memory.completed_of(expected_from))
+    all.saturating_sub(memory.completed_of(expected_from, !surely))
 }
 
 /// The number of PodGroups of a template; not more than a LeaderWorkerSet that owns them wants.

@@ -28,10 +28,20 @@ pub(super) enum ExpectedFrom {
     Template(String, String),
     /// A PodGroup without a template.
     Alone(Id),
-    /// A group that nothing describes.
-    Observed(String),
+    /// A group that nothing describes, by its name, and by its owner if it has one. An owner of the same name replaces it.
+    Observed(String, Option<Id>),
     /// A group whose description is gone.
     Orphaned(String),
+}
+
+impl ExpectedFrom {
+    /// Whether this is the group of an owner, and the other one that of another owner with the same name.
+    pub(super) fn is_replaced_by(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Observed(name, owner), Self::Observed(other, new)) => name == other && owner != new,
+            _ => false,
+        }
+    }
 }
 
 /// The group of a pod.
@@ -91,20 +101,22 @@ pub(super) fn group_of(spec: &Spec, pod: &Pod, state: &State) -> Option<GroupRef
         Grouping::Workload => workload_group(pod, state),
         Grouping::Owner(group, kind) => {
             let owner = pod.meta.owners.iter().find(|owner| &owner.group == group && &owner.kind == kind)?;
-            Some(observed(format!("{} {}", owner.name, owner.id), spec))
+            let name = format!("{} {}", owner.name, owner.id);
+            Some(observed(name, ExpectedFrom::Observed(owner.name.clone(), Some(owner.id)), spec))
         }
         Grouping::Label(key) => {
             let value = pod.label(key)?;
             match pod.label(LWS_NAME).filter(|_| key == LWS_INDEX) {
                 Some(set) => Some(set_group(format!("{set}/{value}"), spec, pod, state)),
-                None => Some(observed(value.to_owned(), spec)),
+                None => {
+                    Some(observed(value.to_owned(), ExpectedFrom::Observed(value.to_owned(), None), spec))
+                }
             }
         }
     }
 }
 
-fn observed(name: String, spec: &Spec) -> GroupRef {
-    let expected_from = ExpectedFrom::Observed(name.clone());
+fn observed(name: String, expected_from: ExpectedFrom, spec: &Spec) -> GroupRef {
     GroupRef { name, expected_from, minimum: Some(spec.min_ready.unwrap_or(1)), needs_all: false }
 }
 
@@ -129,9 +141,8 @@ fn set_group(name: String, spec: &Spec, pod: &Pod, state: &State) -> GroupRef {
     };
     let size = pod.lws_size.unwrap_or(*size);
     let minimum = match spec.min_ready {
-        Some(minimum) if *falls_whole => minimum.max(size),
-        Some(minimum) => minimum,
-        None => size,
+        Some(minimum) if !falls_whole => minimum.min(size),
+        _ => size,
     };
     let expected_from = ExpectedFrom::LeaderWorkerSet(set.meta.id);
     GroupRef { name, expected_from, minimum: Some(minimum), needs_all: false }
@@ -170,7 +181,7 @@ fn workload_group(pod: &Pod, state: &State) -> Option<GroupRef> {
     };
     let expected_from = match replicas {
         Some(_) => ExpectedFrom::PodGroup(source.meta.id, part),
-        None => ExpectedFrom::Observed(name.clone()),
+        None => ExpectedFrom::Observed(name.clone(), None),
     };
     Some(GroupRef { name, expected_from, minimum: Some(*minimum), needs_all: false })
 }

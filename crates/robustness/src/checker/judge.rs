@@ -192,7 +192,7 @@ impl<'a> Judge<'a> {
         let (healthy, healthy_at) = healthy?;
         let (mut desired, expected, desired_at) = desired?;
         if case.record.by_controller {
-            desired = desired.min(case.wanted_by_controller(spec));
+            desired = desired.min(case.wanted_by_controller(spec, &absent));
         }
         if u32::try_from(healthy).unwrap_or(u32::MAX) >= desired {
             return None;

@@ -20,7 +20,10 @@ const OBSERVED: Duration = Duration::from_secs(15 * 60);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Memory {
     sources: BTreeMap<ExpectedFrom, Seen>,
-    complete: BTreeMap<String, ExpectedFrom>,
+    /// Groups that have completed, with what wants them, and whether it is sure: no pod was ever lost.
+    complete: BTreeMap<String, (ExpectedFrom, bool)>,
+    /// Groups that lost pods before these had succeeded: how many of them were not replaced.
+    losses: BTreeMap<String, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +56,7 @@ impl Memory {
             self.sources.get(expected_from).is_some_and(|it| it.gone.is_none())
         };
         before.completed == after.completed
+            && is_lost(before) == is_lost(after)
             && old == unit(spec, after, state)
             && old.as_ref().is_none_or(seen)
     }
@@ -66,30 +70,60 @@ impl Memory {
             let seen =
                 self.sources.entry(expected_from.clone()).or_insert(Seen { first: state.at, gone: None });
             seen.gone = None;
+            self.sources.retain(|other, seen| seen.gone.is_none() || !other.is_replaced_by(expected_from));
         }
         let moved = old != new;
         let ended = before.is_some_and(|pod| pod.completed) != after.is_some_and(|pod| pod.completed);
-        if !moved && !ended {
+        let lost = before.is_some_and(is_lost) != after.is_some_and(is_lost);
+        if !moved && !ended && !lost {
             return;
         }
-        let left: Vec<(&Pod, (Option<String>, ExpectedFrom))> =
+        self.count_losses(before.zip(old.as_ref()), after.zip(new.as_ref()));
+        let left: Vec<(&Pod, Unit)> =
             state.pods.iter().filter_map(|pod| unit(pod).map(|unit| (&**pod, unit))).collect();
         for (group, expected_from) in [old, new].into_iter().flatten() {
             if !left.iter().any(|(_, (_, other))| *other == expected_from)
                 && let Some(seen) = self.sources.get_mut(&expected_from)
             {
                 seen.gone.get_or_insert(state.at);
+                if left.iter().any(|(_, (_, other))| expected_from.is_replaced_by(other)) {
+                    self.sources.remove(&expected_from);
+                }
             }
             let Some(group) = group else { continue };
             let mut pods = left.iter().filter(|(_, (name, _))| name.as_ref() == Some(&group)).peekable();
             if pods.peek().is_none() {
+                // What comes next under this name is another group.
+                self.losses.remove(&group);
                 continue;
             }
-            if pods.all(|(pod, _)| pod.completed) {
-                self.complete.insert(group, expected_from);
+            let lost = self.losses.get(&group);
+            if pods.all(|(pod, _)| pod.completed) && lost.is_none_or(|lost| *lost == 0) {
+                let surely = lost.is_none();
+                self.complete.insert(group, (expected_from, surely));
             } else {
                 self.complete.remove(&group);
             }
+        }
+    }
+
+    /// Counts a pod that a group loses before it has succeeded, or one that replaces such a pod.
+    fn count_losses(&mut self, before: Option<(&Pod, &Unit)>, after: Option<(&Pod, &Unit)>) {
+        let group = |side: Option<(&Pod, &Unit)>| side.and_then(|(_, (group, _))| group.clone());
+        let stays = group(before) == group(after);
+        if let (Some((pod, _)), Some(of)) = (before, group(before))
+            && !is_lost(pod)
+            && !pod.completed
+            && (!stays || after.is_some_and(|(pod, _)| is_lost(pod)))
+        {
+            *self.losses.entry(of).or_default() += 1;
+        }
+        if let (Some((pod, _)), Some(of)) = (after, group(after))
+            && !stays
+            && !is_lost(pod)
+            && let Some(lost) = self.losses.get_mut(&of)
+        {
+            *lost = lost.saturating_sub(1);
         }
     }
 
@@ -98,10 +132,19 @@ impl Memory {
         self.complete.contains_key(group)
     }
 
-    /// How many groups of a source have completed.
-    pub(super) fn completed_of(&self, expected_from: &ExpectedFrom) -> u32 {
-        let count = self.complete.values().filter(|other| *other == expected_from).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
+    /// How many groups of a source have completed; with `surely`, without those that have lost pods and replaced them.
+    pub(super) fn completed_of(&self, expected_from: &ExpectedFrom, surely: bool) -> u32 {
+        self.count_complete(surely, |other| other == expected_from)
+    }
+
+    /// How many groups may have completed.
+    pub(super) fn all_completed(&self) -> u32 {
+        self.count_complete(false, |_| true)
+    }
+
+    fn count_complete(&self, surely: bool, of: impl Fn(&ExpectedFrom) -> bool) -> u32 {
+        let counts = |(other, sure): &&(ExpectedFrom, bool)| of(other) && (*sure || !surely);
+        u32::try_from(self.complete.values().filter(counts).count()).unwrap_or(u32::MAX)
     }
 
     /// The sources without pods that servers surely remember at this time, or may remember.
@@ -128,15 +171,23 @@ impl Memory {
             let Some(gone) = seen.gone else { return false };
             let long = !surely || gone.saturating_sub(seen.first) >= LAG || listed(expected_from);
             let until = if surely { OBSERVED.saturating_sub(LAG) } else { OBSERVED + LAG };
-            let recent = !matches!(expected_from, ExpectedFrom::Observed(_)) || at < gone + until;
+            let recent = !matches!(expected_from, ExpectedFrom::Observed(..)) || at < gone + until;
             long && recent
         };
         self.sources.iter().filter(known).map(|(expected_from, _)| expected_from.clone()).collect()
     }
 }
 
-/// The group of a pod, and what says how many units there should be, if the budget covers the pod.
-fn unit(spec: &Spec, pod: &Pod, state: &State) -> Option<(Option<String>, ExpectedFrom)> {
+/// The group of a pod, if it has one, and what says how many units there should be.
+type Unit = (Option<String>, ExpectedFrom);
+
+/// Whether a pod will never succeed.
+fn is_lost(pod: &Pod) -> bool {
+    !pod.completed && !pod.active()
+}
+
+/// The unit of a pod, if the budget covers the pod.
+fn unit(spec: &Spec, pod: &Pod, state: &State) -> Option<Unit> {
     if !covers(spec, pod, state) {
         return None;
     }

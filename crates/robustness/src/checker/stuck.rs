@@ -122,18 +122,20 @@ fn covering(state: &State, entry: &Entry, pod: Id, operation: Operation) -> bool
 fn left(state: &State, entry: &Entry, pod: Id, believed: &dyn Fn(&Pod) -> bool) -> Option<i64> {
     let spec = entry.budget.spec.as_ref()?;
     let sample = state.sample(entry.budget.meta.id, spec);
-    if sample.unsure || entry.budget.configured == "Invalid" || sample.expected.low == 0 {
+    let single = spec.grouping != Grouping::Pods && group_of(spec, state.pod(pod)?, state).is_none();
+    let expects = if single { sample.expects_single } else { sample.expected.low > 0 };
+    if sample.unsure || entry.budget.configured == "Invalid" || !expects {
         return None;
     }
-    let healthy = if spec.grouping == Grouping::Pods {
+    let healthy = if single || spec.grouping == Grouping::Pods {
         let surely = |it: &&Healthy| it.surely || state.pod(it.pod).is_some_and(|pod| believed(pod));
         sample.pods.iter().filter(surely).count()
     } else {
-        group_of(spec, state.pod(pod)?, state)?;
         whole(&sample).min(sample.expected.low as usize)
     };
+    let desired = if single { sample.desired_single } else { sample.desired };
     let held = i64::try_from(entry.budget.claims.len()).ok()?;
-    let left = i64::try_from(healthy).ok()? - i64::from(sample.desired.high) - held;
+    let left = i64::try_from(healthy).ok()? - i64::from(desired.high) - held;
     (left >= 1).then_some(left)
 }
 

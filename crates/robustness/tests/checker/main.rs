@@ -9,6 +9,7 @@
 
 mod claims;
 mod denials;
+mod ending;
 mod groups;
 mod pods;
 mod probes;

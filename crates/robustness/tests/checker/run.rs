@@ -125,7 +125,8 @@ impl Run {
     }
 
     fn owner(&self, resource: &str, kind: &str, name: &str) -> Value {
-        json!([{"apiVersion": "apps/v1", "kind": kind, "name": name,
+        let group = resource.split_once('.').map_or("apps", |(_, group)| group);
+        json!([{"apiVersion": format!("{group}/v1"), "kind": kind, "name": name,
             "uid": self.uid(resource, name), "controller": true}])
     }
 

@@ -20,7 +20,7 @@ pub(in crate::checker) struct Source {
     pub(in crate::checker) wants: Option<u32>,
     /// The labels of its pod templates.
     pub(in crate::checker) templates: Vec<Labels>,
-    /// Whether it replaces all its pods at once.
+    /// Whether its controller accepts that all its pods are down at once.
     pub(in crate::checker) recreates: bool,
     pub(in crate::checker) detail: Detail,
 }
@@ -81,8 +81,12 @@ impl Source {
             _ => (Some(replicas(spec)), Detail::Controller),
         };
         Some(Self {
-            templates: templates(&detail, spec, &meta),
-            recreates: spec["strategy"]["type"] == "Recreate",
+            templates: if creates_from_template(group, kind) {
+                templates(&detail, spec, &meta)
+            } else {
+                Vec::new()
+            },
+            recreates: spec["strategy"]["type"] == "Recreate" || (kind, group) == ("Job", "batch"),
             group: group.to_owned(),
             kind: kind.to_owned(),
             meta,
@@ -95,6 +99,15 @@ impl Source {
     pub(in crate::checker) fn is(&self, group: &str, kind: &str, name: &str) -> bool {
         self.kind == kind && self.group == group && self.meta.name == name
     }
+}
+
+/// Whether a kind is known to create its pods from the template in its spec.
+fn creates_from_template(group: &str, kind: &str) -> bool {
+    matches!(group, "apps" | LWS_GROUP)
+        || matches!(
+            (group, kind),
+            ("batch", "Job") | ("", "ReplicationController") | ("apps.kruise.io", "CloneSet" | "StatefulSet")
+        )
 }
 
 fn replicas(spec: &Value) -> u32 {
