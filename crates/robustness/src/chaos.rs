@@ -30,13 +30,26 @@ fn kinds_of(app: &App) -> &'static [&'static str] {
         Kind::Kruise => &["podunavailablebudgets", "podunavailablebudgets", "deployments"],
         Kind::Native => &["poddisruptionbudgets", "leaderworkersets"],
         Kind::PodGroups => &["podgroups", "podgroups", "statefulsets"],
+        Kind::Jobs => &["jobs", "jobs"],
+        Kind::JobGroups => &["jobs", "workloads"],
+        Kind::BareGroups => &["workloads"],
+        Kind::CustomSets => &["clonesets", "fleets"],
+        Kind::WithBarePods | Kind::Singles => &["deployments", "replicasets", "statefulsets"],
+        Kind::OwnerGroups => &["statefulsets", "clonesets"],
         Kind::Probed => &["leases", "leases", "nodes", "statefulsets", "deployments"],
     }
 }
 
 /// The groups that discovery may leave out.
-const GROUPS: &[&str] =
-    &["leaderworkerset.x-k8s.io", "policy.kruise.io", "scheduling.quorate.dev", "scheduling.k8s.io", "batch"];
+const GROUPS: &[&str] = &[
+    "leaderworkerset.x-k8s.io",
+    "policy.kruise.io",
+    "scheduling.quorate.dev",
+    "scheduling.k8s.io",
+    "batch",
+    "apps.kruise.io",
+    "example.com",
+];
 
 /// How long an administrator's change of the ledger is pardoned.
 const PARDON: Duration = Duration::from_secs(150);

@@ -1,7 +1,7 @@
 //! The robustness suite: servers as shipped, in a cluster that lives and fails at random, judged by a checker that shares
 //! no code with them.
 //!
-//! - [`run`]: one simulated run. [`servers`] (a [`fleet`]), [`apps`], [`agents`], [`life`], [`requests`], [`movers`],
+//! - [`run`]: one simulated run. [`servers`] (a [`fleet`]), [`apps`], [`agents`], [`life`], [`work`], [`requests`], [`movers`],
 //!   [`chaos`], [`provocations`] and [`slow_hook`] are its parts.
 //! - [`campaign`]: many runs. [`verdict`]: one run, from its seed to its verdict. [`every_rule`]: runs without each rule.
 //! - [`process`]: runs of the shipped program in real time.
@@ -29,3 +29,4 @@ pub mod run;
 pub mod servers;
 pub mod slow_hook;
 pub mod verdict;
+pub mod work;

@@ -20,6 +20,8 @@ pub struct Life {
     pub apps: Vec<App>,
     /// An administrator.
     pub admin: Http,
+    /// The garbage collector, whose deletes always pass.
+    pub collector: Http,
     /// The nodes and what runs on them.
     pub actors: Arc<Actors>,
     /// Where it finds pods.
@@ -46,8 +48,13 @@ impl Life {
             let pause = self.random.random_range(500..if calm { 20_000 } else { 5_000 });
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let Some(app) = self.apps.choose(&mut self.random).cloned() else { return };
+            let is_reserved = self.reserved.lock().contains(&app.name);
+            if !is_reserved && self.random.random_range(0..100) < app.kind.share_of_work() {
+                self.work(&app).await;
+                continue;
+            }
             let what = self.random.random_range(0..if calm { 40 } else { 100 });
-            if (20..84).contains(&what) && self.reserved.lock().contains(&app.name) {
+            if (20..84).contains(&what) && is_reserved {
                 continue;
             }
             match what {
@@ -73,7 +80,11 @@ impl Life {
     }
 
     /// Later, in the background.
-    fn later(&mut self, seconds: std::ops::Range<u64>, what: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn later(
+        &mut self,
+        seconds: std::ops::Range<u64>,
+        what: impl Future<Output = ()> + Send + 'static,
+    ) {
         let after = Duration::from_secs(self.random.random_range(seconds));
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
@@ -118,6 +129,12 @@ impl Life {
                 let needs = self.random.random_range(1..=needs);
                 json!({"spec": {"schedulingPolicy": {"gang": {"minCount": needs}}}})
             }
+            // Groups of another size replace the old ones.
+            Some("LeaderWorkerSet") if self.random.random_bool(0.4) => {
+                json!({"spec": {"leaderWorkerTemplate": {"size": self.random.random_range(1..=4)}}})
+            }
+            Some("Job") => json!({"spec": {"parallelism": self.random.random_range(0..6)}}),
+            Some("Pod") => return,
             _ => json!({"spec": {"replicas": self.random.random_range(1..9)}}),
         };
         self.admin.merge(&workload.own_path(), &patch).await;
@@ -128,7 +145,8 @@ impl Life {
         let Some(workload) = self.workload_of(app) else { return };
         let admin = self.admin.clone();
         match workload.object["kind"].as_str() {
-            Some("Workload") => return,
+            Some("Workload" | "Pod") => return,
+            Some("Job") => return self.renew(app).await,
             Some("PodGroup") => {
                 self.admin.delete(&workload.own_path(), &json!({})).await;
                 return self.later(5..100, async move { create(&admin, &[workload]).await });
@@ -150,7 +168,7 @@ impl Life {
             Some("LeaderWorkerSet") => {
                 json!({"spec": {"leaderWorkerTemplate": {"workerTemplate": template}}})
             }
-            Some("Workload" | "PodGroup") => return,
+            Some("Workload" | "PodGroup" | "Job" | "Pod") => return,
             _ => json!({"spec": {"template": template}}),
         };
         self.admin.merge(&workload.own_path(), &patch).await;
@@ -218,7 +236,8 @@ impl Life {
     }
 
     async fn recreate(&mut self, app: &App) {
-        for workload in &app.workloads {
+        // Pods without a controller are left to the clients.
+        for workload in app.workloads.iter().filter(|workload| workload.object["kind"] != "Pod") {
             let options = json!({"propagationPolicy": "Background"});
             self.admin.delete(&workload.own_path(), &options).await;
         }

@@ -21,6 +21,8 @@ const RECORDED: &[&str] = &[
     "replicasets.apps",
     "statefulsets.apps",
     "jobs.batch",
+    "clonesets.apps.kruise.io",
+    "fleets.example.com",
     "leaderworkersets.leaderworkerset.x-k8s.io",
     "workloads.scheduling.quorate.dev",
     "workloads.scheduling.k8s.io",

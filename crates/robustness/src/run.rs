@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quorate_devcluster::actors::{
-    ActorOptions, Actors, Identities, Timing, groups_of, install_leader_worker_sets,
+    ActorOptions, Actors, Identities, Timing, custom_set_definitions, groups_of, install_leader_worker_sets,
 };
 use quorate_devcluster::apiserver::{self, Clock, Server, WorkloadApi};
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
@@ -27,6 +27,10 @@ use crate::recorder::Recorder;
 use crate::requests::Disruptor;
 use crate::servers::{OWN, Servers};
 use crate::slow_hook::{self, SlowHook};
+use crate::work;
+
+/// The path of CustomResourceDefinitions.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// The shape of a run.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +74,16 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     install_leader_worker_sets(&admin_client).await.context("LeaderWorkerSets")?;
     for definition in quorate_api::crds::all() {
         let definition = serde_json::to_value(&definition)?;
-        admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+        admin.post(DEFINITIONS, &definition).await;
+    }
+    for definition in custom_set_definitions() {
+        admin.post(DEFINITIONS, &definition).await;
     }
     let timing = Timing { start: Duration::from_secs(2), termination: Duration::from_secs(1) };
-    let actors = Arc::new(Actors::start(&identities, &ActorOptions { timing, ..ActorOptions::all() }));
+    let actors = Arc::new(Actors::start(
+        &identities,
+        &ActorOptions { timing, custom_sets: true, ..ActorOptions::all() },
+    ));
     let nodes: Vec<String> = (0..random.random_range(3..7)).map(|number| format!("node-{number}")).collect();
     for node in &nodes {
         actors.nodes().add(node).await?;
@@ -127,9 +137,12 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         pause,
         reserved: reserved.clone(),
     };
+    let collector = "system:serviceaccount:kube-system:pod-garbage-collector";
+    let collector = Http::new(api.local_client_as(collector, &["system:serviceaccounts"]));
     let living = |random: ChaCha8Rng| Life {
         apps: apps.clone(),
         admin: admin.clone(),
+        collector: collector.clone(),
         actors: actors.clone(),
         recorder: recorder.clone(),
         random,
@@ -146,13 +159,12 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         dedicated_nodes: dedicated_apps::NODES.map(str::to_owned).into(),
         orders: orders.clone(),
     };
-    let collector = "system:serviceaccount:kube-system:pod-garbage-collector";
     let provoker = |number: usize, random: ChaCha8Rng| Provoker {
         api: api.clone(),
         servers: servers.clone(),
         actors: actors.clone(),
         admin: admin.clone(),
-        collector: Http::new(api.local_client_as(collector, &["system:serviceaccounts"])),
+        collector: collector.clone(),
         client: Http::new(api.local_client_as(&format!("client-story-{number}"), &["system:authenticated"])),
         recorder: recorder.clone(),
         slow_hook: slow_hook.clone(),
@@ -163,6 +175,7 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         orders: orders.clone(),
         random,
     };
+    background.spawn(work::keep_bare_pods(apps.clone(), admin.clone(), recorder.clone(), fork()));
     let mut tasks = JoinSet::new();
     tasks.spawn(living(fork()).run(false));
     tasks.spawn(agents(fork()).run(false));
@@ -253,20 +266,24 @@ async fn leave_claims(app: App, client: Http, recorder: Arc<Recorder>, hook: Slo
     }
 }
 
-/// Some applications of different kinds, in two namespaces: those that the provocations need, and others.
+/// Some applications of different kinds, in two namespaces: those that the provocations need, and others. Some of them
+/// are mixed.
 fn applications(provocations: &[Provocation], api: WorkloadApi, random: &mut ChaCha8Rng) -> Vec<App> {
-    let mut kinds = Kind::ALL.to_vec();
+    let (mut mixed, mut kinds): (Vec<Kind>, Vec<Kind>) =
+        Kind::ALL.into_iter().partition(|kind| kind.is_mixed());
     kinds.shuffle(random);
+    mixed.shuffle(random);
     let mut chosen: Vec<Kind> = Vec::new();
     for provocation in provocations.iter().filter(|provocation| !provocation.needs_dedicated_apps()) {
         if !provocation.kinds().iter().any(|kind| chosen.contains(kind)) {
             chosen.extend(provocation.kinds().choose(random));
         }
     }
-    let count = random.random_range(3..=5).max(chosen.len());
+    let count = random.random_range(2..=4).max(chosen.len());
     kinds.retain(|kind| !chosen.contains(kind));
     chosen.extend(kinds);
     chosen.truncate(count);
+    chosen.extend(mixed.into_iter().take(random.random_range(1..=2)));
     let mut apps = Vec::new();
     for (number, kind) in chosen.into_iter().enumerate() {
         let namespace = format!("apps-{}", random.random_range(0..2));

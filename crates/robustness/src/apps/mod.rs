@@ -1,4 +1,9 @@
 //! The applications of a simulated run: a workload, and the budgets over its pods.
+//!
+//! `ending`: pods that end by themselves. `beside`: pods of several sorts under one budget, and custom kinds.
+
+mod beside;
+mod ending;
 
 use quorate_devcluster::apiserver::WorkloadApi;
 use rand::Rng;
@@ -39,11 +44,25 @@ pub enum Kind {
     Probed,
     /// PodGroups of the Workload API, each with the pods of a StatefulSet.
     PodGroups,
+    /// Jobs, whose pods end.
+    Jobs,
+    /// Groups that complete: the pods of Jobs.
+    JobGroups,
+    /// Groups that complete, of pods without a controller.
+    BareGroups,
+    /// Sets of custom kinds with a scale.
+    CustomSets,
+    /// A workload and pods without a controller under one budget.
+    WithBarePods,
+    /// Groups by owner.
+    OwnerGroups,
+    /// Groups by label, and pods without a group under the same budget.
+    Singles,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 18] = [
         Self::Deployment,
         Self::Target,
         Self::StatefulSet,
@@ -55,11 +74,45 @@ impl Kind {
         Self::Native,
         Self::Probed,
         Self::PodGroups,
+        Self::Jobs,
+        Self::JobGroups,
+        Self::BareGroups,
+        Self::CustomSets,
+        Self::WithBarePods,
+        Self::OwnerGroups,
+        Self::Singles,
     ];
 
-    /// Whether only a simulated run has what such an application needs: agents, or the Workload API.
+    /// Whether only a simulated run has what such an application needs: agents, the Workload API, custom kinds, pods that
+    /// end and pods that come back without a controller.
     pub fn is_only_simulated(self) -> bool {
-        matches!(self, Self::Probed | Self::PodGroups)
+        matches!(self, Self::Probed | Self::PodGroups) || self.is_mixed()
+    }
+
+    /// Whether its pods end, are of several sorts, or are not of a common workload.
+    pub fn is_mixed(self) -> bool {
+        matches!(
+            self,
+            Self::Jobs
+                | Self::JobGroups
+                | Self::BareGroups
+                | Self::CustomSets
+                | Self::WithBarePods
+                | Self::OwnerGroups
+                | Self::Singles
+        )
+    }
+
+    /// How many percent of what happens to such an application is that pods end, and what only Jobs do.
+    pub fn share_of_work(self) -> u32 {
+        match self {
+            Self::Jobs | Self::JobGroups => 50,
+            Self::BareGroups => 40,
+            Self::Singles => 20,
+            Self::WithBarePods => 10,
+            Self::Deployment | Self::Target | Self::StatefulSet | Self::LabelGroups | Self::OwnerGroups => 4,
+            _ => 0,
+        }
     }
 }
 
@@ -88,6 +141,9 @@ impl Manifest {
         format!("{}/{}", self.path, self.object["metadata"]["name"].as_str().unwrap_or_default())
     }
 }
+
+/// The workloads and the budgets of an application.
+type Parts = (Vec<Manifest>, Vec<Manifest>);
 
 /// An application.
 #[derive(Clone, Debug)]
@@ -118,6 +174,11 @@ fn set(namespace: &str, kind: &str, name: &str, replicas: u32, template: &Value)
     let spec = json!({"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": selector}, "template": template});
     Manifest::new(namespace, "apps/v1", kind, name, json!({"spec": spec}))
+}
+
+/// A pod without a controller, as a template describes it.
+fn bare_pod(namespace: &str, name: &str, template: &Value) -> Manifest {
+    Manifest::new(namespace, "v1", "Pod", name, template.clone())
 }
 
 fn leader_worker_set(namespace: &str, app: &str, name: &str, groups: u32, size: u32) -> Manifest {
@@ -261,6 +322,16 @@ impl App {
                 let groups = Self::pod_groups(namespace, name, api, (count, size), random);
                 (groups, vec![budget(namespace, name, &spec)])
             }
+            Kind::Jobs => Self::jobs(namespace, name, (amount, &value), &operations, random),
+            Kind::JobGroups => Self::job_groups(namespace, name, (count.min(4), size), &operations, random),
+            Kind::BareGroups => Self::bare_groups(namespace, name, (count.min(4), 2), &operations, random),
+            Kind::CustomSets => Self::custom_sets(namespace, name, (amount, &value), &operations, random),
+            Kind::WithBarePods => Self::with_bare_pods(namespace, name, &operations, random),
+            Kind::OwnerGroups => {
+                let shape = (count.min(4), size);
+                Self::owner_groups(namespace, name, shape, (amount, &value), &operations, random)
+            }
+            Kind::Singles => Self::singles(namespace, name, (3, size), &operations, random),
         };
         Self { namespace: namespace.to_owned(), name: name.to_owned(), kind, workloads, budgets }
     }

@@ -201,6 +201,7 @@ impl Run {
         let life = Life {
             apps: self.apps.clone(),
             admin: self.admin.clone(),
+            collector: self.site.http(&User::service_account("kube-system", "pod-garbage-collector"))?,
             actors: self.actors.clone(),
             recorder: self.recorder.clone(),
             random: self.fork(),

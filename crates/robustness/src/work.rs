@@ -1,0 +1,113 @@
+//! Pods that end by themselves, Jobs that are suspended or begin again, and pods without a controller that come back.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use crate::apps::{App, Manifest};
+use crate::http::Http;
+use crate::life::{Life, create};
+use crate::recorder::{Recorder, StoredPod};
+
+/// The phase of a pod.
+fn phase(pod: &StoredPod) -> &str {
+    pod.object["status"]["phase"].as_str().unwrap_or_default()
+}
+
+fn is_job(manifest: &&Manifest) -> bool {
+    manifest.object["kind"] == "Job"
+}
+
+impl Life {
+    /// Something that only pods that end and Jobs do.
+    pub(crate) async fn work(&mut self, app: &App) {
+        match self.random.random_range(0..100) {
+            0..70 => self.end_pod(app),
+            70..80 => self.collect_ended(app).await,
+            80..90 => self.suspend(app).await,
+            _ => self.renew(app).await,
+        }
+    }
+
+    /// The containers of a pod end. It succeeds if it is there to end; else it has failed, as on a node under pressure.
+    fn end_pod(&mut self, app: &App) {
+        let mut pods = self.recorder.pods();
+        pods.retain(|pod| {
+            pod.namespace == app.namespace && pod.name.starts_with(&app.name) && phase(pod) == "Running"
+        });
+        let Some(pod) = pods.choose(&mut self.random) else { return };
+        let succeeds = pod.object["spec"]["restartPolicy"] == "Never" && self.random.random_bool(0.8);
+        let _ = self.actors.kubelets().finish(&pod.namespace, &pod.name, i32::from(!succeeds));
+    }
+
+    /// The garbage collector deletes pods that have ended: one, or all.
+    async fn collect_ended(&mut self, app: &App) {
+        let mut pods = self.recorder.pods();
+        pods.retain(|pod| {
+            pod.namespace == app.namespace
+                && pod.name.starts_with(&app.name)
+                && matches!(phase(pod), "Succeeded" | "Failed")
+        });
+        pods.shuffle(&mut self.random);
+        let most = if self.random.random_bool(0.5) { 1 } else { usize::MAX };
+        for pod in pods.iter().take(most) {
+            let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
+            let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}});
+            self.collector.delete(&path, &options).await;
+        }
+    }
+
+    /// A Job is suspended, and resumed later.
+    async fn suspend(&mut self, app: &App) {
+        let jobs: Vec<&Manifest> = app.workloads.iter().filter(is_job).collect();
+        let Some(path) = jobs.choose(&mut self.random).map(|job| job.own_path()) else { return };
+        self.admin.merge(&path, &json!({"spec": {"suspend": true}})).await;
+        let admin = self.admin.clone();
+        self.later(2..150, async move {
+            admin.merge(&path, &json!({"spec": {"suspend": false}})).await;
+        });
+    }
+
+    /// A Job is deleted with its pods, and created again.
+    pub(crate) async fn renew(&mut self, app: &App) {
+        let jobs: Vec<&Manifest> = app.workloads.iter().filter(is_job).collect();
+        let Some(job) = jobs.choose(&mut self.random).map(|job| Manifest::clone(job)) else { return };
+        self.admin.delete(&job.own_path(), &json!({"propagationPolicy": "Background"})).await;
+        let admin = self.admin.clone();
+        self.later(1..60, async move { create(&admin, &[job]).await });
+    }
+}
+
+/// Creates pods without a controller again, some time after they are gone. For ever.
+pub async fn keep_bare_pods(
+    apps: Vec<App>,
+    admin: Http,
+    recorder: std::sync::Arc<Recorder>,
+    mut random: ChaCha8Rng,
+) {
+    let bare: Vec<Manifest> = apps
+        .into_iter()
+        .flat_map(|app| app.workloads)
+        .filter(|manifest| manifest.object["kind"] == "Pod")
+        .collect();
+    if bare.is_empty() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(Duration::from_millis(random.random_range(5_000..40_000))).await;
+        let pods = recorder.pods();
+        let is_there = |manifest: &Manifest| {
+            let meta = &manifest.object["metadata"];
+            pods.iter()
+                .any(|pod| meta["name"] == pod.name.as_str() && meta["namespace"] == pod.namespace.as_str())
+        };
+        for manifest in bare.iter().filter(|manifest| !is_there(manifest)) {
+            if random.random_bool(0.6) {
+                admin.post(&manifest.path, &manifest.object).await;
+            }
+        }
+    }
+}
