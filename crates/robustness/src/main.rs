@@ -39,6 +39,9 @@ struct Args {
     /// Number of runs at the same time
     #[arg(long, default_value_t = 2)]
     at_once: usize,
+    /// All mixed applications instead of some of all kinds, and no provocations
+    #[arg(long, requires = "seed")]
+    mixed: bool,
     /// Simulated seconds with faults in each run
     #[arg(long, default_value_t = 600)]
     life: u64,
@@ -104,7 +107,7 @@ fn main() -> Result<ExitCode> {
         let Args { seeds, seconds, at_once, life, .. } = args;
         return every_rule::run(&Limits { seeds, seconds, at_once, life }, args.without.as_deref());
     }
-    let shape = Shape { life: Duration::from_secs(args.life), ..Shape::default() };
+    let shape = Shape { life: Duration::from_secs(args.life), mixed: args.mixed, ..Shape::default() };
     let Some(seed) = args.seed else {
         let campaign = Campaign {
             seconds: args.seconds,

@@ -39,11 +39,13 @@ pub struct Shape {
     pub life: Duration,
     /// How long the run goes on without faults, in simulated time.
     pub recovery: Duration,
+    /// Whether it has all mixed applications instead of some of all kinds, and no provocations.
+    pub mixed: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { life: Duration::from_secs(600), recovery: Duration::from_secs(420) }
+        Self { life: Duration::from_secs(600), recovery: Duration::from_secs(420), mixed: false }
     }
 }
 
@@ -88,7 +90,7 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     for node in &nodes {
         actors.nodes().add(node).await?;
     }
-    let provocations = provocations::of_seed(seed);
+    let provocations = if shape.mixed { Vec::new() } else { provocations::of_seed(seed) };
     if !provocations.is_empty() {
         for node in dedicated_apps::NODES {
             actors.nodes().add_like(node, &dedicated_apps::node()).await?;
@@ -109,7 +111,8 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
     for place in 0..count {
         servers.start(place).await?;
     }
-    let apps = applications(&provocations, workload_api, &mut random);
+    let kinds = if shape.mixed { mixed() } else { some_kinds(&provocations, &mut random) };
+    let apps = applications(kinds, workload_api, &mut random);
     let dedicated =
         if provocations.is_empty() { Vec::new() } else { dedicated_apps::apps(workload_api, &mut random) };
     let slow_hook = SlowHook::start(&api, &admin, random.random()).await;
@@ -266,11 +269,15 @@ async fn leave_claims(app: App, client: Http, recorder: Arc<Recorder>, hook: Slo
     }
 }
 
-/// Some applications of different kinds, in two namespaces: those that the provocations need, and others. Some of them
-/// are mixed.
-fn applications(provocations: &[Provocation], api: WorkloadApi, random: &mut ChaCha8Rng) -> Vec<App> {
-    let (mut mixed, mut kinds): (Vec<Kind>, Vec<Kind>) =
-        Kind::ALL.into_iter().partition(|kind| kind.is_mixed());
+/// The kinds of all mixed applications.
+fn mixed() -> Vec<Kind> {
+    Kind::ALL.into_iter().filter(|kind| kind.is_mixed()).collect()
+}
+
+/// Some kinds of applications: those that the provocations need, others, and some mixed ones.
+fn some_kinds(provocations: &[Provocation], random: &mut ChaCha8Rng) -> Vec<Kind> {
+    let mut mixed = mixed();
+    let mut kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !kind.is_mixed()).collect();
     kinds.shuffle(random);
     mixed.shuffle(random);
     let mut chosen: Vec<Kind> = Vec::new();
@@ -283,9 +290,14 @@ fn applications(provocations: &[Provocation], api: WorkloadApi, random: &mut Cha
     kinds.retain(|kind| !chosen.contains(kind));
     chosen.extend(kinds);
     chosen.truncate(count);
-    chosen.extend(mixed.into_iter().take(random.random_range(1..=2)));
+    chosen.extend(mixed.into_iter().take(2));
+    chosen
+}
+
+/// Applications of these kinds, in two namespaces.
+fn applications(kinds: Vec<Kind>, api: WorkloadApi, random: &mut ChaCha8Rng) -> Vec<App> {
     let mut apps = Vec::new();
-    for (number, kind) in chosen.into_iter().enumerate() {
+    for (number, kind) in kinds.into_iter().enumerate() {
         let namespace = format!("apps-{}", random.random_range(0..2));
         apps.push(App::random(kind, &namespace, &format!("app{number}"), api, random));
     }

@@ -96,7 +96,7 @@ impl App {
             workloads.push(job(namespace, &format!("{name}-{group}"), spec, &template));
         }
         let owner = json!({"apiVersion": "batch/v1", "kind": "Job"});
-        let spec = groups(name, grouping, owner, (count, size), operations, random);
+        let spec = groups(name, grouping, &owner, (count, size), operations, random);
         (workloads, vec![budget(namespace, name, &spec)])
     }
 
@@ -119,7 +119,7 @@ impl App {
                 workloads.push(super::bare_pod(namespace, &format!("{name}-{group}-{number}"), &template));
             }
         }
-        let spec = groups(name, grouping, Value::Null, (count, size), operations, random);
+        let spec = groups(name, grouping, &Value::Null, (count, size), operations, random);
         (workloads, vec![budget(namespace, name, &spec)])
     }
 }
@@ -145,7 +145,7 @@ fn workload(namespace: &str, name: &str, count: u32, size: u32, random: &mut Cha
 fn groups(
     name: &str,
     grouping: Grouping,
-    owner: Value,
+    owner: &Value,
     (count, size): (u32, u32),
     operations: &Value,
     random: &mut ChaCha8Rng,
@@ -155,7 +155,7 @@ fn groups(
     let least = random.random_range(1..=size);
     match grouping {
         Grouping::Label => {
-            spec["podGroupPolicy"] = json!({"groupLabelKey": "shard", "minReadyReplicas": least})
+            spec["podGroupPolicy"] = json!({"groupLabelKey": "shard", "minReadyReplicas": least});
         }
         Grouping::Owner => spec["podGroupPolicy"] = json!({"groupOwner": owner, "minReadyReplicas": least}),
         Grouping::Workload => spec["budgetScope"] = json!("Workload"),
