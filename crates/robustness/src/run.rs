@@ -224,6 +224,7 @@ pub async fn simulate(seed: u64, shape: Shape) -> Result<History> {
         life::create(&admin, &app.workloads).await;
         life::create(&admin, &app.budgets).await;
     }
+    work::fail_singles(&apps, &actors, &recorder);
     for pod in
         recorder.pods().iter().filter(|pod| dedicated_apps::NAMESPACES.contains(&pod.namespace.as_str()))
     {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use quorate_devcluster::actors::Actors;
 use rand::Rng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand_chacha::ChaCha8Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::apps::{App, Manifest};
+use crate::apps::{App, Kind, Manifest};
 use crate::http::Http;
 use crate::life::{Life, create};
 use crate::recorder::{Recorder, StoredPod};
@@ -24,6 +25,9 @@ fn is_job(manifest: &&Manifest) -> bool {
 impl Life {
     /// Something that only pods that end and Jobs do.
     pub(crate) async fn work(&mut self, app: &App) {
+        if app.kind == Kind::WithBarePods && self.random.random_bool(0.5) {
+            return self.shrink_beside(app);
+        }
         match self.random.random_range(0..100) {
             0..70 => self.end_pod(app),
             70..80 => self.collect_ended(app).await,
@@ -71,6 +75,29 @@ impl Life {
         });
     }
 
+    /// Pods without a controller are down, and after a while the workload beside them wants only one pod.
+    fn shrink_beside(&mut self, app: &App) {
+        let mut pods = self.recorder.pods();
+        pods.retain(|pod| {
+            pod.namespace == app.namespace && pod.name.starts_with(&format!("{}-bare-", app.name))
+        });
+        let Some(workload) = app.workloads.first().cloned() else { return };
+        for pod in &pods {
+            let _ = self.actors.kubelets().set_ready(&pod.namespace, &pod.name, false);
+        }
+        let (admin, actors) = (self.admin.clone(), self.actors.clone());
+        // Servers may see the pods 90 s late.
+        self.later(95..120, async move {
+            let scale = |replicas: Value| json!({"spec": {"replicas": replicas}});
+            admin.merge(&workload.own_path(), &scale(json!(1))).await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            for pod in pods {
+                let _ = actors.kubelets().set_ready(&pod.namespace, &pod.name, true);
+            }
+            admin.merge(&workload.own_path(), &scale(workload.object["spec"]["replicas"].clone())).await;
+        });
+    }
+
     /// A Job is deleted with its pods, and created again.
     pub(crate) async fn renew(&mut self, app: &App) {
         let jobs: Vec<&Manifest> = app.workloads.iter().filter(is_job).collect();
@@ -78,6 +105,19 @@ impl Life {
         self.admin.delete(&job.own_path(), &json!({"propagationPolicy": "Background"})).await;
         let admin = self.admin.clone();
         self.later(1..60, async move { create(&admin, &[job]).await });
+    }
+}
+
+/// Lets the pods without a group fail, where others have groups. They stay, and must not be in the way of those that replace
+/// them.
+pub fn fail_singles(apps: &[App], actors: &Actors, recorder: &Recorder) {
+    for app in apps.iter().filter(|app| app.kind == Kind::Singles) {
+        let alone = format!("{}-alone-", app.name);
+        let mut pods = recorder.pods();
+        pods.retain(|pod| pod.namespace == app.namespace && pod.name.starts_with(&alone));
+        for pod in pods.iter().filter(|pod| phase(pod) == "Running") {
+            let _ = actors.kubelets().finish(&pod.namespace, &pod.name, 1);
+        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Kind {
             Self::Jobs | Self::JobGroups => 50,
             Self::BareGroups => 40,
             Self::Singles => 20,
-            Self::WithBarePods => 10,
+            Self::WithBarePods => 15,
             Self::Deployment | Self::Target | Self::StatefulSet | Self::LabelGroups | Self::OwnerGroups => 4,
             _ => 0,
         }

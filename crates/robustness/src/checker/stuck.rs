@@ -134,7 +134,14 @@ fn left(state: &State, entry: &Entry, pod: Id, believed: &dyn Fn(&Pod) -> bool) 
         whole(&sample).min(sample.expected.low as usize)
     };
     let desired = if single { sample.desired_single } else { sample.desired };
-    let held = i64::try_from(entry.budget.claims.len()).ok()?;
+    // Pods without a group are counted by themselves, and so are their claims.
+    let counts = |id: &&Id| {
+        state.pod(**id).is_none_or(|other| group_of(spec, other, state).is_none() == single)
+            || spec.grouping == Grouping::Pods
+    };
+    let held = entry.budget.held.as_ref();
+    let held = held.map_or(entry.budget.claims.len(), |held| held.iter().filter(counts).count());
+    let held = i64::try_from(held).ok()?;
     let left = i64::try_from(healthy).ok()? - i64::from(desired.high) - held;
     (left >= 1).then_some(left)
 }

@@ -403,3 +403,13 @@ fn a_pod_that_has_ended_is_in_the_way_of_none() {
     let report = run.check();
     assert_eq!(report.stuck.len(), 1, "{report}");
 }
+
+#[test]
+fn the_claim_of_a_group_does_not_explain_the_denial_of_a_pod_without_a_group() {
+    let mut run = Run::default();
+    singles(&mut run);
+    let group = run.uid("pods", "a-0");
+    run.at(380.0).ledger().claim(&group, "a-0").at(400.0).denied("web-1");
+    let report = run.check();
+    assert_eq!(report.stuck.len(), 1, "{report}");
+}
