@@ -111,6 +111,8 @@ impl Tally {
             None if *key == ExpectedFrom::Observed => expected_from.units + self.gone.len() as u32,
             None => expected_from.units,
         };
-        stated.saturating_sub(expected_from.complete + expected_from.done)
+        // New groups may have replaced complete ones whose pods are still there.
+        let unfinished = expected_from.regular.saturating_sub(expected_from.complete);
+        stated.saturating_sub(expected_from.complete + expected_from.done).max(unfinished.min(stated))
     }
 }

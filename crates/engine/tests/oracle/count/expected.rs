@@ -60,7 +60,10 @@ impl Oracle {
             let complete = of_it.iter().filter(|group| group.complete).count() as u32
                 + self.completed_without_pods(budget, rules, expected_from);
             let stated = self.size(rules, &budget.key.object.namespace, expected_from);
-            let size = stated.unwrap_or(of_it.len() as u32 + gone).saturating_sub(complete);
+            let stated = stated.unwrap_or(of_it.len() as u32 + gone);
+            let unfinished = of_it.iter().filter(|group| !group.complete).count() as u32;
+            // Unfinished groups are expected, however many complete ones have not been removed yet.
+            let size = stated.saturating_sub(complete).max(unfinished.min(stated));
             current += whole.min(size);
             all += whole;
             expected += size;
