@@ -49,12 +49,20 @@ pub(crate) struct PodCounts {
     pub(crate) succeeded: bool,
     /// A list shows that it is gone, and the watch does not show that yet.
     pub(crate) absent: bool,
+    /// It may still finish its work: it has not ended, is not terminating and not absent.
+    pub(crate) working: bool,
 }
 
 impl PodCounts {
     pub(crate) fn of(pod: &Pod, absent: bool, healthy: bool) -> Self {
         let ended = pod.phase.is_terminal();
-        Self { healthy, ended, succeeded: pod.phase == Phase::Succeeded, absent: absent && !ended }
+        Self {
+            healthy,
+            ended,
+            succeeded: pod.phase == Phase::Succeeded,
+            absent: absent && !ended,
+            working: !ended && !absent && !pod.terminating,
+        }
     }
 }
 
@@ -88,6 +96,9 @@ pub(crate) struct Tally {
     overfilled: Vec<u32>,
     /// What groups had lost whose last pod left in this event: one may come back in it, under other labels or owners.
     emptied: Vec<(GroupKey, i32)>,
+    /// Pods that were lost in this event because they left their group. One may enter it again, when its labels or owners
+    /// are other ones.
+    moving: Vec<Uid>,
     pub(crate) scales: ScaleIndex,
     /// Units that are down. Pods, if the budget counts pods.
     pub(crate) down: BTreeSet<u32>,
@@ -156,7 +167,7 @@ impl Tally {
                 entry.ended += u32::from(counts.ended);
                 entry.absent += u32::from(counts.absent);
                 entry.succeeded += u32::from(counts.succeeded);
-                if !counts.absent && !is_done(pod) {
+                if counts.working || (counts.succeeded && self.is_moving(&pod.uid)) {
                     self.replace_lost(unit);
                 }
                 if self.gone.remove(&self.units[unit as usize].name).is_some() {
@@ -219,7 +230,10 @@ impl Tally {
                 entry.ended -= u32::from(counts.ended);
                 entry.absent -= u32::from(counts.absent);
                 entry.succeeded -= u32::from(counts.succeeded);
-                entry.lost += i32::from(!counts.absent && !is_done(pod));
+                entry.lost += i32::from(counts.working);
+                if counts.working {
+                    self.moving.push(pod.uid.clone());
+                }
                 if entry.members.is_empty() {
                     let removed = self.units.remove(unit as usize);
                     if removed.lost > 0 {
@@ -286,11 +300,10 @@ impl Tally {
                 flip(&mut entry.succeeded, old.succeeded, new.succeeded);
                 if old.absent != new.absent {
                     entry.count_size(pod.group_size, !new.absent);
-                    match new.absent {
-                        _ if is_done(pod) => {}
-                        true => entry.lost += 1,
-                        false => self.replace_lost(unit),
-                    }
+                }
+                entry.lost += i32::from(old.working && !new.working && !new.succeeded);
+                if (!old.working && new.working) || (old.absent && new.succeeded) {
+                    self.replace_lost(unit);
                 }
                 if (old.ended, old.absent) != (new.ended, new.absent) {
                     self.refresh_requirement(rules, &pod.key.namespace, unit, cluster);
@@ -344,16 +357,6 @@ impl Tally {
 /// Whether a pod counts as healthy and has no controller.
 fn is_unmanaged(pod: &Pod, counts: PodCounts) -> bool {
     counts.healthy && pod.controller().is_none()
-}
-
-/// Whether a pod has ended by itself: its group loses nothing when it is removed. A pod that failed because it was deleted
-/// has not.
-fn is_done(pod: &Pod) -> bool {
-    match pod.phase {
-        Phase::Succeeded => true,
-        Phase::Failed => !pod.terminating,
-        _ => false,
-    }
 }
 
 fn mark(set: &mut BTreeSet<u32>, id: u32, there: bool) {

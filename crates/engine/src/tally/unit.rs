@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Tally;
 use super::source_tally::SourceTally;
-use crate::basics::{ObjectKey, Text};
+use crate::basics::{ObjectKey, Text, Uid};
 use crate::cluster_state::ClusterState;
 use crate::facts::{Pod, Rules};
 use crate::units::{self, ExpectedFrom, GroupKey, GroupSize};
@@ -22,8 +22,8 @@ pub(crate) struct Unit {
     /// Pods that have not ended, and that a list shows as gone.
     pub(super) absent: u32,
     pub(super) succeeded: u32,
-    /// Pods that left before they were done, less the pods that came later. Negative only within an event, see
-    /// [`Tally::end_event`].
+    /// Pods that failed, or were deleted before they had ended, less the pods that came later. Negative only within an event,
+    /// see [`Tally::end_event`].
     pub(super) lost: i32,
     /// Healthy pods without a controller.
     pub(super) unmanaged: u32,
@@ -39,8 +39,8 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Whether all its pods succeeded, and none left before that without a replacement: the group has finished its work,
-    /// and is neither expected nor broken.
+    /// Whether all its pods succeeded, and none failed or was deleted before that without a replacement: the group has
+    /// finished its work, and is neither expected nor broken.
     pub(crate) fn is_complete(&self) -> bool {
         !self.members.is_empty() && self.succeeded as usize == self.members.len() && self.lost <= 0
     }
@@ -109,11 +109,17 @@ impl Tally {
     /// later.
     pub(crate) fn end_event(&mut self) {
         self.emptied.clear();
+        self.moving.clear();
         for unit in std::mem::take(&mut self.overfilled) {
             if let Some(unit) = self.units.get_mut(unit as usize) {
                 unit.lost = unit.lost.max(0);
             }
         }
+    }
+
+    /// Whether a pod left a group in this event.
+    pub(super) fn is_moving(&self, pod: &Uid) -> bool {
+        self.moving.contains(pod)
     }
 
     /// The groups that have lost pods, with the number of these.

@@ -118,8 +118,10 @@ impl Oracle {
             let same_rules = old.spec == budget.spec;
             let now = match groups_before.iter().find(|other| other.id == group.id) {
                 Some(before) if same_rules => {
-                    let gone = before.working.difference(&group.present).count();
-                    let new = group.working.difference(&before.present).count();
+                    let gone = before.working.difference(&group.working);
+                    let gone = gone.filter(|uid| !group.succeeded.contains(*uid)).count();
+                    let back = group.succeeded.intersection(&before.absent).count();
+                    let new = group.working.difference(&before.working).count() + back;
                     (so_far + gone).saturating_sub(new)
                 }
                 _ if !same_rules && grouping(old) == grouping(budget) => so_far,

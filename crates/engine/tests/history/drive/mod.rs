@@ -105,6 +105,10 @@ impl Drive {
         if self.oracle.pods.values().any(|seen| seen.absent.is_some() || is_memory(&seen.pod)) {
             return Ok(());
         }
+        // Nor which pods a group has lost.
+        if self.oracle.lost.values().flat_map(BTreeMap::values).any(|lost| *lost > 0) {
+            return Ok(());
+        }
         self.oracle.looks.clear();
         // A list shows every pod, those that were read before the watch showed them too.
         let listed = self.oracle.pods.values().map(|seen| seen.pod.version).max();

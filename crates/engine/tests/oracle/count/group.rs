@@ -8,7 +8,7 @@ use quorate_engine::facts::{
 };
 
 use super::source::{ExpectedFrom, is_leader_worker_set};
-use crate::oracle::{LWS, Oracle};
+use crate::oracle::{LWS, Oracle, Seen};
 
 /// Identifies a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,9 +28,10 @@ pub(crate) struct Group {
     pub(crate) healthy: u32,
     pub(crate) min: Option<u32>,
     pub(crate) complete: bool,
-    /// The pods that are there, and those of them that have not ended by themselves.
-    pub(crate) present: BTreeSet<Uid>,
+    /// Its pods that may still succeed, those that have, and those that a list shows as gone.
     pub(crate) working: BTreeSet<Uid>,
+    pub(crate) succeeded: BTreeSet<Uid>,
+    pub(crate) absent: BTreeSet<Uid>,
     /// The source of the expected number, and the source if the budget did not state it.
     pub(crate) expected_from: ExpectedFrom,
     pub(crate) beneath: ExpectedFrom,
@@ -67,8 +68,10 @@ impl Oracle {
             let seen = &self.pods[*uid];
             seen.absent.is_none() || seen.pod.phase.is_terminal()
         };
-        let present: BTreeSet<Uid> = pods.iter().filter(shown).cloned().collect();
-        let labelled = present.iter().filter_map(|uid| self.pods[uid].pod.group_size).max();
+        let labelled = pods.iter().filter(shown).filter_map(|uid| self.pods[uid].pod.group_size).max();
+        let which = |is: &dyn Fn(&Seen) -> bool| -> BTreeSet<Uid> {
+            pods.iter().filter(|uid| is(&self.pods[*uid])).cloned().collect()
+        };
         let asked = asked(rules);
         let mut stated = None;
         let min = match &id {
@@ -99,8 +102,11 @@ impl Oracle {
             healthy: pods.iter().filter(|uid| healthy.contains(*uid)).count() as u32,
             min: min.map(|min| min.max(1)),
             complete: facts.iter().all(|pod| pod.phase == Phase::Succeeded) && lost == 0,
-            working: present.iter().filter(|uid| !has_ended(&self.pods[*uid].pod)).cloned().collect(),
-            present,
+            working: which(&|seen| {
+                !seen.pod.phase.is_terminal() && !seen.pod.terminating && seen.absent.is_none()
+            }),
+            succeeded: which(&|seen| seen.pod.phase == Phase::Succeeded),
+            absent: which(&|seen| !seen.pod.phase.is_terminal() && seen.absent.is_some()),
             expected_from: self.family_under(rules, ns, &id),
             beneath: self.expected_from(ns, &id),
             surge: rules.expected.is_none()
@@ -161,11 +167,6 @@ impl Oracle {
                 && controller.key.name == *name
         })
     }
-}
-
-/// Whether a pod has ended, and not because it was deleted.
-fn has_ended(pod: &Pod) -> bool {
-    pod.phase == Phase::Succeeded || (pod.phase == Phase::Failed && !pod.terminating)
 }
 
 /// Whether a label key names the groups of a LeaderWorkerSet.
