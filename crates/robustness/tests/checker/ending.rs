@@ -166,6 +166,22 @@ fn jobs_are_expected_by_what_they_still_want() {
             judged: 1,
         },
         Scenario {
+            name: "a work queue in which a pod has succeeded wants only the pods that are left",
+            play: |run| {
+                jobs(run, json!({"app": "etl"}));
+                run.edit(JOBS, "one", |job| {
+                    job["spec"]["completions"] = json!(null);
+                    job["status"] = json!({"succeeded": 1, "active": 1});
+                });
+                finish(run, "one-0", "Succeeded");
+                run.budget(json!({"selector": {"matchLabels": {"app": "etl"}}, "maxUnavailable": 1}))
+                    .at(400.0);
+                run.evict("one-1").evict("two-0");
+            },
+            violations: 1,
+            judged: 2,
+        },
+        Scenario {
             name: "a Job may delete its pods for a reason that it states only later",
             play: |run| {
                 jobs(run, json!({"app": "etl"}));

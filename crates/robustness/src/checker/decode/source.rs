@@ -115,7 +115,7 @@ fn replicas(spec: &Value) -> u32 {
 }
 
 /// What a Job wants: min(parallelism, completions − succeeded − failed indexes), and nothing when it is suspended or
-/// finished.
+/// finished. One without completions replaces no pod once the first one has succeeded.
 fn job_wants(job: &Value) -> u32 {
     let over = ["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"]
         .iter()
@@ -125,9 +125,12 @@ fn job_wants(job: &Value) -> u32 {
     }
     let parallelism = number(&job["spec"]["parallelism"]).unwrap_or(1);
     let succeeded = number(&job["status"]["succeeded"]).unwrap_or(0);
-    let left = number(&job["spec"]["completions"])
-        .map(|all| all.saturating_sub(succeeded).saturating_sub(failed_indexes(job, all)));
-    parallelism.min(left.unwrap_or(parallelism))
+    let left = match number(&job["spec"]["completions"]) {
+        Some(all) => all.saturating_sub(succeeded).saturating_sub(failed_indexes(job, all)),
+        None if succeeded > 0 => number(&job["status"]["active"]).unwrap_or(0),
+        None => parallelism,
+    };
+    parallelism.min(left)
 }
 
 /// How many of a Job's indexes have failed; none if its list is not one of rising numbers and ranges.
