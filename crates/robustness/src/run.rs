@@ -287,7 +287,7 @@ fn some_kinds(provocations: &[Provocation], random: &mut ChaCha8Rng) -> Vec<Kind
             chosen.extend(provocation.kinds().choose(random));
         }
     }
-    let count = random.random_range(2..=4).max(chosen.len());
+    let count = random.random_range(3..=4).max(chosen.len());
     kinds.retain(|kind| !chosen.contains(kind));
     chosen.extend(kinds);
     chosen.truncate(count);

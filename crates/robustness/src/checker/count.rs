@@ -173,16 +173,26 @@ impl Singles {
     fn expected(&self, spec: &Spec, state: &State, unsure: &mut bool) -> Bounds {
         let by_scale = spec.max.is_some() || !matches!(spec.min, Some(Amount::Units(_)));
         let mut expected = Bounds::default();
+        let mut alone = 0;
         for (source, share) in self.by_source.iter().filter(|(_, share)| share.existing > 0) {
             let source = source.and_then(|id| state.sources.get(&id));
             let wants = source.filter(|source| !source.meta.deleting).and_then(|source| source.wants);
             *unsure |= by_scale && wants.is_none();
             let wants = wants.filter(|_| by_scale).unwrap_or(0);
+            if by_scale && source.is_none() {
+                // Where others state how many they want, such a pod stands in for one of them.
+                alone += share.existing;
+                continue;
+            }
             // A pod of a controller may be on its way out because the controller wants fewer.
-            let least = if source.is_some() { share.active } else { share.existing };
-            expected.low += least.max(wants.saturating_sub(share.seated));
+            expected.low += share.active.max(wants.saturating_sub(share.seated));
             expected.high += share.existing.max(wants.saturating_sub(share.unfinished));
         }
+        if expected.low == 0 {
+            // Nothing may go then.
+            expected.low = alone;
+        }
+        expected.high = expected.high.max(expected.low);
         expected
     }
 }

@@ -394,6 +394,14 @@ fn pods_without_a_group_are_counted_one_by_one() {
             judged: 2,
         },
         Scenario {
+            name: "a pod without a controller stands in for one of them",
+            play: |run| {
+                singles(run).bare("alone", json!({"app": "web"})).evict("web-0").evict("web-1");
+            },
+            violations: 0,
+            judged: 2,
+        },
+        Scenario {
             name: "a missing pod without a group is expected",
             play: |run| {
                 singles(run).scale("deployments.apps", "web", 4).at(600.0).evict("web-0");
