@@ -4,6 +4,7 @@
 //! - [`tls`]: certificate authority and serving certificates.
 //! - [`https`]: serves a router over TLS until it is cancelled.
 //! - [`election`]: leader election with a Lease.
+//! - [`fair_pool`]: a pool that clients share.
 //! - [`lease`]: whether the holder of a Lease is alive.
 //! - [`admin`]: liveness, readiness and metrics endpoints.
 //! - [`backoff`]: waits between retries.
@@ -14,6 +15,7 @@ pub mod admin;
 pub mod backoff;
 pub mod client;
 pub mod election;
+pub mod fair_pool;
 pub mod https;
 pub mod lease;
 mod plain;
