@@ -9,13 +9,16 @@
 //!
 //! Every body gets an answer, and no body causes a panic.
 
+mod reading;
 mod validate;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::{FromRef, Query, State};
+#[cfg(test)]
+use axum::body::Body;
+use axum::extract::{FromRef, Query, Request, State};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::post;
@@ -29,10 +32,10 @@ use quorate_engine::facts::Operation;
 use quorate_engine::{Gates, SafetyRule};
 #[cfg(feature = "mutations")]
 use quorate_intake::admission::Review;
-use quorate_intake::admission::{self as reviews, Fault, Rejected, ReviewedOperation};
+use quorate_intake::admission::{self as reviews, Rejected, ReviewedOperation};
+use quorate_kit::fair_pool::FairPool;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use crate::actor::ReplicaHandle;
@@ -41,6 +44,7 @@ use crate::events::Events;
 use crate::kruise::ServedHere;
 use crate::metrics::Metrics;
 use crate::owners::Owners;
+use reading::{LIMIT, Memory};
 
 /// Path that decides evictions.
 pub const EVICTIONS: &str = "/evictions";
@@ -56,17 +60,18 @@ pub const PROBES: &str = "/probes";
 /// Path that adds to pods the owners that their templates name.
 pub const OWNERS: &str = "/owners";
 
-/// Maximum size of a body. An object has at most 1.5 MiB in etcd, and a review may contain it twice.
-const LIMIT: usize = 8 << 20;
-
 /// Timeout of a webhook call if the API server does not send one.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest timeout that Kubernetes accepts for a webhook. A caller that is not the API server could send a longer one.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum number of requests in progress. Further requests wait, and are denied at their deadline.
-const AT_ONCE: usize = 1024;
+/// Maximum number of requests in progress, half of it for one client. Further requests wait, and are denied at their
+/// deadline.
+const AT_ONCE: u64 = 2048;
+
+/// Requests of one client that wait for a seat: more than that cannot have memory.
+const WAITING: usize = 4096;
 
 /// State of the router: the replica that decides, and whether this process may answer.
 #[derive(Clone)]
@@ -74,7 +79,8 @@ pub struct AdmissionState {
     replica: ReplicaHandle,
     gates: Gates,
     may_answer: Arc<dyn Fn(Time) -> BoxFuture<'static, bool> + Send + Sync>,
-    seats: Arc<Semaphore>,
+    memory: Memory,
+    seats: FairPool,
     events: Events,
     metrics: Arc<Metrics>,
     /// Whether this process serves OpenKruise's budgets.
@@ -93,9 +99,9 @@ impl AdmissionState {
         kruise: ServedHere,
         may_answer: impl Fn(Time) -> BoxFuture<'static, bool> + Send + Sync + 'static,
     ) -> Self {
-        let seats = Arc::new(Semaphore::new(AT_ONCE));
+        let (memory, seats) = (Memory::new(), FairPool::new(AT_ONCE, WAITING));
         let may_answer = Arc::new(may_answer);
-        Self { replica, gates, may_answer, seats, events, metrics, kruise, owners: None }
+        Self { replica, gates, may_answer, memory, seats, events, metrics, kruise, owners: None }
     }
 
     /// Also adds owners to pods, if `owners` is given.
@@ -104,10 +110,15 @@ impl AdmissionState {
     }
 
     /// Decides a request. It takes one of the `AT_ONCE` seats until the answer is there.
-    async fn decide(&self, request: &quorate_engine::request::Request, deadline: Time) -> Decision {
+    async fn decide(
+        &self,
+        client: IpAddr,
+        request: &quorate_engine::request::Request,
+        deadline: Time,
+    ) -> Decision {
         let refuse = |reason| Decision::Deny(vec![Denial { budget: None, reason }]);
         let left = deadline.since(clock::now());
-        let Ok(Ok(_seat)) = tokio::time::timeout(left, self.seats.acquire()).await else {
+        let Ok(Ok(_seat)) = tokio::time::timeout(left, self.seats.take(client, 1)).await else {
             return refuse(DenialReason::Deadline);
         };
         let decision = self.replica.decide(request.clone(), deadline).await;
@@ -210,33 +221,45 @@ enum Aspect {
 async fn decide(
     State(state): State<AdmissionState>,
     Query(params): Query<Params>,
-    body: Body,
+    request: Request,
 ) -> Json<Value> {
-    let deadline = params.deadline(clock::now());
-    reply(body, async |body| answer(&state, body, deadline, Aspect::Pod).await).await
+    let (client, deadline) = (reading::client(&request), params.deadline(clock::now()));
+    let answer = async |body: &[u8]| answer(&state, client, body, deadline, Aspect::Pod).await;
+    reply(&state, request, deadline, answer).await
 }
 
 async fn decide_relabel(
     State(state): State<AdmissionState>,
     Query(params): Query<Params>,
-    body: Body,
+    request: Request,
 ) -> Json<Value> {
-    let deadline = params.deadline(clock::now());
-    reply(body, async |body| answer(&state, body, deadline, Aspect::Labels).await).await
+    let (client, deadline) = (reading::client(&request), params.deadline(clock::now()));
+    let answer = async |body: &[u8]| answer(&state, client, body, deadline, Aspect::Labels).await;
+    reply(&state, request, deadline, answer).await
 }
 
-async fn validate(State(state): State<AdmissionState>, body: Body) -> Json<Value> {
-    reply(body, async |body| validate::validate(&state, body).await).await
+async fn validate(
+    State(state): State<AdmissionState>,
+    Query(params): Query<Params>,
+    request: Request,
+) -> Json<Value> {
+    let deadline = params.deadline(clock::now());
+    reply(&state, request, deadline, async |body| validate::validate(&state, body).await).await
 }
 
 /// Never prevents a pod from starting: a pod that cannot be read is admitted unchanged. A server with the feature off
 /// answers too: while the feature is being switched on or off, the API server may still call it.
-async fn add_owners(State(state): State<AdmissionState>, body: Body) -> Json<Value> {
+async fn add_owners(
+    State(state): State<AdmissionState>,
+    Query(params): Query<Params>,
+    request: Request,
+) -> Json<Value> {
+    let deadline = params.deadline(clock::now());
     let answer = async |body: &[u8]| match &state.owners {
         Some(owners) => owners.answer(body, LIMIT).await,
         None => reviews::read(body, LIMIT).map(|review| reviews::allow(review.uid())),
     };
-    reply(body, async |body| match answer(body).await {
+    reply(&state, request, deadline, async |body| match answer(body).await {
         Err(Rejected { uid: Some(uid), fault }) => {
             warn!(%fault, "cannot read a pod: it is admitted unchanged");
             Ok(reviews::allow(&uid))
@@ -247,15 +270,17 @@ async fn add_owners(State(state): State<AdmissionState>, body: Body) -> Json<Val
 }
 
 /// Reads a body and answers it. The answer to a body that cannot be read says so.
-async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Rejected>) -> Json<Value> {
-    let body = match to_bytes(body, LIMIT).await {
-        Ok(body) => body,
-        Err(_) => {
-            let rejected = Rejected { uid: None, fault: Fault::TooLarge { limit: LIMIT } };
-            return Json(reviews::reject(&rejected));
-        }
+async fn reply(
+    state: &AdmissionState,
+    request: Request,
+    deadline: Time,
+    answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Rejected>,
+) -> Json<Value> {
+    let answered = match state.memory.read(request, deadline).await {
+        Ok((body, _share)) => answer(&body).await,
+        Err(fault) => Err(Rejected { uid: None, fault }),
     };
-    Json(answer(&body).await.unwrap_or_else(|rejected| {
+    Json(answered.unwrap_or_else(|rejected| {
         warn!(%rejected, "cannot read a review");
         reviews::reject(&rejected)
     }))
@@ -263,6 +288,7 @@ async fn reply(body: Body, answer: impl AsyncFnOnce(&[u8]) -> Result<Value, Reje
 
 async fn answer(
     state: &AdmissionState,
+    client: IpAddr,
     body: &[u8],
     deadline: Time,
     aspect: Aspect,
@@ -286,7 +312,7 @@ async fn answer(
     if SafetyRule::ReviewsTeachNothing.is_left_out() {
         learn(state, &review).await;
     }
-    let decision = state.decide(request, deadline).await;
+    let decision = state.decide(client, request, deadline).await;
     let now = clock::now();
     state.metrics.answered(request.operation, &decision, now.since(arrived));
     let outcome = match &decision {

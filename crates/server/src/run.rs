@@ -15,7 +15,7 @@ use quorate_engine::ledger::Admission;
 use quorate_kit::admin;
 use quorate_kit::backoff::Backoff;
 use quorate_kit::client::bounded;
-use quorate_kit::https;
+use quorate_kit::https::{self, MaxConnections};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,9 @@ use crate::webhooks::{Endpoint, ManagedBy};
 
 /// Longest wait before another attempt to start over.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Connections to the webhooks. An API server has one as a rule, and one more for each 128 requests at once.
+const MAX_CONNECTIONS: MaxConnections = MaxConnections { total: 512, per_client: 64 };
 
 /// How to run a server.
 #[derive(Clone, Debug)]
@@ -123,7 +126,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let process = Process::assemble(client, options, endpoint).await?;
     let tls = process.lasting.certificates.serving().server_config()?;
     let (router, closing) = (process.router(), CancellationToken::new());
-    let serving = tokio::spawn(https::serve(listener, tls, router, closing.clone()));
+    let serving = tokio::spawn(https::serve(listener, tls, router, MAX_CONNECTIONS, closing.clone()));
     let admin_router = admin::router(process.status.clone());
     let ended = CancellationToken::new();
     let admin_server = tokio::spawn(admin::serve(admin_listener, admin_router, ended.clone()));

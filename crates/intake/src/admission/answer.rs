@@ -104,6 +104,8 @@ pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, problems: &[Proble
 pub fn reject(rejected: &Rejected) -> Value {
     let (code, reason) = match &rejected.fault {
         Fault::TooLarge { .. } => (413, "RequestEntityTooLarge"),
+        Fault::Busy => (429, "TooManyRequests"),
+        Fault::Slow => (408, "Timeout"),
         Fault::Malformed(_)
         | Fault::Version { .. }
         | Fault::Missing(_)

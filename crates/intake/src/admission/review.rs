@@ -27,6 +27,12 @@ pub enum Fault {
         /// The limit in bytes.
         limit: usize,
     },
+    /// Too many reviews of the same client are in progress.
+    #[error("too many reviews of this client are in progress: send fewer at once")]
+    Busy,
+    /// The body of the review did not arrive in time.
+    #[error("the review did not arrive in time")]
+    Slow,
     /// The review is not JSON, or has the wrong structure.
     #[error("the review cannot be read: {0}")]
     Malformed(String),

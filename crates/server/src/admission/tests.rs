@@ -230,6 +230,59 @@ async fn a_review_that_cannot_be_read_is_rejected() {
     assert_eq!(response["status"]["code"], 413);
 }
 
+/// A review from this client: a body that states its length and never arrives, if there is no text.
+fn sent_by(client: u8, length: usize, text: Option<String>) -> Request<Body> {
+    let body = text.map_or_else(
+        || Body::from_stream(futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>()),
+        Body::from,
+    );
+    let request = Request::post(PODS).header(http::header::CONTENT_LENGTH, length);
+    let address = quorate_kit::https::ClientAddress(IpAddr::from([10, 0, 0, client]));
+    request.extension(address).body(body).unwrap()
+}
+
+async fn code_of(state: AdmissionState, request: Request<Body>) -> Value {
+    let response = router(state, || false).oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    review["response"]["status"]["code"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_not_waited_for() {
+    let (state, began) = (state(true).await, tokio::time::Instant::now());
+    assert_eq!(code_of(state.clone(), sent_by(1, 1000, None)).await, json!(408));
+    assert_eq!(began.elapsed().as_secs(), 5);
+    // A body that is too large is not even begun.
+    assert_eq!(code_of(state, sent_by(1, LIMIT + 1, None)).await, json!(413));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_all_it_can_leaves_room_for_another() {
+    let state = state(true).await;
+    let mut greedy = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        greedy.spawn(code_of(state.clone(), sent_by(1, LIMIT, None)));
+    }
+    for _ in 0..2000 {
+        greedy.spawn(code_of(state.clone(), sent_by(1, 1000, None)));
+    }
+    tokio::task::yield_now().await;
+    let began = tokio::time::Instant::now();
+    let text = review(&deletion());
+    let response = router(state.clone(), || false).oneshot(sent_by(2, text.len(), Some(text))).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(review["response"]["allowed"], json!(true), "{review}");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    // None of the others waits for ever.
+    while let Some(code) = greedy.join_next().await {
+        assert!([json!(408), json!(429)].contains(&code.unwrap()));
+    }
+    // Its turn comes before the deadline of nine seconds, and the body has five more.
+    assert!(began.elapsed() <= Duration::from_secs(14), "{:?}", began.elapsed());
+}
+
 #[test]
 fn the_deadline_is_nine_tenths_of_the_timeout_and_27_seconds_at_most() {
     for (given, milliseconds) in [
