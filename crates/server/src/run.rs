@@ -124,7 +124,7 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (admin_listener, admin) = listen(options.admin).await?;
     let endpoint = options.endpoint.clone().unwrap_or_else(|| Endpoint::Url(format!("https://{address}")));
     let process = Process::assemble(client, options, endpoint).await?;
-    let tls = process.lasting.certificates.serving().server_config()?;
+    let tls = process.lasting.certificates.serving().server_config(None)?;
     let (router, closing) = (process.router(), CancellationToken::new());
     let serving = tokio::spawn(https::serve(listener, tls, router, MAX_CONNECTIONS, closing.clone()));
     let admin_router = admin::router(process.status.clone());

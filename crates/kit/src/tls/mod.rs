@@ -1,4 +1,7 @@
-//! Certificates: a private authority, the certificates it issues, and the one that a server presents.
+//! Certificates: a private authority, the certificates it issues, the one that a server presents, and the clients that it
+//! trusts.
+
+mod clients;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,6 +17,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
+
+pub use clients::TrustedClients;
 
 /// Clocks differ, so a certificate is valid from this long before its creation.
 pub const SKEW: Duration = Duration::from_secs(300);
@@ -179,12 +184,18 @@ impl ServingCertificate {
         Ok(())
     }
 
-    /// The configuration of a server that presents them and does not request client certificates.
-    pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, Error> {
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(self.clone());
+    /// The configuration of a server that presents them. With `clients`, only these may connect; without, everyone may.
+    pub fn server_config(
+        self: &Arc<Self>,
+        clients: Option<Arc<TrustedClients>>,
+    ) -> Result<Arc<ServerConfig>, Error> {
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?;
+        let config = match clients {
+            Some(clients) => config.with_client_cert_verifier(clients),
+            None => config.with_no_client_auth(),
+        };
+        let mut config = config.with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
