@@ -155,3 +155,6 @@ async fn converse(
         debug!(%error, "a connection failed");
     }
 }
+
+#[cfg(test)]
+mod tests;
