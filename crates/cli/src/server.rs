@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use quorate_server::certificates::{CertificateSource, Rotation};
 use quorate_server::webhooks::{Endpoint, ManagedBy};
-use quorate_server::{Options, ServePub};
+use quorate_server::{ClientCertificates, Options, ServePub};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster;
@@ -40,6 +40,12 @@ pub(crate) struct Args {
     /// CA bundle to publish; omit if managed elsewhere
     #[arg(long, requires = "tls_cert_file")]
     tls_ca_file: Option<PathBuf>,
+    /// CA bundle that verifies the API server's client certificate; without it, every client may send reviews
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// Common name that the client certificate must have; repeat for several; without it, any name
+    #[arg(long, requires = "client_ca_file")]
+    client_name: Vec<String>,
     /// Feature gates to set, as Name=true,Other=false
     #[arg(long, value_parser = crate::gates::parse, default_value = "")]
     feature_gates: Features,
@@ -91,6 +97,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             }
             _ => CertificateSource::Own(Rotation::default()),
         },
+        clients: args
+            .client_ca_file
+            .map(|authority| ClientCertificates { authority, names: args.client_name }),
         gates: args.feature_gates.gates,
         propagate_owner_references: args.feature_gates.propagate_owner_references,
         serve_pub: if args.feature_gates.pod_unavailable_budget { args.serve_pub } else { ServePub::Never },

@@ -19,6 +19,7 @@ mod actor;
 pub mod admission;
 mod calls;
 pub mod certificates;
+mod clients;
 mod clock;
 mod controllers;
 mod events;
@@ -40,6 +41,7 @@ mod watches;
 pub mod webhooks;
 
 pub use actor::ReplicaHandle;
+pub use clients::ClientCertificates;
 pub use kruise::ServePub;
 pub use quorate_engine::Gates;
 pub use run::{InProcess, Options, Running, start, start_in_process};

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::admission::{self, CurrentState};
 use crate::certificates::{CertificateSource, Certificates, Rotation};
+use crate::clients::{ClientCertificateFile, ClientCertificates};
 use crate::kruise::ServePub;
 use crate::life::{Lasting, Life, LifeStatus};
 use crate::webhooks::{Endpoint, ManagedBy};
@@ -50,6 +51,8 @@ pub struct Options {
     pub webhooks: ManagedBy,
     /// Source of the certificates.
     pub certificates: CertificateSource,
+    /// The clients that may connect to the webhooks; all if this is `None`.
+    pub clients: Option<ClientCertificates>,
     /// Feature gates.
     pub gates: Gates,
     /// Whether pods get the owners that their templates name.
@@ -78,6 +81,7 @@ impl Options {
             namespace: namespace.to_owned(),
             webhooks: ManagedBy::Server,
             certificates: CertificateSource::Own(Rotation::default()),
+            clients: None,
             gates: Gates::default(),
             propagate_owner_references: false,
             serve_pub: ServePub::Auto,
@@ -124,9 +128,26 @@ pub async fn start(options: Options, stop: CancellationToken) -> Result<Running>
     let (admin_listener, admin) = listen(options.admin).await?;
     let endpoint = options.endpoint.clone().unwrap_or_else(|| Endpoint::Url(format!("https://{address}")));
     let process = Process::assemble(client, options, endpoint).await?;
-    let tls = process.lasting.certificates.serving().server_config(None)?;
+    let clients = match &process.lasting.options.clients {
+        Some(certificates) => Some(certificates.load().await?),
+        None => None,
+    };
+    let trusted = clients.as_ref().map(ClientCertificateFile::clients);
+    let tls = process.lasting.certificates.serving().server_config(trusted)?;
     let (router, closing) = (process.router(), CancellationToken::new());
-    let serving = tokio::spawn(https::serve(listener, tls, router, MAX_CONNECTIONS, closing.clone()));
+    let serve = https::serve(listener, tls, router, MAX_CONNECTIONS, closing.clone());
+    let serving = tokio::spawn(async move {
+        let follow = async {
+            match clients {
+                Some(file) => file.follow().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = serve => {}
+            () = follow => {}
+        }
+    });
     let admin_router = admin::router(process.status.clone());
     let ended = CancellationToken::new();
     let admin_server = tokio::spawn(admin::serve(admin_listener, admin_router, ended.clone()));
