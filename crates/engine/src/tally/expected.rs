@@ -35,14 +35,14 @@ impl Tally {
 
     /// How many single pods are wanted from now on.
     pub(crate) fn singles_wanted(&self) -> u32 {
-        self.scales.singles_wanted().saturating_add(self.unmanaged_healthy)
+        self.scales.singles_wanted().saturating_add(self.unmanaged_working)
     }
 
-    /// How many units are wanted from now on: those of the workloads, and those that are healthy without a controller.
-    /// `None` if the budget counts pods and none has a controller.
+    /// How many units are wanted from now on: those of the workloads, pods without a controller also while they are not
+    /// healthy, and groups that are whole with such pods alone. `None` if the budget counts pods and none has a controller.
     pub(crate) fn wanted(&self, rules: &Rules, namespace: &Text, cluster: &ClusterState) -> Option<u32> {
         if matches!(rules.units, Units::Pods) {
-            let wanted = || self.scales.wanted().saturating_add(self.unmanaged_healthy);
+            let wanted = || self.scales.wanted().saturating_add(self.unmanaged_working);
             return (!self.scales.is_empty()).then(wanted);
         }
         let by_pods = |source: &ExpectedFrom| match source {

@@ -73,8 +73,8 @@ pub(crate) struct Tally {
     pub(crate) pods_healthy: u32,
     /// Pods without a controller.
     pub(crate) unmanaged: u32,
-    /// Those of them that are healthy, and have no group in a budget that counts groups.
-    unmanaged_healthy: u32,
+    /// Those of them that may be healthy, now or later, and have no group in a budget that counts groups.
+    unmanaged_working: u32,
     pub(crate) singles: u32,
     singles_healthy: u32,
     pub(crate) ungrouped: BTreeSet<u32>,
@@ -128,9 +128,9 @@ impl Tally {
     ) -> UnitSlot {
         self.pods += 1;
         self.pods_healthy += u32::from(counts.healthy);
-        let unmanaged = is_unmanaged(pod, counts);
+        let unmanaged = pod.controller().is_none();
         if !matches!(unit_key, UnitKey::Group(_)) {
-            self.unmanaged_healthy += u32::from(unmanaged);
+            self.unmanaged_working += u32::from(unmanaged && counts.working);
         }
         let owned = OwnedPod { single: unit_key == UnitKey::Single, ended: counts.ended };
         if let Some(met) = self.count_owner(pod, owned, true, cluster)
@@ -163,7 +163,7 @@ impl Tally {
                     entry.count_size(pod.group_size, true);
                 }
                 entry.healthy += u32::from(counts.healthy);
-                entry.unmanaged += u32::from(unmanaged);
+                entry.unmanaged += u32::from(unmanaged && counts.healthy);
                 entry.ended += u32::from(counts.ended);
                 entry.absent += u32::from(counts.absent);
                 entry.succeeded += u32::from(counts.succeeded);
@@ -201,9 +201,9 @@ impl Tally {
     ) {
         self.pods -= 1;
         self.pods_healthy -= u32::from(counts.healthy);
-        let unmanaged = is_unmanaged(pod, counts);
+        let unmanaged = pod.controller().is_none();
         if !matches!(slot, UnitSlot::Group(_)) {
-            self.unmanaged_healthy -= u32::from(unmanaged);
+            self.unmanaged_working -= u32::from(unmanaged && counts.working);
         }
         let owned = OwnedPod { single: slot == UnitSlot::Single, ended: counts.ended };
         self.count_owner(pod, owned, false, cluster);
@@ -226,7 +226,7 @@ impl Tally {
                     entry.count_size(pod.group_size, false);
                 }
                 entry.healthy -= u32::from(counts.healthy);
-                entry.unmanaged -= u32::from(unmanaged);
+                entry.unmanaged -= u32::from(unmanaged && counts.healthy);
                 entry.ended -= u32::from(counts.ended);
                 entry.absent -= u32::from(counts.absent);
                 entry.succeeded -= u32::from(counts.succeeded);
@@ -275,9 +275,9 @@ impl Tally {
             *count = *count + u32::from(new) - u32::from(old);
         };
         flip(&mut self.pods_healthy, old.healthy, new.healthy);
-        let (was_unmanaged, unmanaged) = (is_unmanaged(pod, old), is_unmanaged(pod, new));
+        let unmanaged = pod.controller().is_none();
         if !matches!(slot, UnitSlot::Group(_)) {
-            flip(&mut self.unmanaged_healthy, was_unmanaged, unmanaged);
+            flip(&mut self.unmanaged_working, unmanaged && old.working, unmanaged && new.working);
         }
         if let (Some(owner), true) = (pod.controller(), old.ended != new.ended) {
             let owned = |ended| OwnedPod { single: slot == UnitSlot::Single, ended };
@@ -294,7 +294,7 @@ impl Tally {
                 self.uncount_unit(unit);
                 let entry = &mut self.units[unit as usize];
                 flip(&mut entry.healthy, old.healthy, new.healthy);
-                flip(&mut entry.unmanaged, was_unmanaged, unmanaged);
+                flip(&mut entry.unmanaged, unmanaged && old.healthy, unmanaged && new.healthy);
                 flip(&mut entry.ended, old.ended, new.ended);
                 flip(&mut entry.absent, old.absent, new.absent);
                 flip(&mut entry.succeeded, old.succeeded, new.succeeded);
@@ -352,11 +352,6 @@ impl Tally {
             }
         }
     }
-}
-
-/// Whether a pod counts as healthy and has no controller.
-fn is_unmanaged(pod: &Pod, counts: PodCounts) -> bool {
-    counts.healthy && pod.controller().is_none()
 }
 
 fn mark(set: &mut BTreeSet<u32>, id: u32, there: bool) {

@@ -375,10 +375,13 @@ impl Oracle {
             true => 0,
             false => of.wants.unwrap_or(of.others + of.singles),
         };
-        // Pods without a controller stay wanted while they are healthy.
+        // Pods without a controller stay wanted, groups of them while they are whole.
         let counted = self.count(budget);
-        let unmanaged =
-            |uid: &&Uid| counted.healthy.contains(*uid) && self.pods[*uid].pod.controller().is_none();
+        let has_none = |uid: &Uid| self.pods[uid].pod.controller().is_none();
+        let unmanaged = |uid: &&Uid| {
+            let Seen { pod, absent } = &self.pods[*uid];
+            has_none(uid) && !pod.terminating && !pod.phase.is_terminal() && absent.is_none()
+        };
         if single {
             let with_singles = workloads.iter().filter(|of| of.has_singles);
             let managed: u32 = with_singles.map(|of| wants(of).saturating_sub(of.others)).sum();
@@ -401,7 +404,8 @@ impl Oracle {
             sources.insert(ExpectedFrom::Seen);
         }
         let whole_unmanaged = counted.groups.iter().filter(|group| {
-            let healthy = group.pods.iter().filter(unmanaged).count() as u32;
+            let healthy = group.pods.iter().filter(|uid| counted.healthy.contains(*uid) && has_none(uid));
+            let healthy = healthy.count() as u32;
             group.is_whole()
                 && !group.surge
                 && beneath(group) == ExpectedFrom::Seen
