@@ -51,36 +51,13 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::Gates;
-    use crate::basics::{Labels, ObjectKey, Time, Version};
+    use crate::basics::{ObjectKey, Time, Version};
     use crate::claims::Ledger;
-    use crate::facts::{
-        Budget, BudgetKey, BudgetKind, Covers, Input, Memory, Phase, Pod, RuleAnnotations, Rules,
-    };
+    use crate::facts::{Budget, BudgetKey, BudgetKind, Covers, Input, Memory, Pod, RuleAnnotations, Rules};
     use crate::selector::Selector;
 
     fn pod(namespace: &str) -> Pod {
-        Pod {
-            key: ObjectKey::new(namespace, "web-0"),
-            uid: namespace.into(),
-            version: Version(1),
-            labels: Labels::default(),
-            node: None,
-            phase: Phase::Running,
-            terminating: false,
-            ready: true,
-            ready_since: None,
-            announced: false,
-            consistent: true,
-            waives: false,
-            probe: None,
-            owners: std::sync::Arc::default(),
-            link: None,
-            group_size: None,
-            deadline: None,
-            grace_seconds: 0,
-            resize_infeasible: false,
-            containers: Box::default(),
-        }
+        Pod::ready(ObjectKey::new(namespace, "web-0"), namespace, 1)
     }
 
     fn key(namespace: &str) -> BudgetKey {

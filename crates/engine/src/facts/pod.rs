@@ -80,6 +80,35 @@ impl Pod {
     }
 }
 
+#[cfg(test)]
+impl Pod {
+    /// A ready pod without labels, owners and containers, for unit tests.
+    pub(crate) fn ready(key: ObjectKey, uid: &str, version: u64) -> Self {
+        Self {
+            key,
+            uid: uid.into(),
+            version: Version(version),
+            labels: Labels::default(),
+            node: None,
+            phase: Phase::Running,
+            terminating: false,
+            ready: true,
+            ready_since: None,
+            announced: false,
+            consistent: true,
+            waives: false,
+            probe: None,
+            owners: Arc::default(),
+            link: None,
+            group_size: None,
+            deadline: None,
+            grace_seconds: 0,
+            resize_infeasible: false,
+            containers: Box::default(),
+        }
+    }
+}
+
 /// An owner reference.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {

@@ -164,9 +164,9 @@ pub(super) fn has_happened(token: &Token, pod: Option<&Pod>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::basics::{Labels, ObjectKey, Version};
+    use crate::basics::{ObjectKey, Version};
     use crate::claims::ContainerChange;
-    use crate::facts::{Container, Phase};
+    use crate::facts::Container;
 
     #[test]
     fn claims_whose_pods_have_gone_wait_for_more_of_them() {
@@ -208,28 +208,7 @@ mod tests {
     fn pod(version: u64, spec_image: u64, image: u64, id: u64) -> Pod {
         let container =
             Container { name: "main".into(), id, image, resources: 0, spec_image, spec_resources: 0 };
-        Pod {
-            key: ObjectKey::new("ns", "x"),
-            uid: "x".into(),
-            version: Version(version),
-            labels: Labels::default(),
-            node: None,
-            phase: Phase::Running,
-            terminating: false,
-            ready: true,
-            ready_since: None,
-            announced: false,
-            consistent: true,
-            waives: false,
-            probe: None,
-            owners: std::sync::Arc::default(),
-            link: None,
-            group_size: None,
-            deadline: None,
-            grace_seconds: 0,
-            resize_infeasible: false,
-            containers: [container].into(),
-        }
+        Pod { containers: [container].into(), ..Pod::ready(ObjectKey::new("ns", "x"), "x", version) }
     }
 
     #[test]
