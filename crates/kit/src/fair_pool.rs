@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// A pool that clients share, told apart by their addresses.
+/// A pool that clients share. A client is identified by its address.
 #[derive(Clone, Debug)]
 pub struct FairPool {
     state: Arc<Mutex<State>>,
